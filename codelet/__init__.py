@@ -1,0 +1,38 @@
+"""Graphs of millions of small differentiable programs, written in Python and run on JAX.
+
+What is defined here comes from this package. `lower`, `Engine` and `IPU` come from the packages built on
+it, `lowering` and `ipu_backend`, and are looked up when first used, so that imports point one way.
+"""
+
+import importlib
+from typing import Any
+
+from codelet.codelets import Codelet as Codelet
+from codelet.codelets import codelet as codelet
+from codelet.errors import *  # noqa: F403
+from codelet.graph import Graph as Graph
+from codelet.index import Index as Index
+from codelet.interpret import interpret as interpret
+from codelet.program import Copy as Copy
+from codelet.program import Execute as Execute
+from codelet.program import Program as Program
+from codelet.program import Repeat as Repeat
+from codelet.program import Sequence as Sequence
+from codelet.symbols import grid as grid
+from codelet.symbols import table as table
+from codelet.tensor import Tensor as Tensor
+from codelet.tensor import concat as concat
+from codelet.vertices import Edge as Edge
+from codelet.vertices import Vertex as Vertex
+
+_ELSEWHERE = {"lower": "lowering", "Lowered": "lowering", "Engine": "ipu_backend", "IPU": "ipu_backend"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module 'codelet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_ELSEWHERE]

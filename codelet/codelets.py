@@ -1,0 +1,303 @@
+"""Codelets: Python functions traced by JAX.
+
+In comes a decorated function. Out comes, for each combination of field shapes, dtypes and static values,
+a `TracedCodelet`: a jaxpr with named inputs and outputs. Poplar's codelets are C++ classes whose members
+are fields; here the parameters are the input fields and the returned values the output fields.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import (
+    CapturedTracerError,
+    CodeletDefinitionError,
+    CodeletTraceError,
+    FieldTypeError,
+    MissingFieldError,
+    UnknownFieldError,
+)
+from codelet.tensor import type_text
+
+
+class FieldType(NamedTuple):
+    """The shape and dtype of a field; `weak` for a plain Python number, whose dtype yields to others."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool = False
+
+    def __str__(self) -> str:
+        return type_text(self.dtype, self.shape) + ("~" if self.weak else "")
+
+    def struct(self) -> jax.ShapeDtypeStruct:
+        """It as JAX describes arrays."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
+
+
+@dataclass(frozen=True, eq=False)
+class TracedCodelet:
+    """A codelet for one combination of field types and static values.
+
+    Attributes:
+        codelet: what was traced.
+        inputs: the types of its parameters, by name, in the order of the signature.
+        static: the static values, by name.
+        outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
+        jaxpr: from the inputs, in order, to the outputs, in order.
+    """
+
+    codelet: Codelet
+    inputs: Mapping[str, FieldType]
+    static: Mapping[str, Hashable]
+    outputs: Mapping[str, FieldType]
+    jaxpr: jax_core.ClosedJaxpr
+
+    @property
+    def name(self) -> str:
+        """The codelet's name."""
+        return self.codelet.name
+
+    @functools.cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """All fields: inputs in order, then outputs that are not inputs."""
+        return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
+
+    def call(self, *inputs: Any) -> dict[str, Any]:
+        """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
+        return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
+
+    def __str__(self) -> str:
+        fields = [f"{name}: {kind}" for name, kind in self.inputs.items()]
+        fields += [f"{name}={value!r}" for name, value in self.static.items()]
+        results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
+        return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+
+
+class Codelet:
+    """A function that vertices are instances of. Made by the decorator `codelet`.
+
+    Attributes:
+        function: what was decorated. Calling the codelet calls it.
+        name: the function's name.
+        inputs: its positional parameters, the input fields.
+        static: its keyword-only parameters, each with its default or `inspect.Parameter.empty`.
+        cycles: the user's estimate, from the inputs' types and static values to a number; or None.
+    """
+
+    def __init__(self, function: Callable[..., Any], cycles: Callable[..., int] | None = None):
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.cycles = cycles
+        inputs, static = [], {}
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.name == "tile":
+                raise CodeletDefinitionError(
+                    f"codelet {self.name!r} has a parameter named 'tile'",
+                    expected="another name: `tile` says where a vertex is placed",
+                )
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                static[parameter.name] = parameter.default
+            elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                if parameter.default is not inspect.Parameter.empty:
+                    raise CodeletDefinitionError(
+                        f"codelet {self.name!r} has a default for its field {parameter.name!r}",
+                        given=parameter,
+                        expected="fields without defaults; static values are keyword-only parameters",
+                        fix=f"write `*, {parameter}` to make it a static value",
+                    )
+                inputs.append(parameter.name)
+            else:
+                raise CodeletDefinitionError(
+                    f"codelet {self.name!r} has the parameter {parameter}",
+                    expected="named fields, and keyword-only static values",
+                )
+        self.inputs: tuple[str, ...] = tuple(inputs)
+        self.static: dict[str, Any] = static
+        self._traced: dict[Hashable, TracedCodelet] = {}
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, called as Python calls it."""
+        return self.function(*args, **kwargs)
+
+    def static_values(self, given: Mapping[str, Any]) -> dict[str, Hashable]:
+        """The static values of a vertex: those given, and the defaults of the others.
+
+        Raises:
+            MissingFieldError: a static value without a default that was not given.
+            FieldTypeError: one that cannot be hashed.
+        """
+        values: dict[str, Hashable] = {}
+        for name, default in self.static.items():
+            value = given.get(name, default)
+            if value is inspect.Parameter.empty:
+                raise MissingFieldError(
+                    f"codelet {self.name!r} was given no value for its static {name!r}",
+                    given=sorted(given),
+                    expected=f"{name}=...",
+                )
+            try:
+                hash(value)
+            except TypeError:
+                raise FieldTypeError(
+                    f"static {name!r} of codelet {self.name!r} cannot be hashed",
+                    given=f"{type(value).__name__}",
+                    expected="a number, a string, a tuple, ... : values the trace may depend on",
+                    fix="make it a positional parameter if it is data",
+                ) from None
+            values[name] = value
+        return values
+
+    def trace(
+        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None
+    ) -> TracedCodelet:
+        """The codelet as a jaxpr, traced once for each combination of types and static values.
+
+        Args:
+            inputs: the type of every input field.
+            static: static values; those with defaults may be left out.
+
+        Raises:
+            CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
+            CapturedTracerError: the function closes over a tracer.
+        """
+        values = self.static_values(static or {})
+        # 1, 1.0 and True are equal but trace differently: the types belong to the key.
+        key = (
+            tuple(inputs.values()),
+            tuple((type(v), v) for v in values.values()),
+            jax.config.jax_enable_x64,
+        )
+        traced = self._traced.get(key)
+        if traced is None:
+            traced = self._traced[key] = self._trace(dict(inputs), values)
+        return traced
+
+    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable]) -> TracedCodelet:
+        names: list[str] = []
+
+        def by_name(*fields: Any) -> list[Any]:
+            returned = self.function(*fields, **static)
+            named = returned if isinstance(returned, Mapping) else {"out": returned}
+            names.extend(named)
+            return [named[name] for name in named]
+
+        types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
+        try:
+            jaxpr = jax.make_jaxpr(by_name)(*(kind.struct() for kind in inputs.values()))
+        except Exception as error:
+            message = str(error).strip().split("\n")[0]
+            raise CodeletTraceError(
+                f"codelet {self.name!r} fails for these fields: {type(error).__name__}: {message}",
+                given=types,
+                expected="a pure JAX function that returns an array, or a dict of arrays",
+                fix=f"call `{self.name}` on arrays of these shapes to see it happen",
+            ) from error
+        if any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts):
+            raise CapturedTracerError(
+                f"codelet {self.name!r} uses a value of the jax transformation around it",
+                given="a traced array, from outside the codelet",
+                expected="fields, static values, and arrays that are not traced",
+                fix="pass the value in as a field",
+            )
+        if len(names) != len(jaxpr.out_avals) or not names:
+            raise CodeletTraceError(
+                f"codelet {self.name!r} returns something other than arrays",
+                given=f"{len(jaxpr.out_avals)} arrays under the names {names}",
+                expected="one array, or a dict whose values are arrays",
+            )
+        if "tile" in names or not all(isinstance(name, str) for name in names):
+            raise CodeletTraceError(
+                f"codelet {self.name!r} returns a field it may not have",
+                given=names,
+                expected="names that are strings other than 'tile'",
+            )
+        outputs = {
+            name: FieldType(tuple(aval.shape), np.dtype(aval.dtype))
+            for name, aval in zip(names, jaxpr.out_avals, strict=True)
+        }
+        for name in outputs.keys() & inputs.keys():
+            if outputs[name][:2] != inputs[name][:2]:
+                raise CodeletTraceError(
+                    f"codelet {self.name!r} changes the type of its in-out field {name!r}",
+                    given=f"{inputs[name]} in, {outputs[name]} out",
+                    expected="one shape and dtype",
+                )
+        return TracedCodelet(self, inputs, static, outputs, jaxpr)
+
+    def check_names(self, given: Mapping[str, Any]) -> None:
+        """See that every input is given and nothing is that cannot be a field.
+
+        Raises:
+            MissingFieldError: an input that is not among `given`.
+        """
+        for name in self.inputs:
+            if name not in given:
+                raise MissingFieldError(
+                    f"codelet {self.name!r} was given nothing for its field {name!r}",
+                    given=", ".join(given) or "no fields",
+                    expected=", ".join(self.inputs),
+                )
+
+    def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
+        """The error for a field the codelet does not have."""
+        has = ", ".join(dict.fromkeys([*self.inputs, *self.static, *outputs]))
+        return UnknownFieldError(
+            f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has
+        )
+
+    def __repr__(self) -> str:
+        static = [f"*, {', '.join(self.static)}"] if self.static else []
+        return f"codelet {self.name}({', '.join([*self.inputs, *static])})"
+
+    def __str__(self) -> str:
+        traces = "\n".join(str(traced) for traced in self._traced.values())
+        return traces or f"{self!r}, not traced yet"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+@overload
+def codelet(function: Callable[..., Any], /) -> Codelet: ...
+@overload
+def codelet(*, cycles: Callable[..., int] | None = None) -> Callable[[Callable[..., Any]], Codelet]: ...
+def codelet(
+    function: Callable[..., Any] | None = None, /, *, cycles: Callable[..., int] | None = None
+) -> Codelet | Callable[[Callable[..., Any]], Codelet]:
+    """Make a codelet of a pure JAX function.
+
+    Positional parameters are input fields, keyword-only parameters static values. A single returned
+    array is the field `out`; a returned dict names several. A returned name that is also a parameter is
+    an in-out field.
+
+    Args:
+        function: what to decorate.
+        cycles: the vertex's cycles on one worker, as a function of the input fields, of which it sees
+            `shape`, `size` and `dtype`, and of the static values.
+
+    Raises:
+        CodeletDefinitionError: parameters that cannot be fields.
+
+    >>> import codelet as cl
+    >>> @cl.codelet
+    ... def scale(x, *, factor):
+    ...     return factor * x
+    >>> scale
+    codelet scale(x, *, factor)
+    >>> scale(3.0, factor=2.0)
+    6.0
+    """
+    if function is not None:
+        return Codelet(function)
+    return lambda decorated: Codelet(decorated, cycles)

@@ -1,0 +1,175 @@
+"""The mistakes a user can make, one class for each, and the one way in which all of them are worded.
+
+Every message says what is wrong, what was given, what was expected, how to mend it, and which of the
+user's lines it concerns. A bug of codelet's own is an assertion, never one of these.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from types import CodeType
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A line of the user's program: its code object and line number, cheap enough to keep for every vertex."""
+
+    code: CodeType
+    number: int
+
+    @property
+    def text(self) -> str:
+        """The source of the line, stripped; empty where the source is not at hand."""
+        return linecache.getline(self.code.co_filename, self.number).strip()
+
+    def __str__(self) -> str:
+        text = self.text
+        return f"{self.code.co_filename}:{self.number}" + (f": {text}" if text else "")
+
+
+_OWN_PACKAGES = ("codelet", "lowering", "ipu_backend")
+
+
+def user_line() -> Line | None:
+    """The innermost line on the stack that lies outside codelet's own packages."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        # Model-building code that ships with codelet is written as a user writes: its lines count.
+        if module.split(".")[0] not in _OWN_PACKAGES or module.startswith("codelet.models"):
+            return Line(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+class CodeletError(Exception):
+    """A mistake in the use of codelet.
+
+    Args:
+        problem: one sentence saying what is wrong.
+        given: what the user gave.
+        expected: what would have been right.
+        fix: what to change.
+        line: the line it concerns; the innermost line of the user's on the stack when left off.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        given: object = None,
+        expected: object = None,
+        fix: str | None = None,
+        line: Line | None = None,
+    ):
+        self.problem = problem
+        self.line = user_line() if line is None else line
+        rows = [problem]
+        for label, content in (("given", given), ("expected", expected), ("fix", fix), ("at", self.line)):
+            if content is not None:
+                rows.append(f"  {label + ':':9} {content}")
+        super().__init__("\n".join(rows))
+
+
+# --- codelets -----------------------------------------------------------------------------------------
+
+
+class CodeletDefinitionError(CodeletError):
+    """A function that cannot be a codelet: its parameters or their names do not fit."""
+
+
+class CodeletTraceError(CodeletError):
+    """A codelet that JAX cannot trace for the shapes and dtypes of its fields."""
+
+
+class CapturedTracerError(CodeletError):
+    """A codelet that closes over a value of an enclosing JAX transformation."""
+
+
+# --- symbols and views --------------------------------------------------------------------------------
+
+
+class SymbolError(CodeletError, TypeError):
+    """A symbol used where a plain number is needed, or an index expression that cannot be formed."""
+
+
+class ViewError(CodeletError):
+    """A view that cannot be formed: shapes that do not fit, or a slice of no fixed length."""
+
+
+class OutOfBoundsError(ViewError, IndexError):
+    """A view that reaches outside its tensor."""
+
+
+# --- vertices and graphs ------------------------------------------------------------------------------
+
+
+class UnknownFieldError(CodeletError):
+    """A field that the codelet does not have."""
+
+
+class MissingFieldError(CodeletError):
+    """A field of the codelet that was given nothing."""
+
+
+class FieldTypeError(CodeletError):
+    """A field whose shape, dtype or kind does not fit what it was given."""
+
+
+class TileError(CodeletError):
+    """A tile that the target does not have, or a tile mapping that does not fit its tensor."""
+
+
+class PartlyMappedError(CodeletError):
+    """A variable, or a graph, of which some elements have a tile and others have none."""
+
+
+class DuplicateNameError(CodeletError):
+    """A name used twice in one graph."""
+
+
+class ForeignGraphError(CodeletError):
+    """Something that belongs to another graph."""
+
+
+class NotInGraphError(CodeletError, LookupError):
+    """A name or a vertex that is not in the graph."""
+
+
+class VariableError(CodeletError):
+    """A variable or constant that cannot be made as asked."""
+
+
+# --- programs and lowering ----------------------------------------------------------------------------
+
+
+class ProgramError(CodeletError):
+    """A program that is not well formed."""
+
+
+class WriteRaceError(CodeletError):
+    """An element that two vertices of one compute set write."""
+
+
+class ReadWriteRaceError(CodeletError):
+    """An element that one vertex writes and another of the same compute set reads."""
+
+
+class SelfAliasError(CodeletError):
+    """An output field that names one element twice."""
+
+
+class UninitializedReadError(CodeletError):
+    """An element that is read before anything has given it a value."""
+
+
+# --- running ------------------------------------------------------------------------------------------
+
+
+class ArrayError(CodeletError):
+    """Host data whose structure, shape or dtype does not fit the variable it is for."""
+
+
+class NotFiniteError(CodeletError):
+    """Host data or results that hold NaN or infinity where finiteness is checked."""

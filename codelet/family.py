@@ -1,0 +1,254 @@
+"""Families: the vertices of a graph, held in columns.
+
+A family is vertices of one compute set with one codelet, the same static values, field types and
+variables, over one grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without
+are gathered, by everything that makes vertices alike, in `Columns`, which become a family over a grid of
+one axis: the vertices in the order in which they were added.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from codelet.codelets import FieldType, TracedCodelet
+from codelet.errors import Line
+from codelet.index import Axis, Grid, Index, Table
+from codelet.tensor import Tensor, Variable
+
+if TYPE_CHECKING:
+    from codelet.graph import Graph
+    from codelet.program import Recording
+
+
+class ComputeSet:
+    """Vertices that run in parallel, in no order. Made by `Graph.add_compute_set`."""
+
+    __slots__ = ("graph", "line", "name", "number", "recording")
+
+    def __init__(self, graph: Graph, name: str, number: int, line: Line | None, recording: Recording | None):
+        self.graph = graph
+        self.name = name
+        self.number = number
+        self.line = line
+        self.recording = recording
+
+    def __repr__(self) -> str:
+        return f"compute set {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Constants of vertices: one value, or small array, for each vertex of a family.
+
+    Exactly one of `index` and `array` is there.
+
+    Attributes:
+        index: integers that depend on the grid, as an index of the field's shape.
+        array: other values, of shape `(extents of all the family's axes..., *field shape)`, or of the
+            field's shape alone where all vertices have the same.
+    """
+
+    index: Index | None = None
+    array: np.ndarray | None = None
+
+
+FieldKind = Literal["in", "out", "inout", "state"]
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A field of a family, and what it is connected to: a tensor over the family's axes, or vertex state."""
+
+    name: str
+    kind: FieldKind
+    type: FieldType
+    tensor: Tensor | None = None
+    state: State | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether vertices read elements through it."""
+        return self.kind in ("in", "inout")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether vertices write elements through it."""
+        return self.kind in ("out", "inout")
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Vertices of one compute set with one traced codelet, over the grid of `axes`.
+
+    Attributes:
+        compute_set: what its vertices belong to.
+        codelet: what its vertices run.
+        axes: the axes of the grid; vertices are numbered in row-major order over them.
+        axis_names: what the user calls the symbols of the axes.
+        fields: in the order of the codelet's fields.
+        tile: the tile of each vertex, as an index of shape () over the axes; None when none is given.
+        lines: the user's lines that added its vertices.
+        line_of_vertex: for vertices added one at a time, which of `lines` each is from; None when all
+            are from the first.
+    """
+
+    compute_set: ComputeSet
+    codelet: TracedCodelet
+    axes: tuple[Axis, ...]
+    axis_names: tuple[str, ...]
+    fields: tuple[Field, ...]
+    tile: Index | None
+    lines: tuple[Line, ...]
+    line_of_vertex: np.ndarray | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The number of positions along each axis."""
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def num_vertices(self) -> int:
+        """The number of vertices."""
+        return math.prod(self.extents)
+
+    def line(self, vertex: int) -> Line:
+        """The user's line that added a vertex, by its number in the family."""
+        return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
+
+    @functools.cached_property
+    def names(self) -> dict[Axis, str]:
+        """What the axes are called in print."""
+        return dict(zip(self.axes, self.axis_names, strict=True))
+
+    def __str__(self) -> str:
+        over = " x ".join(
+            f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True)
+        )
+        rows = [
+            f"{self.compute_set.name} / {self.codelet.name}: {self.num_vertices:,} vertices over {over or 'no grid'}"
+        ]
+        for field in self.fields:
+            if field.tensor is not None:
+                source = field.tensor.source
+                what = source.name if isinstance(source, Variable) else repr(source)
+                where = f"{what} at {field.tensor.index.text(self.names)}"
+            else:
+                assert field.state is not None
+                where = "array" if field.state.index is None else field.state.index.text(self.names)
+            rows.append(f"  {field.kind:5} {field.name}: {field.type} = {where}")
+        if self.tile is not None:
+            rows.append(f"  tile = {self.tile.text(self.names)}")
+        return "\n".join(rows)
+
+
+class ColumnField(NamedTuple):
+    """A field of vertices added one at a time: `column` is its place among the integers, if it has one there.
+
+    What is no single integer, a position array or another number, is kept in `objects`, one a vertex.
+    """
+
+    field: Field
+    column: int | None
+    objects: list[Any]
+
+
+class Columns:
+    """Vertices added one at a time that are alike in all but their offsets, numbers, tiles and lines.
+
+    Attributes:
+        compute_set: what the vertices belong to.
+        codelet: what they run.
+        fields: in the order in which the user's calls name them.
+        integers: for each vertex the offsets and whole numbers of its fields, its tile (-1 for none), and
+            the number of the line that added it.
+    """
+
+    __slots__ = ("_family", "codelet", "compute_set", "fields", "integers", "width")
+
+    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field]):
+        self.compute_set = compute_set
+        self.codelet = codelet
+        self.fields: list[ColumnField] = []
+        self.integers = array("q")
+        column = 0
+        for field in fields:
+            whole = (
+                field.state.index
+                if field.state is not None
+                else None
+                if field.tensor is None
+                else field.tensor.index
+            )
+            if whole is not None and whole.is_strided:
+                self.fields.append(ColumnField(field, column, []))
+                column += 1
+            else:
+                self.fields.append(ColumnField(field, None, []))
+        self.width = column + 2
+        self._family: Family | None = None
+
+    def __len__(self) -> int:
+        return len(self.integers) // self.width
+
+    @property
+    def num_vertices(self) -> int:
+        """The number of vertices so far."""
+        return len(self)
+
+    def add(self, integers: list[int], objects: list[object]) -> None:
+        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`."""
+        self.integers.extend(integers)
+        if objects:
+            held = [field.objects for field in self.fields if field.column is None]
+            for column, value in zip(held, objects, strict=True):
+                column.append(value.index.values() if isinstance(value, Tensor) else value)
+
+    def family(self, lines: list[Line]) -> Family:
+        """The vertices so far, as a family over one axis."""
+        count = len(self)
+        if self._family is not None and self._family.num_vertices == count:
+            return self._family
+        axis = Grid([range(count)]).axes[0]
+        # A copy: the array may not grow while NumPy looks into it.
+        integers = np.frombuffer(self.integers, np.int64).reshape(count, self.width).T.copy()
+        integers.flags.writeable = False
+        fields = {entry.field.name: _over_axis(entry, axis, integers) for entry in self.fields}
+        tiles = integers[-2]
+        used, line_of_vertex = np.unique(integers[-1], return_inverse=True)
+        self._family = Family(
+            self.compute_set,
+            self.codelet,
+            (axis,),
+            ("vertex",),
+            tuple(fields[name] for name in self.codelet.field_names),
+            None if tiles[0] < 0 else Index(0, (), (), (), (Table((axis,), tiles, 1),)),
+            tuple(lines[k] for k in used),
+            line_of_vertex,
+        )
+        return self._family
+
+
+def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
+    """A field of gathered vertices, over the axis that numbers them."""
+    field, column, objects = entry
+    if column is not None:
+        offsets = Table((axis,), integers[column], 1)
+        if field.tensor is None:
+            return replace(field, state=State(index=Index(0, (), (), (), (offsets,))))
+        strided = field.tensor.index
+        index = Index(0, strided.shape, strided.strides, (), (offsets,))
+        return replace(field, tensor=Tensor(field.tensor.source, index))
+    values = np.stack([np.asarray(value) for value in objects])
+    if field.tensor is None:
+        return replace(field, state=State(array=values.astype(field.type.dtype)))
+    shape = field.tensor.shape
+    elements = Table((axis, *range(len(shape))), values, 1)
+    return replace(
+        field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,)))
+    )

@@ -1,0 +1,710 @@
+"""The graph: variables, compute sets, and vertices held in columns.
+
+In come calls of `add_variable`, `add_compute_set` and `add_vertex`, as in Poplar's `Graph`. Out come
+variables, and families of vertices; see `codelet/family.py`. There is never a Python object for each
+vertex.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import html
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.codelets import Codelet, FieldType, TracedCodelet
+from codelet.errors import (
+    DuplicateNameError,
+    FieldTypeError,
+    ForeignGraphError,
+    Line,
+    NotInGraphError,
+    ProgramError,
+    TileError,
+    VariableError,
+    user_line,
+)
+from codelet.family import Columns, ComputeSet, Family, Field, State
+from codelet.index import Axis, Index, as_index, row_major, union_axes
+from codelet.program import Program, Recording, Sequence
+from codelet.target import Target, default_target
+from codelet.tensor import Tensor, Variable, source_variables, type_text
+
+
+class TileMapping(NamedTuple):
+    """Tiles given to the elements of a view, both over the same axes."""
+
+    tensor: Tensor
+    tile: Index
+
+
+class Graph:
+    """Variables, compute sets and vertices, for one target.
+
+    Args:
+        target: the machine; the IPU of the second generation when left off.
+
+    >>> import codelet as cl
+    >>> @cl.codelet
+    ... def add(a, b):
+    ...     return a + b
+    >>> graph = cl.Graph()
+    >>> x = graph.add_variable("x", (8,))
+    >>> i = cl.grid(4)
+    >>> y = graph.add_vertex("sum", add, a=x[i], b=x[i + 4])
+    >>> graph.num_vertices, graph.num_edges, y.shape
+    (4, 12, (4,))
+    """
+
+    def __init__(self, target: Target | None = None):
+        if target is not None and not isinstance(target, Target):
+            raise VariableError(
+                "a graph's target is not a machine", given=target, expected="cl.IPU(...), or another Target"
+            )
+        self._target = target
+        self._variables: dict[str, Variable] = {}
+        self._compute_sets: dict[str, ComputeSet] = {}
+        self._names: dict[str, Line | None] = {}
+        self._next_element = 0
+        self._families: list[Family | Columns] = []
+        self._columns: dict[tuple[object, ...], Columns] = {}
+        self._lines: list[Line] = []
+        self._line_numbers: dict[tuple[object, int], int] = {}
+        self._tile_mappings: list[TileMapping] = []
+        self._scope: list[str] = []
+        self._recordings: list[Recording] = []
+        self._num_tiles: int | None = None
+
+    # --- names ----------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Target:
+        """The machine the graph is for."""
+        if self._target is None:
+            self._target = default_target()
+        return self._target
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Names given inside are prefixed with `name/`."""
+        self._scope.append(str(name))
+        try:
+            yield
+        finally:
+            self._scope.pop()
+
+    def _scoped(self, name: str) -> str:
+        return "/".join([*self._scope, name])
+
+    def _claim(self, name: str, what: str) -> str:
+        """The full name of a new thing, which no other may have."""
+        if not isinstance(name, str) or not name:
+            raise VariableError(
+                f"a {what}'s name is not a name", given=name, expected="a string that is not empty"
+            )
+        full = self._scoped(name)
+        if full in self._names:
+            before, now = self._names[full], user_line()
+            hint = "use another name, or `with graph.scope(...)`"
+            if before is not None and now is not None and before == now:
+                hint = (
+                    "the same line ran twice, as a notebook cell does: make a new Graph in that cell first, or "
+                    + hint
+                )
+            raise DuplicateNameError(
+                f"the name {full!r} is used twice in one graph",
+                given=f"a {what}",
+                expected=f"a name other than that given at {before}",
+                fix=hint,
+            )
+        self._names[full] = user_line()
+        return full
+
+    def _free_name(self, name: str) -> str:
+        """`name`, or `name_2`, `name_3`, ..., whichever is free."""
+        if self._scoped(name) not in self._names:
+            return name
+        number = 2
+        while self._scoped(f"{name}_{number}") in self._names:
+            number += 1
+        return f"{name}_{number}"
+
+    # --- variables ------------------------------------------------------------------------------------
+
+    def _new_variable(
+        self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str
+    ) -> Tensor:
+        if isinstance(shape, (int, np.integer)):
+            shape = (shape,)
+        try:
+            extents = tuple(int(n) for n in shape)  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            extents = (-1,)
+        if min(extents, default=0) < 0:
+            raise VariableError(
+                f"the shape of {what} {name!r} is not a shape", given=shape, expected="non-negative integers"
+            )
+        try:
+            canonical = jax.dtypes.canonicalize_dtype(dtype)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise VariableError(
+                f"the dtype of {what} {name!r} is not one of JAX's",
+                given=dtype,
+                expected="float32, int32, ...",
+            ) from error
+        full = self._claim(name, what)
+        variable = Variable(
+            self, full, extents, np.dtype(canonical), len(self._variables), self._next_element, value
+        )
+        self._variables[full] = variable
+        self._next_element += variable.size + 1
+        return Tensor(variable, row_major(extents))
+
+    def add_variable(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Tensor:
+        """Add state of the given shape and dtype, and return a view of all of it.
+
+        Args:
+            name: unique in the graph, together with the scopes it is added in.
+            shape: its extents.
+            dtype: anything `jnp.dtype` takes; 64 bits become 32 unless x64 is on, as in `jnp.asarray`.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            VariableError: a shape or dtype that is none.
+        """
+        return self._new_variable(name, shape, dtype, None, "variable")
+
+    def add_constant(self, name: str, value: object, dtype: object = None) -> Tensor:
+        """Add an array that never changes, and return a view of all of it.
+
+        Args:
+            name: unique in the graph, together with the scopes it is added in.
+            value: anything `jnp.asarray` takes, with the dtype it would give.
+            dtype: another dtype to convert to.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            VariableError: a value that is no array.
+        """
+        if isinstance(value, jax.core.Tracer):
+            raise VariableError(
+                f"the value of constant {name!r} is traced",
+                given=value,
+                expected="an array whose numbers are known",
+                fix="make it an input",
+            )
+        try:
+            held = np.asarray(jnp.asarray(value, dtype))  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise VariableError(
+                f"the value of constant {name!r} is not an array", given=type(value).__name__
+            ) from error
+        held.flags.writeable = False
+        return self._new_variable(name, held.shape, held.dtype, held, "constant")
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """All variables and constants, in the order in which they were added."""
+        return tuple(self._variables.values())
+
+    def locate(self, element: int) -> tuple[Variable, int]:
+        """The variable of an element, by the graph's number for it, and its flat position there."""
+        at = bisect.bisect_right(self.variables, element, key=lambda variable: variable.first_element)
+        found = self.variables[at - 1]
+        return found, element - found.first_element
+
+    def element_text(self, element: int) -> str:
+        """An element as the user would write it: `y[3, 2]`."""
+        found, position = self.locate(element)
+        where = ", ".join(map(str, np.unravel_index(position, found.shape)))
+        return f"{found.name}[{where}]"
+
+    def variable(self, name: str) -> Tensor:
+        """A view of all of a variable, by its full name.
+
+        Raises:
+            NotInGraphError: a name no variable has.
+        """
+        found = self._variables.get(name)
+        if found is None:
+            raise NotInGraphError(
+                f"the graph has no variable {name!r}",
+                given=name,
+                expected=", ".join(self._variables) or "none: it has no variables",
+            )
+        return Tensor(found, row_major(found.shape))
+
+    # --- compute sets and programs --------------------------------------------------------------------
+
+    def add_compute_set(self, name: str) -> ComputeSet:
+        """Add an empty compute set.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+        """
+        full = self._claim(name, "compute set")
+        recording = self._recordings[-1] if self._recordings else None
+        made = ComputeSet(self, full, len(self._compute_sets), self._names[full], recording)
+        self._compute_sets[full] = made
+        if recording is not None:
+            recording.compute_sets.append(made)
+        return made
+
+    @property
+    def compute_sets(self) -> tuple[ComputeSet, ...]:
+        """All compute sets, in the order in which they were added."""
+        return tuple(self._compute_sets.values())
+
+    def _compute_set(self, given: object) -> ComputeSet:
+        """A compute set from itself or its name; a new name makes one."""
+        found = given
+        if isinstance(given, str):
+            found = self._compute_sets.get(self._scoped(given))
+            if found is None:
+                return self.add_compute_set(given)
+        if not isinstance(found, ComputeSet):
+            raise FieldTypeError(
+                "a vertex is added to something else than a compute set",
+                given=given,
+                expected="a compute set, or a name for one",
+            )
+        if found.graph is not self:
+            raise ForeignGraphError("a vertex is added to a compute set of another graph", given=found)
+        if self._recordings and found.recording is not self._recordings[-1]:
+            raise ProgramError(
+                f"a vertex is recorded into compute set {found.name!r}, which was made outside the recording",
+                expected="compute sets that are made inside `with graph.record()`",
+                fix="use another name, or `with graph.scope(...)` inside the recording",
+            )
+        return found
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[Recording]:
+        """The compute sets made inside become a program: run them in the order in which they were made."""
+        recording = Recording()
+        self._recordings.append(recording)
+        try:
+            yield recording
+        finally:
+            self._recordings.pop()
+
+    @property
+    def default_program(self) -> Program:
+        """All compute sets in the order in which they were added: what runs when no program is given."""
+        return Sequence(*self.compute_sets)
+
+    # --- vertices -------------------------------------------------------------------------------------
+
+    def add_vertex(
+        self, compute_set: ComputeSet | str, codelet: Codelet, /, *, tile: object = None, **fields: Any
+    ) -> Any:
+        """Add a vertex, or with symbols in the fields all vertices of a family at once.
+
+        Args:
+            compute_set: the compute set, or a name, for which one is made if there is none yet.
+            codelet: what the vertex runs.
+            tile: where it is placed: a tile number, an index expression, or an array over the grid. The
+                placement pass chooses when it is left off.
+            fields: for an input, a tensor (an edge), or an index expression, a number or an array over
+                the grid (a constant of the vertex, no edge); for an output, a tensor, or nothing, and a
+                variable is made; for a static parameter, its value.
+
+        Returns:
+            What was made for outputs left off: a tensor, or a dict of them by field where there are
+            several; None when there are none. Its shape is that of the grid, then that of the field.
+
+        Raises:
+            UnknownFieldError, MissingFieldError: fields that do not match the codelet's.
+            FieldTypeError: a shape, dtype or kind that does not fit.
+            CodeletTraceError: the codelet does not trace for these fields.
+            TileError: a tile that does not exist.
+            ForeignGraphError: something of another graph.
+
+        Source: Graph::addVertex and Graph::connect of Poplar's API reference.
+        """
+        if type(codelet) is not Codelet:
+            raise FieldTypeError(
+                "a vertex needs a codelet",
+                given=codelet,
+                expected="a function decorated with @cl.codelet",
+                fix="decorate it" if callable(codelet) else None,
+            )
+        frame = sys._getframe(1)
+        if isinstance(compute_set, str) or self._recordings or compute_set.__class__ is not ComputeSet:
+            compute_set = self._compute_set(compute_set)
+        # Vertices added one at a time that are like earlier ones: a few integers go into columns.
+        key: list[object] = [compute_set, codelet, tile is None]
+        row: list[int] = []
+        objects: list[object] = []
+        for name, value in fields.items():
+            kind = type(value)
+            if kind is Tensor:
+                index = value.index
+                if index.symbols:
+                    break
+                if index.tables:
+                    if index.axes:
+                        break
+                    key += (name, value.source, index.shape)
+                    objects.append(value)
+                else:
+                    key += (name, value.source, index.shape, index.strides)
+                    row.append(index.offset)
+            elif name in codelet.static:
+                key += (name, kind, value)
+            elif kind is int:
+                key += (name, int)
+                row.append(value)
+            elif kind is float:
+                key += (name, float)
+                objects.append(value)
+            else:
+                break
+        else:
+            if tile is None or type(tile) is int:
+                columns = self._columns_for(tuple(key), fields)
+                if columns is not None:
+                    if tile is not None:
+                        self._check_tile(tile, tile)
+                    row += (-1 if tile is None else tile, self._line_number(frame))
+                    columns.add(row, objects)
+                    return None
+        return self._add_family(compute_set, codelet, tile, fields, frame)
+
+    def _line_number(self, frame: FrameType) -> int:
+        where = (frame.f_code, frame.f_lineno)
+        number = self._line_numbers.get(where)
+        if number is None:
+            number = self._line_numbers[where] = len(self._lines)
+            self._lines.append(Line(*where))
+        return number
+
+    def _check_tile(self, low: int, high: int) -> None:
+        if self._num_tiles is None:
+            self._num_tiles = self.target.num_tiles
+        if low < 0 or high >= self._num_tiles:
+            raise TileError(
+                "a tile does not exist",
+                given=low if low < 0 else high,
+                expected=f"0 to {self._num_tiles - 1}, on {self.target}",
+            )
+
+    def _columns_for(self, key: tuple[object, ...], fields: Mapping[str, Any]) -> Columns | None:
+        """The columns that hold vertices alike; None when an output is left off, so that one must be made."""
+        try:
+            columns = self._columns.get(key)
+        except TypeError:  # a static value that cannot be hashed: let the full check word it
+            return None
+        if columns is None:
+            compute_set, codelet = key[0], key[1]
+            assert isinstance(compute_set, ComputeSet)
+            assert isinstance(codelet, Codelet)
+            traced, connected = self._connect(codelet, fields, ())
+            if any(name not in fields for name in traced.outputs):
+                return None
+            by_name = {field.name: field for field in connected}
+            columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name])
+            self._columns[key] = columns
+            self._families.append(columns)
+        return columns
+
+    def _add_family(
+        self,
+        compute_set: ComputeSet,
+        codelet: Codelet,
+        tile: object,
+        fields: Mapping[str, Any],
+        frame: FrameType,
+    ) -> Any:
+        place = self._tile_index(tile) if tile is not None else None
+        symbols = [value.axes for value in (*fields.values(), place) if isinstance(value, (Tensor, Index))]
+        # A symbol brings its whole grid: an axis that no field uses still multiplies the vertices.
+        axes = union_axes([axis.grid.axes for group in symbols for axis in group])
+        traced, connected = self._connect(codelet, fields, axes)
+        extents = tuple(axis.extent for axis in axes)
+        if place is not None:
+            if place.shape:
+                if place.shape != extents:
+                    raise TileError(
+                        "an array of tiles does not fit the grid",
+                        given=f"shape {place.shape}",
+                        expected=f"shape {extents}",
+                    )
+                place = place.bound(axes)
+            if (ends := place.bounds()) is not None:
+                self._check_tile(*ends)
+        made = {}
+        for name, kind in traced.outputs.items():
+            if name not in fields:
+                label = compute_set.name.removeprefix("/".join([*self._scope, ""])) + "/" + name
+                variable = self.add_variable(self._free_name(label), (*extents, *kind.shape), kind.dtype)
+                made[name] = variable
+                tensor = Tensor(variable.source, variable.index.bound(axes))
+                connected.append(Field(name, "out", FieldType(kind.shape, kind.dtype), tensor))
+        by_name = {field.name: field for field in connected}
+        family = Family(
+            compute_set,
+            traced,
+            axes,
+            _symbol_names(axes, frame),
+            tuple(by_name[name] for name in traced.field_names),
+            place,
+            (Line(frame.f_code, frame.f_lineno),),
+        )
+        if family.num_vertices:
+            self._families.append(family)
+        return None if not made else next(iter(made.values())) if len(made) == 1 else made
+
+    def _tile_index(self, tile: object) -> Index:
+        index = as_index(tile)
+        if index is None:
+            raise TileError(
+                "a tile is not a number",
+                given=tile,
+                expected="an integer, an index expression, or an integer array over the grid",
+            )
+        return index
+
+    def _connect(
+        self, codelet: Codelet, fields: Mapping[str, Any], axes: tuple[Axis, ...]
+    ) -> tuple[TracedCodelet, list[Field]]:
+        """Trace the codelet for what its inputs are given, and check what its outputs are given."""
+        codelet.check_names(fields)
+        inputs: dict[str, FieldType] = {}
+        connected: dict[str, Field] = {}
+        for name in codelet.inputs:
+            connected[name] = self._input(codelet, name, fields[name], axes)
+            inputs[name] = connected[name].type
+        traced = codelet.trace(inputs, {name: fields[name] for name in codelet.static if name in fields})
+        for name in fields:
+            if name not in inputs and name not in codelet.static and name not in traced.outputs:
+                raise codelet.unknown_field(name, traced.outputs)
+        for name, kind in traced.outputs.items():
+            if name in inputs:
+                if connected[name].tensor is None:
+                    raise self._no_tensor(codelet, name, fields[name], "in-out")
+                connected[name] = Field(name, "inout", connected[name].type, connected[name].tensor)
+            elif name in fields:
+                connected[name] = self._output(codelet, name, fields[name], kind)
+        for field in connected.values():
+            if field.is_written and field.tensor is not None:
+                self._check_writable(codelet, field)
+        return traced, list(connected.values())
+
+    def _no_tensor(self, codelet: Codelet, name: str, value: object, what: str) -> FieldTypeError:
+        return FieldTypeError(
+            f"the {what} field {name!r} of codelet {codelet.name!r} is given something that cannot be written",
+            given=f"{value!r:.80}",
+            expected="a tensor",
+        )
+
+    def _check_writable(self, codelet: Codelet, field: Field) -> None:
+        assert field.tensor is not None
+        for variable in source_variables(field.tensor.source):
+            if variable.value is not None:
+                raise FieldTypeError(
+                    f"field {field.name!r} of codelet {codelet.name!r} would write the constant {variable.name!r}",
+                    given=field.tensor,
+                    expected="a view of variables",
+                )
+
+    def _own(self, tensor: Tensor, name: str) -> Tensor:
+        if tensor.graph is not self:
+            raise ForeignGraphError(f"field {name!r} is given a tensor of another graph", given=tensor)
+        return tensor
+
+    def _output(self, codelet: Codelet, name: str, value: object, kind: FieldType) -> Field:
+        if not isinstance(value, Tensor):
+            raise self._no_tensor(codelet, name, value, "output")
+        if value.shape != kind.shape or value.dtype != kind.dtype:
+            raise FieldTypeError(
+                f"what codelet {codelet.name!r} returns does not fit the view given for its field {name!r}",
+                given=f"a view {type_text(value.dtype, value.shape)}",
+                expected=str(kind),
+            )
+        return Field(name, "out", FieldType(kind.shape, kind.dtype), self._own(value, name))
+
+    def _input(self, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
+        if isinstance(value, Tensor):
+            return Field(name, "in", FieldType(value.shape, value.dtype), self._own(value, name))
+        integer = np.dtype(jax.dtypes.canonicalize_dtype(np.int64))
+        if isinstance(value, Index) or type(value) is int:
+            index = value if isinstance(value, Index) else Index(value)
+            ends, limits = index.bounds(), np.iinfo(integer)
+            if ends is not None and not (limits.min <= ends[0] and ends[1] <= limits.max):
+                raise FieldTypeError(
+                    f"field {name!r} of codelet {codelet.name!r} is given numbers too large for {integer}",
+                    given=f"{ends[0]} to {ends[1]}",
+                )
+            return Field(name, "state", FieldType(index.shape, integer, weak=True), state=State(index=index))
+        if isinstance(value, jax.core.Tracer):
+            raise FieldTypeError(
+                f"field {name!r} of codelet {codelet.name!r} is given a traced value",
+                given=value,
+                expected="a tensor, or numbers known while the graph is built",
+                fix="make it a variable and pass the value as an input",
+            )
+        try:
+            given = jnp.asarray(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise FieldTypeError(
+                f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
+                given=f"{value!r:.80}",
+                expected="a tensor, an index expression, a number, or an array over the grid",
+            ) from None
+        extents = tuple(axis.extent for axis in axes)
+        values, weak = (
+            np.asarray(given),
+            isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic),
+        )
+        if values.ndim and values.shape[: len(extents)] != extents:
+            raise FieldTypeError(
+                f"the array for field {name!r} of codelet {codelet.name!r} does not fit the grid",
+                given=f"shape {values.shape}",
+                expected=f"shape {extents}, then that of the field",
+                fix="an array that is the same for all vertices is a constant of the graph: graph.add_constant",
+            )
+        shape = values.shape[len(extents) :] if values.ndim else ()
+        return Field(name, "state", FieldType(shape, values.dtype, weak), state=State(array=values))
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """All vertices, as families, in the order in which their first vertices were added."""
+        return tuple(
+            entry.family(self._lines) if isinstance(entry, Columns) else entry for entry in self._families
+        )
+
+    @property
+    def num_vertices(self) -> int:
+        """The exact number of vertices."""
+        return sum(entry.num_vertices for entry in self._families)
+
+    @property
+    def num_edges(self) -> int:
+        """The exact number of edges: maximal runs of consecutive elements of one variable, in fields' order."""
+        from codelet.vertices import count_edges
+
+        return sum(count_edges(family) for family in self.families)
+
+    # --- tiles ----------------------------------------------------------------------------------------
+
+    def set_tile_mapping(self, tensor: Tensor, tile: object) -> None:
+        """Say on which tiles the elements of a view live. Later mappings of an element replace earlier ones.
+
+        Args:
+            tensor: a view; it may depend on symbols.
+            tile: a tile number, an index expression over the view's symbols, or an integer array of the
+                view's shape.
+
+        Raises:
+            TileError: a tile that does not exist, or an array that does not fit.
+        """
+        self._own(tensor, "tensor")
+        index = self._tile_index(tile)
+        stray = set(index.axes) - {axis for own in tensor.axes for axis in own.grid.axes}
+        if (index.shape not in ((), tensor.shape)) or stray:
+            raise TileError(
+                "a tile mapping does not fit its tensor",
+                given=index,
+                expected=f"a tile, or an array of shape {tensor.shape}",
+            )
+        if (ends := index.bounds()) is not None:
+            self._check_tile(*ends)
+        self._tile_mappings.append(TileMapping(tensor, index.broadcast_to(tensor.shape)))
+
+    def tile_mapping(self) -> np.ndarray:
+        """The tile of every element, by the graph's element number; -1 where none is given."""
+        tiles = np.full(self._next_element, -1, np.int64)
+        for tensor, tile in self._tile_mappings:
+            axes = union_axes([tensor.axes, tile.axes])
+            tiles[tensor.elements(axes)] = tile.values(axes)
+        return tiles
+
+    @property
+    def has_tile_mapping(self) -> bool:
+        """Whether any element was given a tile."""
+        return bool(self._tile_mappings)
+
+    # --- looking inside -------------------------------------------------------------------------------
+
+    def vertices(self) -> Iterator[Any]:
+        """All vertices, one small `Vertex` at a time, made on demand."""
+        from codelet.vertices import family_vertices
+
+        for family in self.families:
+            yield from family_vertices(family)
+
+    def edges(self) -> Iterator[Any]:
+        """All edges, one small `Edge` at a time, made on demand."""
+        for vertex in self.vertices():
+            yield from vertex.edges()
+
+    def vertex(self, compute_set: ComputeSet | str, number: int | None = None, /, **symbols: int) -> Any:
+        """One vertex of a compute set: by the values of its symbols, or by its number.
+
+        Args:
+            compute_set: the compute set or its full name.
+            number: its place among all vertices of the compute set, in the order they were added.
+            symbols: the value of every symbol of the grid, by the name it has where the vertices are added.
+
+        Raises:
+            NotInGraphError: there is no such vertex, or more than one.
+        """
+        from codelet.vertices import find_vertex
+
+        return find_vertex(self, compute_set, number, symbols)
+
+    def writers(self, tensor: Tensor) -> list[Any]:
+        """The vertices that write any element of a view."""
+        from codelet.vertices import touching_vertices
+
+        return touching_vertices(self, self._own(tensor, "tensor"), written=True)
+
+    def readers(self, tensor: Tensor) -> list[Any]:
+        """The vertices that read any element of a view."""
+        from codelet.vertices import touching_vertices
+
+        return touching_vertices(self, self._own(tensor, "tensor"), written=False)
+
+    def __str__(self) -> str:
+        rows = [
+            f"graph of {self.num_vertices:,} vertices and {self.num_edges:,} edges "
+            f"in {len(self._compute_sets)} compute sets, for {self.target}"
+        ]
+        rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in self.variables]
+        rows += [str(family) for family in self.families]
+        return "\n".join(rows)
+
+    def __repr__(self) -> str:
+        return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables)} variables>"
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><td>{html.escape(f.compute_set.name)}</td><td>{html.escape(f.codelet.name)}</td>"
+            f"<td style='text-align:right'>{f.num_vertices:,}</td></tr>"
+            for f in self.families
+        )
+        return (
+            f"<b>{self.num_vertices:,} vertices, {self.num_edges:,} edges</b>"
+            f"<table><tr><th>compute set</th><th>codelet</th><th>vertices</th></tr>{cells}</table>"
+            f"<details><summary>in full</summary><pre>{html.escape(str(self))}</pre></details>"
+        )
+
+
+def _symbol_names(axes: tuple[Axis, ...], frame: FrameType) -> tuple[str, ...]:
+    """What the caller's local variables call the symbols of `axes`; i0, i1, ... where they have no name."""
+    found: dict[Axis, str] = {}
+    if axes:
+        for name, value in frame.f_locals.items():
+            if isinstance(value, Index) and not value.shape and not value.tables and len(value.symbols) == 1:
+                axis, coefficient = value.symbols[0]
+                if (value.offset, coefficient) == (axis.values.start, axis.values.step):
+                    found.setdefault(axis, name)
+    return tuple(found.get(axis, f"i{k}") for k, axis in enumerate(axes))

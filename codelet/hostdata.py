@@ -1,0 +1,52 @@
+"""Host data: what a user hands to a variable, checked and converted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.errors import ArrayError
+from codelet.tensor import Variable, type_text
+
+
+def as_array(value: Any, variable: Variable) -> jax.Array:
+    """`value` as a JAX array for a variable, converted as `jnp.asarray` converts.
+
+    Raises:
+        ArrayError: another shape, or a dtype from which the variable's would lose meaning.
+    """
+    plain = not hasattr(value, "dtype")
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ArrayError(
+            f"what was given for {variable.name!r} is not an array",
+            given=f"{type(value).__name__}",
+            expected=type_text(variable.dtype, variable.shape),
+        ) from error
+    fits = array.dtype == variable.dtype
+    if not fits and plain:
+        # Plain Python numbers have no dtype to lose: integers may stand for floats, not the reverse.
+        fits = jnp.promote_types(array.dtype, variable.dtype) == variable.dtype or (
+            array.dtype.kind == variable.dtype.kind and _holds(array, variable.dtype)
+        )
+    if array.shape != variable.shape or not fits:
+        what = "shape" if array.shape != variable.shape else "dtype"
+        raise ArrayError(
+            f"the array for {variable.name!r} has the wrong {what}",
+            given=type_text(array.dtype, array.shape),
+            expected=type_text(variable.dtype, variable.shape),
+            fix=None if what == "shape" else f"convert it first: jnp.asarray(..., {variable.dtype.name!r})",
+        )
+    return array if array.dtype == variable.dtype else array.astype(variable.dtype)
+
+
+def _holds(array: jax.Array, dtype: np.dtype) -> bool:
+    """Whether numbers keep their kind's values in another dtype."""
+    if dtype.kind not in "iu":
+        return True
+    limits = np.iinfo(dtype)
+    return not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)

@@ -1,0 +1,685 @@
+"""Integer arrays that depend on grid symbols: what users index with, and the access maps of views.
+
+An `Index` of shape `s` is a function: given a position along every grid axis it depends on, it is an
+integer array of shape `s`. It is held as
+
+    offset + sum(stride_k * position in dimension k) + sum(coefficient_a * position on axis a) + tables
+
+where a table is an integer array over some of those dimensions and axes. Sums, products with numbers,
+slices and (wherever the factors divide) `//`, `%` and reshapes stay affine; what does not becomes a
+table, so the form is closed under every operation and evaluation is always exact.
+
+As the expression `16*p + 3` an `Index` is what a user writes between brackets; as the `index` of a
+tensor it maps a position in the view to a flat element of what is viewed. In the terms of polyhedral
+compilers it is a quasi-affine access function with an explicit table where it is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.errors import SymbolError, ViewError
+
+_grid_serials = itertools.count()
+
+
+class Axis:
+    """One axis of a grid: `values[k]` is the number its symbol stands for at position `k`.
+
+    Axes are compared by identity: two grids of equal sizes have different axes.
+    """
+
+    __slots__ = ("grid", "sort_key", "values")
+
+    def __init__(self, grid: Grid, position: int, values: range):
+        self.grid = grid
+        self.values = values
+        self.sort_key = (grid.serial, position)
+
+    @property
+    def extent(self) -> int:
+        """The number of positions."""
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Axis({self.values!r})"
+
+
+class Grid:
+    """The axes that one call of `grid` made. Grids are ordered by when they were made."""
+
+    __slots__ = ("axes", "serial")
+
+    def __init__(self, ranges: Iterable[range]):
+        self.serial = next(_grid_serials)
+        self.axes = tuple(Axis(self, position, values) for position, values in enumerate(ranges))
+
+
+Key = int | Axis
+"""What an `Index` varies over: a dimension of its own, by number, or a grid axis."""
+
+
+class Table(NamedTuple):
+    """A term `scale * values[positions along keys]` of an `Index`."""
+
+    keys: tuple[Key, ...]
+    values: np.ndarray
+    scale: int
+
+
+def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> np.ndarray:
+    """`values`, whose axes are `keys`, with one axis for each of `order`, of extent 1 where absent."""
+    position = {key: k for k, key in enumerate(keys)}
+    present = [position[key] for key in order if key in position]
+    arranged = values.transpose(present)
+    extents = iter(arranged.shape)
+    return arranged.reshape([next(extents) if key in position else 1 for key in order])
+
+
+class Index:
+    """An integer array of shape `shape` that depends on grid symbols; see the module's docstring.
+
+    Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis and holds no
+    zero coefficient; every table varies over existing dimensions, each at most once. Instances are
+    never changed after they are made.
+    """
+
+    __slots__ = ("offset", "shape", "strides", "symbols", "tables")
+
+    def __init__(
+        self,
+        offset: int,
+        shape: tuple[int, ...] = (),
+        strides: tuple[int, ...] = (),
+        symbols: tuple[tuple[Axis, int], ...] = (),
+        tables: tuple[Table, ...] = (),
+    ):
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.symbols = symbols
+        self.tables = tables
+
+    # --- what it is -----------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements at each position of the grid."""
+        return math.prod(self.shape)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The grid axes it depends on, in the order in which they were made."""
+        found = {axis for axis, _ in self.symbols}
+        for table in self.tables:
+            found.update(key for key in table.keys if isinstance(key, Axis))
+        return tuple(sorted(found, key=lambda axis: axis.sort_key))
+
+    @property
+    def constant(self) -> int | None:
+        """Its value when it is one fixed number, else None."""
+        return self.offset if not (self.shape or self.symbols or self.tables) else None
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether it is an offset with strides: no symbols, no tables."""
+        return not self.symbols and not self.tables
+
+    def extent(self, key: Key) -> int:
+        """The number of positions along a dimension or axis."""
+        return self.shape[key] if isinstance(key, int) else key.extent
+
+    def coefficient(self, key: Key) -> int:
+        """The affine coefficient of a dimension or axis."""
+        if isinstance(key, int):
+            return self.strides[key]
+        return dict(self.symbols).get(key, 0)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The axes and then the dimensions along which it varies."""
+        tabled = {key for table in self.tables for key in table.keys}
+        dimensions = (d for d in range(self.ndim) if self.strides[d] or d in tabled)
+        return (*self.axes, *dimensions)
+
+    def values_over(self, keys: Sequence[Key]) -> np.ndarray:
+        """Its values with one array axis for each of `keys`, which must include all it varies over."""
+        total = np.full([1] * len(keys), self.offset, np.int64)
+        for place, key in enumerate(keys):
+            coefficient = self.coefficient(key)
+            if coefficient:
+                steps = np.arange(self.extent(key), dtype=np.int64) * coefficient
+                total = total + steps.reshape([-1 if k == place else 1 for k in range(len(keys))])
+        for table in self.tables:
+            total = total + _aligned(table.values, table.keys, keys) * table.scale
+        return np.broadcast_to(total, [self.extent(key) for key in keys])
+
+    def values(self, axes: Sequence[Axis] = ()) -> np.ndarray:
+        """All its values: shape `(extents of axes..., *self.shape)`, int64; `axes` must cover its own."""
+        return self.values_over((*axes, *range(self.ndim)))
+
+    def blocks(self, axes: Sequence[Axis], limit: int = 1 << 22) -> Iterator[tuple[int, np.ndarray]]:
+        """Its values for all positions of `axes`, in blocks of about `limit` elements.
+
+        Yields the number of the block's first position, in row-major order, and an array of shape
+        `(positions in the block, *self.shape)`.
+        """
+        per_position = max(1, self.size)
+        count = math.prod(axis.extent for axis in axes)
+        if not axes or count * per_position <= limit:
+            if count:
+                yield 0, self.values(axes).reshape(count, *self.shape)
+            return
+        first, rest = axes[0], axes[1:]
+        inside = count // first.extent
+        lifted = self.lifted([first])
+        step = max(1, limit // (inside * per_position))
+        for start in range(0, first.extent, step):
+            part = lifted[start : start + step]
+            if inside * per_position <= limit:
+                values = part.values(rest)  # the lifted axis follows those of the rest: bring it to the front
+                moved = np.moveaxis(values, len(rest), 0)
+                yield start * inside, moved.reshape(-1, *self.shape)
+            else:
+                for number, block in part[0].blocks(rest, limit):
+                    yield start * inside + number, block
+
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and greatest value over all positions, exactly; None where there are no positions."""
+        keys = self.keys
+        if 0 in self.shape or any(self.extent(key) == 0 for key in keys):
+            return None
+        low = high = self.offset
+        tabled = [key for table in self.tables for key in table.keys]
+        if len(set(tabled)) < len(tabled) or any(self.coefficient(key) for key in tabled):
+            # Terms that share an axis do not reach their extremes together: look at the sum itself.
+            together = dict.fromkeys(tabled)
+            part = self.only(together, self.tables, 0).values_over(tuple(together))
+            low, high = low + int(part.min()), high + int(part.max())
+            keys = tuple(key for key in keys if key not in together)
+        else:
+            for table in self.tables:
+                ends = int(table.values.min()) * table.scale, int(table.values.max()) * table.scale
+                low, high = low + min(ends), high + max(ends)
+        for key in keys:
+            reach = self.coefficient(key) * (self.extent(key) - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+    def only(self, keys: Iterable[Key], tables: tuple[Table, ...], offset: int) -> Index:
+        """The part of it made of `offset`, `tables` and the affine terms of `keys`."""
+        wanted = set(keys)
+        strides = tuple(s if d in wanted else 0 for d, s in enumerate(self.strides))
+        symbols = tuple((axis, c) for axis, c in self.symbols if axis in wanted)
+        return Index(offset, self.shape, strides, symbols, tables)
+
+    # --- arithmetic -----------------------------------------------------------------------------------
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Index:
+        """The same values repeated over `shape`, by NumPy's rules."""
+        if shape == self.shape:
+            return self
+        if np.broadcast_shapes(shape, self.shape) != shape:
+            raise ViewError(
+                "a shape cannot be broadcast", given=self.shape, expected=f"a shape that fits {shape}"
+            )
+        lead = len(shape) - self.ndim
+        kept = [d for d in range(self.ndim) if self.shape[d] == shape[lead + d]]
+        strides = [0] * len(shape)
+        for d in kept:
+            strides[lead + d] = self.strides[d]
+        tables = []
+        for table in self.tables:
+            dropped = tuple(k for k, key in enumerate(table.keys) if isinstance(key, int) and key not in kept)
+            keys = [key for k, key in enumerate(table.keys) if k not in dropped]
+            renamed = tuple(key + lead if isinstance(key, int) else key for key in keys)
+            tables.append(Table(renamed, table.values.squeeze(dropped), table.scale))
+        return Index(self.offset, shape, tuple(strides), self.symbols, tuple(tables))
+
+    def with_trailing_ones(self, count: int) -> Index:
+        """It with `count` more dimensions of extent 1 at the end."""
+        shape, strides = (*self.shape, *[1] * count), (*self.strides, *[0] * count)
+        return Index(self.offset, shape, strides, self.symbols, self.tables)
+
+    def __add__(self, other: object) -> Index:
+        other = _operand(other)
+        if other is None:
+            return NotImplemented
+        shape = broadcast_shapes(self.shape, other.shape)
+        left, right = self.broadcast_to(shape), other.broadcast_to(shape)
+        symbols = dict(left.symbols)
+        for axis, coefficient in right.symbols:
+            symbols[axis] = symbols.get(axis, 0) + coefficient
+        return Index(
+            left.offset + right.offset,
+            shape,
+            tuple(a + b for a, b in zip(left.strides, right.strides, strict=True)),
+            _sorted_symbols(symbols),
+            _merged_tables(left.tables + right.tables),
+        )
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        return self._scaled(-1)
+
+    def __sub__(self, other: object) -> Index:
+        other = _operand(other)
+        return NotImplemented if other is None else self + other._scaled(-1)
+
+    def __rsub__(self, other: object) -> Index:
+        return self._scaled(-1) + other
+
+    def _scaled(self, factor: int) -> Index:
+        if factor == 0:
+            return filled(0, self.shape)
+        return Index(
+            self.offset * factor,
+            self.shape,
+            tuple(s * factor for s in self.strides),
+            tuple((axis, c * factor) for axis, c in self.symbols),
+            tuple(Table(t.keys, t.values, t.scale * factor) for t in self.tables),
+        )
+
+    def __mul__(self, other: object) -> Index:
+        other = _operand(other)
+        if other is None:
+            return NotImplemented
+        if (factor := other.constant) is not None:
+            return self._scaled(factor)
+        if (factor := self.constant) is not None:
+            return other._scaled(factor)
+        shape = broadcast_shapes(self.shape, other.shape)
+        left, right = self.broadcast_to(shape), other.broadcast_to(shape)
+        keys = _union_keys([left.keys, right.keys])
+        return from_values(left.values_over(keys) * right.values_over(keys), keys, shape)
+
+    __rmul__ = __mul__
+
+    def _parts_by(self, modulus: int) -> tuple[Index, Index]:
+        """Two indices that sum to it, the first a multiple of `modulus` everywhere."""
+        whole = [key for key in self.keys if self.coefficient(key) % modulus == 0]
+        rest = [key for key in self.keys if self.coefficient(key) % modulus]
+        whole_tables = tuple(t for t in self.tables if not np.any(t.values * (t.scale % modulus) % modulus))
+        rest_tables = tuple(t for t in self.tables if not any(t is w for w in whole_tables))
+        quotient, remainder = divmod(self.offset, modulus)
+        return self.only(whole, whole_tables, quotient * modulus), self.only(rest, rest_tables, remainder)
+
+    def _exactly_divided(self, divisor: int) -> Index:
+        return Index(
+            self.offset // divisor,
+            self.shape,
+            tuple(s // divisor for s in self.strides),
+            tuple((axis, c // divisor) for axis, c in self.symbols),
+            tuple(
+                Table(t.keys, t.values, t.scale // divisor)
+                if t.scale % divisor == 0
+                else Table(t.keys, t.values * t.scale // divisor, 1)
+                for t in self.tables
+            ),
+        )
+
+    def _by_parts(self, divisor: object, of_rest: Callable[[Any], Any], keep_whole: bool) -> Index:
+        """`//` and `%`: the part that divides is divided (or vanishes), the rest is tabulated if it must."""
+        divisor = _operand(divisor)
+        if divisor is None or divisor.constant is None or divisor.constant <= 0:
+            raise SymbolError(
+                "an index expression is divided by something other than a positive number",
+                given=divisor,
+                expected="a positive integer to the right of // or %",
+            )
+        number = divisor.constant
+        whole, rest = self._parts_by(number)
+        ends = rest.bounds() or (0, 0)
+        quotient = ends[0] // number
+        if ends[1] // number == quotient:
+            result = filled(quotient, self.shape) if keep_whole else rest + (-quotient * number)
+        else:
+            keys = rest.keys
+            result = from_values(of_rest(rest.values_over(keys)), keys, self.shape)
+        return whole._exactly_divided(number) + result if keep_whole else result
+
+    def __floordiv__(self, divisor: object) -> Index:
+        return self._by_parts(divisor, lambda rest: rest // _operand(divisor).constant, keep_whole=True)
+
+    def __mod__(self, divisor: object) -> Index:
+        return self._by_parts(divisor, lambda rest: rest % _operand(divisor).constant, keep_whole=False)
+
+    def _refuse(self, what: str) -> SymbolError:
+        return SymbolError(
+            f"an index expression has no {what} while the graph is built",
+            given=self,
+            expected="a plain number",
+            fix="it stands for all positions of its grid at once; choose with `//`, `%` or a table, "
+            "or loop over a Python range instead of a grid",
+        )
+
+    def __bool__(self) -> bool:
+        raise self._refuse("truth value")
+
+    def __int__(self) -> int:
+        raise self._refuse("single value")
+
+    def __index__(self) -> int:
+        raise self._refuse("single value")
+
+    def __float__(self) -> float:
+        raise self._refuse("single value")
+
+    def __eq__(self, other: object) -> bool:
+        raise self._refuse("truth value to compare")
+
+    def __lt__(self, other: object) -> bool:
+        raise self._refuse("truth value to compare")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    __hash__ = object.__hash__
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise self._refuse("array value")
+
+    # NumPy then leaves `array + index` to `__radd__`.
+    __array_ufunc__ = None
+
+    # --- views ----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise self._refuse("length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Index]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, items: object) -> Index:
+        """The index at some of its positions, by NumPy's rules of indexing."""
+        if self.is_strided:
+            basic = _take_basic(self, items)
+            if basic is not None:
+                return basic
+        from codelet.indexing import take
+
+        return take(self, items)
+
+    def compose(self, inner: Sequence[Index], shape: tuple[int, ...]) -> Index:
+        """`self[inner[0], inner[1], ...]` for one index of shape `shape` per dimension, all in bounds."""
+        total = Index(self.offset, shape, (0,) * len(shape), self.symbols)
+        for stride, index in zip(self.strides, inner, strict=True):
+            if stride:
+                total = total + index._scaled(stride)
+        for table in self.tables:
+            total = total + _compose_table(table, inner, shape)
+        return total
+
+    def transpose(self, order: Sequence[int]) -> Index:
+        """Its dimensions in another order."""
+        place = {d: k for k, d in enumerate(order)}
+        tables = tuple(
+            Table(tuple(place[key] if isinstance(key, int) else key for key in t.keys), t.values, t.scale)
+            for t in self.tables
+        )
+        shape, strides = tuple(self.shape[d] for d in order), tuple(self.strides[d] for d in order)
+        return Index(self.offset, shape, strides, self.symbols, tables)
+
+    def _coalesced(self) -> Index:
+        """Neighbouring dimensions that tile one another merged, so that a reshape may split them anew."""
+        tabled = {key for table in self.tables for key in table.keys}
+        groups: list[list[int]] = []
+        for d in range(self.ndim):
+            previous = groups[-1][-1] if groups else None
+            if (
+                previous is not None
+                and not {previous, d} & tabled
+                and self.strides[previous] == self.strides[d] * self.shape[d]
+            ):
+                groups[-1].append(d)
+            else:
+                groups.append([d])
+        place = {group[-1]: k for k, group in enumerate(groups)}
+        tables = tuple(
+            Table(tuple(place[key] if isinstance(key, int) else key for key in t.keys), t.values, t.scale)
+            for t in self.tables
+        )
+        shape = tuple(math.prod(self.shape[d] for d in group) for group in groups)
+        strides = tuple(self.strides[group[-1]] for group in groups)
+        return Index(self.offset, shape, strides, self.symbols, tables)
+
+    def reshape(self, shape: tuple[int, ...]) -> Index:
+        """Its elements, in row-major order, in another shape of the same size."""
+        if shape == self.shape:
+            return self
+        if 0 in shape:
+            return filled(0, shape)
+        merged = self._coalesced()
+        flat = row_major(shape)
+        inner = [
+            flat // stride % extent
+            for stride, extent in zip(row_major(merged.shape).strides, merged.shape, strict=True)
+        ]
+        return merged.compose(inner, shape)
+
+    # --- grid axes ------------------------------------------------------------------------------------
+
+    def rekeyed(self, names: dict[Key, Key], shape: tuple[int, ...]) -> Index:
+        """It with its dimensions and axes renamed: those not in `names` keep theirs. Extents must agree."""
+        strides = [0] * len(shape)
+        symbols: dict[Axis, int] = {}
+        for key in (*range(self.ndim), *(axis for axis, _ in self.symbols)):
+            target, coefficient = names.get(key, key), self.coefficient(key)
+            if isinstance(target, int):
+                strides[target] += coefficient
+            elif coefficient:
+                symbols[target] = symbols.get(target, 0) + coefficient
+        tables = tuple(Table(tuple(names.get(k, k) for k in t.keys), t.values, t.scale) for t in self.tables)
+        return Index(self.offset, shape, tuple(strides), _sorted_symbols(symbols), tables)
+
+    def lifted(self, axes: Sequence[Axis]) -> Index:
+        """It with the grid axes `axes` as leading dimensions instead."""
+        names: dict[Key, Key] = {axis: k for k, axis in enumerate(axes)}
+        names.update({d: d + len(axes) for d in range(self.ndim)})
+        return self.rekeyed(names, (*(axis.extent for axis in axes), *self.shape))
+
+    def bound(self, axes: Sequence[Axis]) -> Index:
+        """The inverse of `lifted`: the leading dimensions become the grid axes `axes`."""
+        names: dict[Key, Key] = {k: axis for k, axis in enumerate(axes)}
+        names.update({d: d - len(axes) for d in range(len(axes), self.ndim)})
+        return self.rekeyed(names, self.shape[len(axes) :])
+
+    def at(self, positions: dict[Axis, int]) -> Index:
+        """It at fixed positions along some grid axes."""
+        offset = self.offset + sum(c * positions[axis] for axis, c in self.symbols if axis in positions)
+        symbols = tuple((axis, c) for axis, c in self.symbols if axis not in positions)
+        tables = []
+        for table in self.tables:
+            where = tuple(
+                slice(None) if isinstance(k, int) or k not in positions else positions[k] for k in table.keys
+            )
+            keys = tuple(k for k in table.keys if isinstance(k, int) or k not in positions)
+            values = table.values[where]
+            if keys:
+                tables.append(Table(keys, values, table.scale))
+            else:
+                offset += int(values) * table.scale
+        return Index(offset, self.shape, self.strides, symbols, tuple(tables))
+
+    def __repr__(self) -> str:
+        return f"Index({self.text()})" if not self.shape else f"Index({self.text()}, shape={self.shape})"
+
+    def text(self, names: dict[Axis, str] | None = None) -> str:
+        """The expression in symbols: `names` for grid axes (`i0`, `i1`, ... without), `f0`, ... for dimensions."""
+        names = names or {axis: f"i{k}" for k, axis in enumerate(self.axes)}
+        word = lambda key: f"f{key}" if isinstance(key, int) else names.get(key, "?")  # noqa: E731
+        terms = [(self.coefficient(key), word(key)) for key in self.keys if self.coefficient(key)]
+        terms += [
+            (t.scale, f"table{list(t.values.shape)}[{', '.join(map(word, t.keys))}]") for t in self.tables
+        ]
+        parts = [str(self.offset)] if self.offset or not terms else []
+        for coefficient, name in terms:
+            sign = "-" if coefficient < 0 else "+"
+            factor = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
+            parts.append(f"{sign} {factor}" if parts else factor if sign == "+" else f"-{factor}")
+        return " ".join(parts)
+
+
+def row_major(shape: tuple[int, ...]) -> Index:
+    """The positions of an array of `shape`, numbered in row-major order."""
+    strides = [1] * len(shape)
+    for d in range(len(shape) - 2, -1, -1):
+        strides[d] = strides[d + 1] * shape[d + 1]
+    return Index(0, shape, tuple(strides))
+
+
+def union_axes(groups: Iterable[Sequence[Axis]]) -> tuple[Axis, ...]:
+    """All axes of several collections, each once, in the order in which they were made."""
+    return tuple(sorted({axis for group in groups for axis in group}, key=lambda axis: axis.sort_key))
+
+
+def _union_keys(groups: Sequence[Sequence[Key]]) -> tuple[Key, ...]:
+    axes = union_axes([[key for key in group if isinstance(key, Axis)] for group in groups])
+    dimensions = sorted({key for group in groups for key in group if isinstance(key, int)})
+    return (*axes, *dimensions)
+
+
+def _sorted_symbols(symbols: dict[Axis, int]) -> tuple[tuple[Axis, int], ...]:
+    kept = [(axis, c) for axis, c in symbols.items() if c]
+    return tuple(sorted(kept, key=lambda item: item[0].sort_key))
+
+
+def _merged_tables(tables: tuple[Table, ...]) -> tuple[Table, ...]:
+    """Equal tables summed into one, so that `t[i] + 4 - t[i]` is 4."""
+    merged: list[Table] = []
+    for table in tables:
+        for k, other in enumerate(merged):
+            same = table.values is other.values or np.array_equal(table.values, other.values)
+            if table.keys == other.keys and same:
+                merged[k] = Table(other.keys, other.values, other.scale + table.scale)
+                break
+        else:
+            merged.append(table)
+    return tuple(table for table in merged if table.scale)
+
+
+def filled(value: int, shape: tuple[int, ...]) -> Index:
+    """The index of `shape` that is `value` everywhere."""
+    return Index(value, shape, (0,) * len(shape))
+
+
+def from_values(values: np.ndarray, keys: tuple[Key, ...], shape: tuple[int, ...]) -> Index:
+    """The index of `shape` with the given values along `keys`, and constant along everything else."""
+    if not keys:
+        return filled(int(values), shape)
+    values = np.ascontiguousarray(values)
+    values.flags.writeable = False
+    return Index(0, shape, (0,) * len(shape), (), (Table(keys, values, 1),))
+
+
+def as_index(value: object) -> Index | None:
+    """A number, an integer array or an index as an `Index`; None when it is none of these."""
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return Index(int(value))
+    if isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.size == 0:
+            array = array.astype(np.int64)
+        if np.issubdtype(array.dtype, np.integer):
+            return from_values(array.astype(np.int64), tuple(range(array.ndim)), array.shape)
+    return None
+
+
+def _operand(value: object) -> Any:
+    """`as_index` for operators: typed loosely, since None stands for NotImplemented there."""
+    return as_index(value)
+
+
+def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    if a == b:
+        return a
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise ViewError("the shapes of two index arrays do not fit together", given=f"{a} and {b}") from None
+
+
+# --- composing ------------------------------------------------------------------------------------------
+
+
+def _take_basic(index: Index, items: object) -> Index | None:
+    """Indexing of a strided index by plain numbers and slices, the common case, kept fast; else None."""
+    items = items if type(items) is tuple else (items,)
+    shape, strides = index.shape, index.strides
+    if len(items) > len(shape):
+        return None
+    offset, d = index.offset, 0
+    kept_shape: list[int] = []
+    kept_strides: list[int] = []
+    for item in items:
+        extent = shape[d]
+        if type(item) is int:
+            if item < 0:
+                item += extent
+            if not 0 <= item < extent:
+                return None
+            offset += item * strides[d]
+        elif type(item) is slice:
+            try:
+                start, stop, step = item.indices(extent)
+            except (TypeError, ValueError, SymbolError):
+                return None
+            length = len(range(start, stop, step))
+            if length:
+                offset += start * strides[d]
+            kept_shape.append(length)
+            kept_strides.append(step * strides[d])
+        else:
+            return None
+        d += 1
+    return Index(offset, (*kept_shape, *shape[d:]), (*kept_strides, *strides[d:]))
+
+
+def _compose_table(table: Table, inner: Sequence[Index], shape: tuple[int, ...]) -> Index:
+    """A table read at computed positions."""
+    parts = [inner[key] if isinstance(key, int) else Index(0, (), (), ((key, 1),)) for key in table.keys]
+    renamed = _renamed_table(table, parts)
+    if renamed is None:
+        keys = _union_keys([part.keys for part in parts])
+        where = tuple(_aligned(part.values_over(part.keys), part.keys, keys) for part in parts)
+        values = np.broadcast_to(table.values[where], np.broadcast_shapes(*(w.shape for w in where)))
+        return from_values(values, keys, shape)._scaled(table.scale)
+    if not renamed.keys:
+        return filled(int(renamed.values) * renamed.scale, shape)
+    return Index(0, shape, (0,) * len(shape), (), (renamed,))
+
+
+def _renamed_table(table: Table, parts: Sequence[Index]) -> Table | None:
+    """The table sliced and renamed, without a copy, when each position is affine in a key of its own."""
+    where: list[int | slice] = []
+    keys: list[Key] = []
+    for extent, part in zip(table.values.shape, parts, strict=True):
+        if part.tables or len(part.keys) > 1:
+            return None
+        if not part.keys:
+            where.append(part.offset)
+            continue
+        key = part.keys[0]
+        step, length = part.coefficient(key), part.extent(key)
+        if key in keys:
+            return None
+        stop = part.offset + step * length
+        where.append(slice(part.offset, stop if 0 <= stop <= extent or step > 0 else None, step))
+        keys.append(key)
+    return Table(tuple(keys), table.values[tuple(where)], table.scale)

@@ -1,0 +1,337 @@
+"""Variables, and tensors: views of variables.
+
+A `Tensor` is a source and an access map, an `Index` into the flat elements of the source. Viewing a
+tensor composes the map and never makes state. The source is a `Variable`, or a `Join` of several
+tensors laid end to end, so that a view over several variables is an ordinary view of their join.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
+from codelet.index import Axis, Index, row_major, union_axes
+
+if TYPE_CHECKING:
+    from codelet.graph import Graph
+
+
+class Variable:
+    """State of a graph: an array by name.
+
+    Attributes:
+        graph: the graph it belongs to.
+        name: unique within the graph, scopes included.
+        shape: its shape.
+        dtype: its NumPy dtype.
+        number: its place in the order in which the graph's variables were made.
+        first_element: the number of its first element among all elements of the graph; between two
+            variables one number is left out, so that no run of numbers spans both.
+        value: the value of a constant, None for a variable.
+    """
+
+    __slots__ = ("dtype", "first_element", "graph", "name", "number", "shape", "value")
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        number: int,
+        first_element: int,
+        value: np.ndarray | None = None,
+    ):
+        self.graph = graph
+        self.name = name
+        self.shape = shape
+        self.dtype = dtype
+        self.number = number
+        self.first_element = first_element
+        self.value = value
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {type_text(self.dtype, self.shape)}"
+
+
+class Join:
+    """Tensors of one dtype laid end to end along a dimension: what a view over several variables views.
+
+    Attributes:
+        parts: the tensors, with no symbols: those of the joined tensors are leading dimensions here.
+        dimension: along which they are joined.
+    """
+
+    __slots__ = ("dimension", "dtype", "graph", "parts", "shape")
+
+    def __init__(self, parts: tuple[Tensor, ...], dimension: int):
+        self.parts = parts
+        self.dimension = dimension
+        self.graph = parts[0].graph
+        self.dtype = parts[0].dtype
+        shape = list(parts[0].shape)
+        shape[dimension] = sum(part.shape[dimension] for part in parts)
+        self.shape = tuple(shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def regions(self) -> Iterator[tuple[Tensor, Index]]:
+        """Every part, with the positions it takes among the elements of the join."""
+        start, whole = 0, row_major(self.shape)
+        for part in self.parts:
+            stop = start + part.shape[self.dimension]
+            yield part, whole[(slice(None),) * self.dimension + (slice(start, stop),)]
+            start = stop
+
+    def __repr__(self) -> str:
+        return "join(" + ", ".join(map(repr, self.parts)) + ")"
+
+
+Source = Variable | Join
+
+
+def type_text(dtype: np.dtype, shape: tuple[int, ...]) -> str:
+    """A shape and dtype as one word: `float32[4,8]`."""
+    return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+class Tensor:
+    """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
+
+    It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
+
+    Attributes:
+        source: what is viewed.
+        index: which element of the source stands at each position.
+    """
+
+    __slots__ = ("index", "source")
+
+    def __init__(self, source: Source, index: Index):
+        self.source = source
+        self.index = index
+
+    @property
+    def graph(self) -> Graph:
+        """The graph whose elements it views."""
+        return self.source.graph
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of its elements."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, at each position of the grid where it depends on symbols."""
+        return self.index.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.index.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.index.size
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The grid axes it depends on."""
+        return self.index.axes
+
+    @property
+    def is_whole_variable(self) -> bool:
+        """Whether it is one variable, all of it, in order."""
+        source, index = self.source, self.index
+        return (
+            isinstance(source, Variable)
+            and index.is_strided
+            and index.shape == source.shape
+            and index.offset == 0
+            and (index.strides == row_major(source.shape).strides or 0 in source.shape)
+        )
+
+    def __getitem__(self, items: object) -> Tensor:
+        """A view of some elements, by NumPy's rules; symbols and tables may stand where integers may.
+
+        Raises:
+            OutOfBoundsError: an index that leaves the tensor at any position of the grid.
+            ViewError: a slice whose length depends on a symbol, or something that is no index.
+        """
+        return Tensor(self.source, self.index[items])
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ViewError("a tensor without dimensions has no length", given=self)
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[k] for k in range(len(self)))
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
+        """Its elements, in row-major order, in another shape; one extent may be -1.
+
+        Raises:
+            ViewError: a shape of another size.
+        """
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        known = math.prod(n for n in wanted if n != -1)  # type: ignore[operator, misc]
+        full = tuple(self.size // known if n == -1 and known else n for n in wanted)
+        if wanted.count(-1) > 1 or min(full, default=0) < 0 or math.prod(full) != self.size:  # type: ignore[arg-type, type-var]
+            raise ViewError("a reshape changes the number of elements", given=f"{self.shape} to {wanted}")
+        return Tensor(self.source, self.index.reshape(full))  # type: ignore[arg-type]
+
+    def flatten(self) -> Tensor:
+        """Its elements, in row-major order, in one dimension."""
+        return self.reshape((self.size,))
+
+    def transpose(self, *order: int) -> Tensor:
+        """Its dimensions in another order, or reversed when none is given."""
+        order = order or tuple(range(self.ndim))[::-1]
+        positive = tuple(d + self.ndim if d < 0 else d for d in order)
+        if sorted(positive) != list(range(self.ndim)):
+            raise ViewError(
+                "a transpose does not name each dimension once", given=order, expected=f"0 to {self.ndim - 1}"
+            )
+        return Tensor(self.source, self.index.transpose(positive))
+
+    @property
+    def T(self) -> Tensor:
+        """Its dimensions reversed."""
+        return self.transpose()
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
+        """Its elements repeated over `shape`, by NumPy's rules."""
+        try:
+            fits = np.broadcast_shapes(shape, self.shape) == tuple(shape)
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ViewError("a tensor cannot be broadcast to this shape", given=f"{self.shape} to {shape}")
+        return Tensor(self.source, self.index.broadcast_to(tuple(shape)))
+
+    def _dimension(self, dimension: int, count: int) -> int:
+        if not -count <= dimension < count:
+            raise ViewError(
+                "a dimension does not exist", given=dimension, expected=f"{-count} to {count - 1}"
+            )
+        return dimension % count
+
+    def expand(self, dimension: int) -> Tensor:
+        """A new dimension of extent 1 before `dimension`."""
+        at = self._dimension(dimension, self.ndim + 1)
+        return self[(slice(None),) * at + (None,)]
+
+    def squeeze(self, dimension: int | None = None) -> Tensor:
+        """Without `dimension`, of extent 1; without all such dimensions when none is named."""
+        if dimension is None:
+            return self[tuple(0 if n == 1 else slice(None) for n in self.shape)]
+        at = self._dimension(dimension, self.ndim)
+        if self.shape[at] != 1:
+            raise ViewError(
+                "a squeezed dimension has more than one element", given=f"dimension {at} of {self.shape}"
+            )
+        return self[(slice(None),) * at + (0,)]
+
+    def reverse(self, dimension: int) -> Tensor:
+        """With the order of one dimension reversed."""
+        at = self._dimension(dimension, self.ndim)
+        return self[(slice(None),) * at + (slice(None, None, -1),)]
+
+    def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
+        """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`.
+
+        Two positions hold the same number exactly when they view the same element.
+        """
+        return source_elements(self.source)[self.index.values(axes)]
+
+    def __repr__(self) -> str:
+        where = self.source.name if isinstance(self.source, Variable) else "joined tensors"
+        return f"Tensor({type_text(self.dtype, self.shape)} of {where}: {self.index.text()})"
+
+
+class _Numbers:
+    """The element numbers of a variable, as a thing to be indexed without an array being made."""
+
+    def __init__(self, first: int):
+        self.first = first
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        return positions + self.first
+
+
+def source_elements(source: Source) -> Any:
+    """What gives the graph's element number for flat positions of a source, by indexing."""
+    if isinstance(source, Variable):
+        return _Numbers(source.first_element)
+    numbers = [part.elements() for part in source.parts]
+    return np.concatenate(numbers, axis=source.dimension).reshape(-1)
+
+
+def source_variables(source: Source) -> tuple[Variable, ...]:
+    """The variables a source holds elements of, each once, in the order in which they were made."""
+    if isinstance(source, Variable):
+        return (source,)
+    found = {variable for part in source.parts for variable in source_variables(part.source)}
+    return tuple(sorted(found, key=lambda variable: variable.number))
+
+
+def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
+    """Several tensors end to end along a dimension, as one view.
+
+    Args:
+        tensors: of one dtype, and of shapes that agree in all other dimensions.
+        dimension: along which they are laid.
+
+    Raises:
+        ViewError: shapes that do not fit together, or nothing to join.
+        FieldTypeError: dtypes that differ.
+        ForeignGraphError: tensors of different graphs.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> both = cl.concat([graph.add_variable("a", (3,)), graph.add_variable("b", (2,))])
+    >>> both.shape
+    (5,)
+    """
+    if not tensors:
+        raise ViewError("there is nothing to join", given="concat([])")
+    first = tensors[0]
+    at = first._dimension(dimension, first.ndim)
+    others = [n for d, n in enumerate(first.shape) if d != at]
+    for tensor in tensors:
+        if tensor.graph is not first.graph:
+            raise ForeignGraphError(
+                "joined tensors belong to different graphs", given=f"{first} and {tensor}"
+            )
+        if tensor.dtype != first.dtype:
+            raise FieldTypeError("joined tensors differ in dtype", given=f"{first.dtype} and {tensor.dtype}")
+        if tensor.ndim != first.ndim or [n for d, n in enumerate(tensor.shape) if d != at] != others:
+            raise ViewError(
+                "joined tensors do not fit together",
+                given=f"shapes {first.shape} and {tensor.shape}",
+                expected=f"shapes that differ in dimension {at} alone",
+            )
+    # A join must be one array for all positions of the grid: symbols become dimensions of it.
+    axes = union_axes([tensor.axes for tensor in tensors])
+    extents = tuple(axis.extent for axis in axes)
+    parts = []
+    for tensor in tensors:
+        spread = tensor.index.lifted(axes)
+        parts.append(Tensor(tensor.source, spread.broadcast_to((*extents, *tensor.shape))))
+    join = Join(tuple(parts), len(axes) + at)
+    return Tensor(join, row_major(join.shape).bound(axes))

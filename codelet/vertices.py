@@ -1,0 +1,257 @@
+"""Vertices and edges as small objects, made on demand from the columns that hold them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.errors import Line, NotInGraphError
+from codelet.family import Family, Field
+from codelet.tensor import Tensor, Variable, source_elements, source_variables
+
+if TYPE_CHECKING:
+    from codelet.family import ComputeSet
+    from codelet.graph import Graph
+
+
+class Edge(NamedTuple):
+    """A maximal run of consecutive elements of one variable, in a field's order."""
+
+    vertex: Vertex
+    field: str
+    variable: Variable
+    start: int
+    length: int
+
+
+def _runs(elements: np.ndarray) -> np.ndarray:
+    """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`."""
+    starts = np.ones(elements.shape, bool)
+    starts[:, 1:] = np.diff(elements, axis=1) != 1
+    return starts
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One instance of a codelet.
+
+    Attributes:
+        family: what it belongs to.
+        number: its place in the family.
+    """
+
+    family: Family
+    number: int
+
+    @functools.cached_property
+    def _position(self) -> dict[Any, int]:
+        places = np.unravel_index(self.number, self.family.extents) if self.family.axes else ()
+        return {axis: int(place) for axis, place in zip(self.family.axes, places, strict=True)}
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The values of the grid's symbols at this vertex."""
+        return {self.family.names[axis]: axis.values[place] for axis, place in self._position.items()}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What every field is connected to here: a tensor without symbols, or the constant it holds."""
+        return {field.name: self._field(field) for field in self.family.fields}
+
+    def _field(self, field: Field) -> Any:
+        if field.tensor is not None:
+            return Tensor(field.tensor.source, field.tensor.index.at(self._position))
+        assert field.state is not None
+        if field.state.index is not None:
+            value = field.state.index.at(self._position).values()
+            return int(value) if not value.shape else value
+        array = field.state.array
+        assert array is not None
+        per_vertex = array.ndim > len(field.type.shape)
+        value = array[tuple(self._position.values())] if per_vertex else array
+        # A plain number of the user's stays one: its dtype yields to those it meets.
+        return value.item() if field.type.weak else value
+
+    @property
+    def tile(self) -> int | None:
+        """Its tile; None when none was given."""
+        if self.family.tile is None:
+            return None
+        return self.family.tile.at(self._position).constant
+
+    @property
+    def line(self) -> Line:
+        """The user's line that added it."""
+        return self.family.line(self.number)
+
+    def edges(self) -> Iterator[Edge]:
+        """Its edges, field by field; an in-out field is connected once."""
+        graph = self.family.compute_set.graph
+        for name, tensor in self.fields.items():
+            if isinstance(tensor, Tensor) and tensor.size:
+                elements = tensor.elements().reshape(1, -1)
+                starts = np.flatnonzero(_runs(elements))
+                lengths = np.diff([*starts, elements.size])
+                for start, length in zip(elements[0, starts], lengths, strict=True):
+                    variable, position = graph.locate(int(start))
+                    yield Edge(self, name, variable, position, int(length))
+
+    def call(self, read: Any) -> dict[str, np.ndarray]:
+        """Call the codelet's own function, plainly, on what `read` gives for each input tensor."""
+        traced = self.family.codelet
+        fields = self.fields
+        inputs = []
+        for name in traced.inputs:
+            value = fields[name]
+            inputs.append(jnp.asarray(read(value)) if isinstance(value, Tensor) else value)
+        returned = traced.codelet.function(*inputs, **traced.static)
+        named = returned if isinstance(returned, Mapping) else {"out": returned}
+        return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Call its codelet as Python does, so that `print` and `breakpoint()` in it work.
+
+        Args:
+            values: an array for every variable it reads, by name.
+
+        Returns:
+            What it would write, by field.
+
+        Raises:
+            NotInGraphError: a variable it reads that `values` does not name.
+        """
+        arrays: dict[int, np.ndarray] = {}
+
+        def read(tensor: Tensor) -> np.ndarray:
+            for variable in source_variables(tensor.source):
+                value = variable.value if variable.value is not None else values.get(variable.name)
+                if value is None:
+                    raise NotInGraphError(
+                        f"the vertex reads {variable.name!r}, which was given no value",
+                        given=", ".join(values),
+                        expected=variable.name,
+                    )
+                arrays[variable.first_element] = np.asarray(value).reshape(-1)
+            return gather(arrays, tensor)
+
+        return self.call(read)
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={value}" for name, value in self.symbols.items())
+        rows = [
+            f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where or 'no grid'}"
+        ]
+        for field in self.family.fields:
+            rows.append(f"  {field.kind:5} {field.name}: {field.type} = {self.fields[field.name]!r}")
+        rows.append(f"  tile  {'chosen by placement' if self.tile is None else self.tile}")
+        rows.append(f"  at    {self.line}")
+        return "\n".join(rows)
+
+
+def gather(arrays: Mapping[int, np.ndarray], tensor: Tensor) -> np.ndarray:
+    """The values of a view, from flat arrays of variables keyed by their first element's number."""
+    elements = tensor.elements()
+    result = np.empty(elements.shape, tensor.dtype)
+    for variable in source_variables(tensor.source):
+        positions = elements - variable.first_element
+        inside = (positions >= 0) & (positions < variable.size)
+        result[inside] = arrays[variable.first_element][positions[inside]]
+    return result
+
+
+def family_vertices(family: Family) -> Iterator[Vertex]:
+    """All vertices of a family, in order."""
+    return (Vertex(family, number) for number in range(family.num_vertices))
+
+
+def find_vertex(
+    graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]
+) -> Vertex:
+    """One vertex of a compute set; see `Graph.vertex`."""
+    name = compute_set if isinstance(compute_set, str) else compute_set.name
+    families = [family for family in graph.families if family.compute_set.name == name]
+    if number is not None:
+        for family in families:
+            if 0 <= number < family.num_vertices:
+                return Vertex(family, number)
+            number -= family.num_vertices
+    found = []
+    for family in families:
+        if number is None and set(family.axis_names) == set(symbols):
+            values = [symbols[axis_name] for axis_name in family.axis_names]
+            if all(value in axis.values for axis, value in zip(family.axes, values, strict=True)):
+                places = [axis.values.index(value) for axis, value in zip(family.axes, values, strict=True)]
+                found.append(
+                    Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0)
+                )
+    if len(found) == 1:
+        return found[0]
+    has = "; ".join(
+        f"{f.codelet.name} over {', '.join(f.axis_names) or 'no grid'}, {f.num_vertices:,} vertices"
+        for f in families
+    )
+    raise NotInGraphError(
+        f"compute set {name!r} has {'no such vertex' if not found else f'{len(found)} such vertices'}",
+        given=", ".join(f"{k}={v}" for k, v in symbols.items()) or number,
+        expected=has or "a compute set with vertices",
+        fix="give the value of every symbol, or the vertex's number in the order of adding",
+    )
+
+
+def touching_vertices(graph: Graph, tensor: Tensor, *, written: bool) -> list[Vertex]:
+    """The vertices that write, or that read, any element of a view, in order."""
+    wanted = np.unique(tensor.elements(tensor.axes))
+    variables = set(source_variables(tensor.source))
+    found = []
+    for family in graph.families:
+        numbers: set[int] = set()
+        for field in family.fields:
+            concerned = field.is_written if written else field.is_read
+            if (
+                not concerned
+                or field.tensor is None
+                or not variables & set(source_variables(field.tensor.source))
+            ):
+                continue
+            elements = source_elements(field.tensor.source)
+            for first, block in field.tensor.index.blocks(family.axes):
+                hits = np.isin(elements[block], wanted).reshape(len(block), -1).any(axis=1)
+                numbers.update((np.flatnonzero(hits) + first).tolist())
+        found += [Vertex(family, number) for number in sorted(numbers)]
+    return found
+
+
+def count_edges(family: Family) -> int:
+    """The exact number of edges of all vertices of a family."""
+    total = 0
+    for field in family.fields:
+        if field.tensor is None or (not field.type.shape and isinstance(field.tensor.source, Variable)):
+            total += 0 if field.tensor is None else family.num_vertices
+        elif math.prod(field.type.shape):
+            total += _count_field_edges(family, field.tensor)
+    return total
+
+
+def _count_field_edges(family: Family, tensor: Tensor) -> int:
+    index = tensor.index
+    tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
+    if isinstance(tensor.source, Variable) and not tabled:
+        # Every vertex has the same steps from one element to the next. When dimension d moves on, those
+        # within it start again.
+        runs, within, outer = 1, 0, index.size
+        for extent, stride in reversed(list(zip(index.shape, index.strides, strict=True))):
+            outer //= extent
+            if stride - within != 1:
+                runs += outer * (extent - 1)
+            within += stride * (extent - 1)
+        return runs * family.num_vertices
+    axes = index.axes
+    elements = source_elements(tensor.source)
+    runs = sum(int(_runs(elements[block].reshape(len(block), -1)).sum()) for _, block in index.blocks(axes))
+    return runs * (family.num_vertices // max(1, math.prod(axis.extent for axis in axes)))

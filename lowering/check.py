@@ -1,0 +1,322 @@
+"""Checks: what a graph must obey before anything runs. Each raises an error of its own, or returns.
+
+A compute set's vertices run in no order, so no element may be written by two of them, nor written by one
+and read by another; a vertex may read what it writes itself. All answers are exact: by arithmetic for
+affine fields (`lowering/races.py`), by stamping elements for tables and joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from codelet.errors import (
+    PartlyMappedError,
+    ReadWriteRaceError,
+    SelfAliasError,
+    UninitializedReadError,
+    VariableError,
+    WriteRaceError,
+)
+from codelet.family import Family, Field
+from codelet.graph import Graph
+from codelet.tensor import Tensor, Variable, source_elements, source_variables
+from codelet.vertices import Vertex
+from lowering.dataflow import ElementSet
+from lowering.plan import CopyStep, ExecuteStep, Plan, Step, all_steps
+from lowering.races import (
+    Image,
+    aliased_address,
+    aliased_table_address,
+    shared_across_vertices,
+    shared_by_families,
+    shared_by_table_vertices,
+    shared_by_tables,
+    shared_by_vertices,
+)
+
+# --- races --------------------------------------------------------------------------------------------
+
+
+class _Touch:
+    """The elements that a field of a family touches, by the graph's numbers, in both of their forms."""
+
+    def __init__(self, family: Family, field: Field):
+        assert field.tensor is not None
+        self.family = family
+        self.field = field
+        self.tensor: Tensor = field.tensor
+
+    @cached_property
+    def image(self) -> Image | None:
+        """The affine form; None for tables and joins."""
+        index, source = self.tensor.index, self.tensor.source
+        if index.tables or not isinstance(source, Variable):
+            return None
+        vertex = tuple((index.coefficient(axis), axis.extent) for axis in self.family.axes)
+        inside = tuple(zip(index.strides, index.shape, strict=True))
+        return Image(index.offset + source.first_element, vertex, inside)
+
+    @cached_property
+    def addresses(self) -> np.ndarray:
+        """Element numbers of shape `(vertices, elements per vertex)`."""
+        values = self.tensor.index.values(self.family.axes)
+        return source_elements(self.tensor.source)[values].reshape(self.family.num_vertices, -1)
+
+    @cached_property
+    def interval(self) -> tuple[int, int]:
+        """The least and the greatest element that it may touch."""
+        if self.image is not None:
+            return self.image.first, self.image.last
+        found = source_variables(self.tensor.source)
+        return found[0].first_element, found[-1].first_element + found[-1].size
+
+
+def _on_tables(question, first: _Touch, second: _Touch | None, *more: bool) -> int | None:
+    """Ask a question of enumerated addresses, counted from the least one."""
+    arrays = [touch.addresses for touch in (first, second) if touch is not None]
+    base = min(int(array.min()) for array in arrays)
+    span = max(int(array.max()) for array in arrays) - base + 1
+    if second is None:
+        found = question(arrays[0] - base, span)
+    else:
+        found = question(arrays[0] - base, arrays[1] - base, span, *more)
+    return None if found is None else found + base
+
+
+def _aliased(touch: _Touch) -> int | None:
+    """An element that one vertex names twice in this field."""
+    if touch.image is not None:
+        return aliased_address(touch.image)
+    return _on_tables(aliased_table_address, touch, None)
+
+
+def _shared_within(touch: _Touch) -> int | None:
+    """An element that two vertices touch through one field."""
+    if touch.image is not None:
+        return shared_by_vertices(touch.image)
+    return _on_tables(shared_by_table_vertices, touch, None)
+
+
+def _shared_between(a: _Touch, b: _Touch) -> int | None:
+    """An element that a vertex touches through `a` and a different vertex through `b`."""
+    same = a.family is b.family
+    if a.image is not None and b.image is not None:
+        return shared_across_vertices(a.image, b.image) if same else shared_by_families(a.image, b.image)
+    return _on_tables(shared_by_tables, a, b, same)
+
+
+def _shared_by_one(a: _Touch, b: _Touch) -> int | None:
+    """An element that one vertex touches through both of two fields, given that no two vertices share any."""
+    if a.image is not None and b.image is not None:
+        return shared_by_families(a.image, b.image)
+    return _on_tables(shared_by_tables, a, b, False)
+
+
+def _overlapping(touches: Sequence[_Touch]) -> Iterator[tuple[_Touch, _Touch]]:
+    """Pairs whose intervals overlap and of which one at least writes, by a sweep over their starts."""
+    active: list[_Touch] = []
+    for touch in sorted(touches, key=lambda touch: touch.interval[0]):
+        active = [other for other in active if other.interval[1] >= touch.interval[0]]
+        for other in active:
+            if touch.field.is_written or other.field.is_written:
+                yield (other, touch) if other.field.is_written else (touch, other)
+        active.append(touch)
+
+
+class _Conflict(NamedTuple):
+    """An element, and whether vertices conflict by writing it twice rather than by reading it."""
+
+    element: int
+    both_write: bool
+
+
+def _find_conflict(touches: Sequence[_Touch]) -> _Conflict | None:
+    for touch in touches:
+        if touch.field.is_written:
+            if (element := _aliased(touch)) is not None:
+                return _Conflict(element, True)
+            if (element := _shared_within(touch)) is not None:
+                return _Conflict(element, True)
+    for writer, other in _overlapping(touches):
+        element = _shared_between(writer, other)
+        both = other.field.is_written
+        if element is None and both and writer.family is other.family:
+            element = _shared_by_one(writer, other)
+        if element is not None:
+            return _Conflict(element, both)
+    return None
+
+
+def _view_of(graph: Graph, element: int) -> Tensor:
+    variable, position = graph.locate(element)
+    return graph.variable(variable.name).flatten()[position : position + 1]
+
+
+def _in_step(vertices: list[Vertex], step: ExecuteStep) -> list[Vertex]:
+    return [vertex for vertex in vertices if vertex.family.compute_set.name == step.name]
+
+
+def _raise_conflict(graph: Graph, step: ExecuteStep, conflict: _Conflict) -> None:
+    """Name the vertices that conflict, as the user knows them."""
+    view, name = _view_of(graph, conflict.element), graph.element_text(conflict.element)
+    writers = _in_step(graph.writers(view), step)
+    if len(writers) == 1 and conflict.both_write:
+        raise SelfAliasError(
+            f"a vertex of compute set {step.name!r} writes {name} twice",
+            given=writers[0],
+            expected="outputs that name every element once",
+            line=writers[0].line,
+        )
+    if conflict.both_write:
+        raise WriteRaceError(
+            f"two vertices of compute set {step.name!r} write {name}",
+            given=f"{writers[0]}\nand {writers[1]}",
+            expected="at most one writer of an element in a compute set",
+            fix="write to an element of its own for each vertex, or use two compute sets",
+            line=writers[0].line,
+        )
+    reader = next(vertex for vertex in _in_step(graph.readers(view), step) if vertex != writers[0])
+    raise ReadWriteRaceError(
+        f"a vertex of compute set {step.name!r} writes {name}, which another vertex of it reads",
+        given=f"writer: {writers[0]}\nreader: {reader}",
+        expected="that a compute set reads nothing that its other vertices write",
+        fix="write to another variable, or use two compute sets",
+        line=writers[0].line,
+    )
+
+
+def check_races(plan: Plan) -> None:
+    """No two vertices of a compute set meet at an element that one of them writes.
+
+    Raises:
+        WriteRaceError, ReadWriteRaceError, SelfAliasError: naming an element and both vertices.
+    """
+    for step in dict.fromkeys(all_steps(plan.steps)):
+        if isinstance(step, ExecuteStep):
+            touches = [
+                _Touch(family, field)
+                for family in step.families
+                for field in family.fields
+                if field.tensor is not None and field.tensor.size and family.num_vertices
+            ]
+            conflict = _find_conflict(touches)
+            if conflict is not None:
+                _raise_conflict(plan.graph, step, conflict)
+
+
+# --- values before they are read ----------------------------------------------------------------------
+
+
+def _need(written: ElementSet, tensor: Tensor, axes, by: str, plan: Plan) -> None:
+    missing = written.first_missing(tensor, axes)
+    if missing is None:
+        return
+    variable, _ = plan.graph.locate(missing)
+    raise UninitializedReadError(
+        f"{plan.graph.element_text(missing)} is read by {by} before anything has given it a value",
+        expected=f"that {variable.name!r} is given a value from outside, or written by an earlier step",
+    )
+
+
+def _follow(written: ElementSet, steps: Sequence[Step], plan: Plan) -> None:
+    for step in steps:
+        if isinstance(step, ExecuteStep):
+            for family in step.families:
+                for field in family.fields:
+                    if field.is_read and field.tensor is not None:
+                        by = f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {step.name!r}"
+                        _need(written, field.tensor, family.axes, by, plan)
+            for family in step.families:
+                for field in family.fields:
+                    if field.is_written and field.tensor is not None:
+                        written.add(field.tensor, family.axes)
+        elif isinstance(step, CopyStep):
+            _need(written, step.source, (), f"a copy to {step.destination}", plan)
+            written.add(step.destination, ())
+        elif step.count:
+            # What the first turn reads has been written before it or earlier in it; later turns find more.
+            if step.index is not None:
+                written.add_variable(step.index)
+            _follow(written, step.body, plan)
+
+
+def given_elements(plan: Plan) -> ElementSet:
+    """The elements that have a value before anything runs: those of inputs and constants."""
+    written = ElementSet()
+    for variable in plan.variables:
+        if variable.value is not None or variable in plan.inputs:
+            written.add_variable(variable)
+    return written
+
+
+def check_initialized(plan: Plan, written: ElementSet) -> None:
+    """Every element that is read was given a value before, or is written by an earlier step.
+
+    `written` holds what has a value before the plan runs, and afterwards what has one then.
+
+    Raises:
+        UninitializedReadError: naming the element and what reads it.
+    """
+    _follow(written, plan.steps, plan)
+    for tensor in plan.outputs:
+        _need(written, tensor, (), "the caller", plan)
+
+
+# --- variables and tiles ------------------------------------------------------------------------------
+
+
+def _written_variables(steps: Sequence[Step]) -> Iterator[Variable]:
+    for step in all_steps(tuple(steps)):
+        yield from step.writes
+
+
+def check_constants(plan: Plan) -> None:
+    """Nothing writes a constant. (Vertices that would are refused when they are added.)
+
+    Raises:
+        VariableError: naming the constant.
+    """
+    for variable in _written_variables(plan.steps):
+        if variable.value is not None:
+            raise VariableError(f"a program writes the constant {variable.name!r}", expected="a variable")
+
+
+def check_tiles(plan: Plan) -> None:
+    """Elements are either all without tiles, or all have one.
+
+    Raises:
+        PartlyMappedError: naming the variable and an element without a tile.
+    """
+    if not plan.graph.has_tile_mapping:
+        return
+    tiles = plan.graph.tile_mapping()
+    for variable in plan.variables:
+        own = tiles[variable.first_element : variable.first_element + variable.size]
+        if (own < 0).any():
+            element = plan.graph.element_text(variable.first_element + int(np.argmax(own < 0)))
+            partly = (own >= 0).any()
+            raise PartlyMappedError(
+                f"variable {variable.name!r} is {'partly' if partly else 'not'} mapped to tiles, others are",
+                given=f"no tile for {element}",
+                expected="a tile for every element of the graph, or for none",
+                fix="graph.set_tile_mapping for what is missing; without any, the placement pass chooses",
+            )
+
+
+def check_graph(plan: Plan) -> Plan:
+    """The plan, once it has passed every check that does not depend on what the host gives."""
+    check_tiles(plan)
+    check_constants(plan)
+    check_races(plan)
+    return plan
+
+
+def check(plan: Plan) -> Plan:
+    """The plan, once it has passed every check, its inputs being all that the host gives."""
+    check_graph(plan)
+    check_initialized(plan, given_elements(plan))
+    return plan

@@ -1,0 +1,244 @@
+"""Collect: families in normal form, and the program as steps.
+
+In come a graph and a program. Out comes a plan whose families have the fewest axes: an axis along which
+the fields step irregularly at equal intervals is split there (so that vertices added by nested loops
+get the axes of the loops back, and `i // 4` becomes an axis of its own), axes of one position are
+dropped, the rest are ordered by how far they move through what is written, and neighbours that every
+field crosses as one are merged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from codelet.family import Family, Field, State
+from codelet.graph import Graph
+from codelet.index import Axis, Grid, Index, Key, Table
+from codelet.program import Copy, Execute, Program, Recording, Repeat
+from codelet.program import Sequence as ProgramSequence
+from codelet.tensor import Tensor, Variable
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+
+
+def _indices(family: Family) -> list[Index]:
+    """All that varies over the axes of a family, as indices."""
+    found = [field.tensor.index for field in family.fields if field.tensor is not None]
+    found += [f.state.index for f in family.fields if f.state is not None and f.state.index is not None]
+    return [*found, family.tile] if family.tile is not None else found
+
+
+def _has_array(family: Family) -> bool:
+    """Whether an array of vertex state fixes the axes: it has one dimension for each."""
+    return any(
+        f.state is not None and f.state.array is not None and f.state.array.ndim > len(f.type.shape)
+        for f in family.fields
+    )
+
+
+# --- splitting axes -----------------------------------------------------------------------------------
+
+
+def radices(columns: np.ndarray) -> list[int]:
+    """The extents, outermost first, of the fewest axes over which all columns are affine, as far as they are.
+
+    `columns` is `(number of columns, n)`. The product of the result is n. Where the columns are affine
+    within runs of equal length but the starts of the runs follow no rule, the outermost axis is left
+    irregular.
+    """
+    extents: list[int] = []
+    while (n := columns.shape[1]) > 1:
+        steps = columns[:, 1:] - columns[:, :-1]
+        breaks = np.flatnonzero((steps != steps[:, :1]).any(axis=0))
+        run = n if not len(breaks) else int(breaks[0]) + 1
+        if run == n or run == 1 or n % run:
+            extents.append(n)
+            break
+        runs = columns.reshape(len(columns), n // run, run)
+        inner = runs[:, :1, :] - runs[:, :1, :1]
+        if not np.array_equal(runs, runs[:, :, :1] + inner):
+            extents.append(n)
+            break
+        extents.append(run)
+        columns = runs[:, :, 0]
+    return extents[::-1]
+
+
+def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
+    """An index with `axis` replaced by the axes whose mixed-radix number its position is.
+
+    Tables along `axis` alone become affine wherever they are.
+    """
+    extents = [part.extent for part in parts]
+    weights = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
+    symbols = {a: c for a, c in index.symbols if a is not axis}
+    own = index.coefficient(axis)
+    symbols.update({part: own * weight for part, weight in zip(parts, weights, strict=True)})
+    offset, tables = index.offset, []
+    for table in index.tables:
+        if axis not in table.keys:
+            tables.append(table)
+            continue
+        place = table.keys.index(axis)
+        shape = (*table.values.shape[:place], *extents, *table.values.shape[place + 1 :])
+        values = table.values.reshape(shape)
+        if table.keys != (axis,):
+            keys = (*table.keys[:place], *parts, *table.keys[place + 1 :])
+            tables.append(Table(keys, values, table.scale))
+            continue
+        irregular: list[Axis] = []
+        for k, part in enumerate(parts):
+            along = np.moveaxis(values, k, 0)
+            step = int(along[1].flat[0] - along[0].flat[0]) if part.extent > 1 else 0
+            corner = (0,) * k
+            line = values[(*corner, slice(None), *(0 for _ in parts[k + 1 :]))]
+            if np.array_equal(line - line[0], step * np.arange(part.extent)):
+                symbols[part] = symbols.get(part, 0) + step * table.scale
+            else:
+                irregular.append(part)
+        if irregular:
+            where = tuple(slice(None) if part in irregular else 0 for part in parts)
+            tables.append(Table(tuple(irregular), np.ascontiguousarray(values[where]), table.scale))
+        else:
+            offset += int(values.flat[0]) * table.scale
+    ordered = tuple(sorted(((a, c) for a, c in symbols.items() if c), key=lambda item: item[0].sort_key))
+    return Index(offset, index.shape, index.strides, ordered, tuple(tables))
+
+
+def _on_fields(family: Family, change, axes: tuple[Axis, ...], names: tuple[str, ...]) -> Family:
+    """A family over new axes, every index changed by `change`."""
+    fields: list[Field] = []
+    for field in family.fields:
+        if field.tensor is not None:
+            field = replace(field, tensor=Tensor(field.tensor.source, change(field.tensor.index)))
+        elif field.state is not None and field.state.index is not None:
+            field = replace(field, state=State(index=change(field.state.index)))
+        fields.append(field)
+    tile = None if family.tile is None else change(family.tile)
+    return replace(family, axes=axes, axis_names=names, fields=tuple(fields), tile=tile, line_of_vertex=None)
+
+
+def split_axis(family: Family, axis: Axis) -> Family:
+    """Split an axis along which tables run into the axes over which they are affine, as far as they are."""
+    columns = [
+        table.values * table.scale
+        for index in _indices(family)
+        for table in index.tables
+        if table.keys == (axis,)
+    ]
+    if not columns or axis.extent < 2:
+        return family
+    extents = radices(np.stack(columns))
+    parts = Grid([range(n) for n in extents]).axes
+    place = family.axes.index(axis)
+    base = family.axis_names[place]
+    named = (base,) if len(parts) == 1 else tuple(f"{base}.{k}" for k in range(len(parts)))
+    axes = (*family.axes[:place], *parts, *family.axes[place + 1 :])
+    names = (*family.axis_names[:place], *named, *family.axis_names[place + 1 :])
+    return _on_fields(family, lambda index: _split_index(index, axis, parts), axes, names)
+
+
+# --- ordering and merging axes ------------------------------------------------------------------------
+
+
+def _reach(family: Family, axis: Axis) -> tuple[int, ...]:
+    """How far an axis moves through each output and then each input: what axes are ordered by."""
+    moved = [
+        abs(f.tensor.index.coefficient(axis)) for f in family.fields if f.tensor is not None and f.is_written
+    ]
+    return tuple(moved)
+
+
+def _tabled_axes(family: Family) -> set[Axis]:
+    return {key for i in _indices(family) for t in i.tables for key in t.keys if isinstance(key, Axis)}
+
+
+def order_axes(family: Family) -> Family:
+    """Drop axes of one position, and order the others by how far they move through what is written."""
+    kept = [k for k, axis in enumerate(family.axes) if axis.extent != 1]
+    kept.sort(key=lambda k: _reach(family, family.axes[k]), reverse=True)
+    parts = Grid(
+        [family.axes[k].values for k in kept]
+    ).axes  # new axes, so that they are numbered in this order
+    names: dict[Key, Key] = {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}
+    gone = {axis: 0 for axis in family.axes if axis.extent == 1}
+    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
+    return _on_fields(family, change, parts, tuple(family.axis_names[k] for k in kept))
+
+
+def merge_axes(family: Family) -> Family:
+    """Merge neighbouring axes that every field crosses as one."""
+    tabled, indices = _tabled_axes(family), _indices(family)
+    groups: list[list[int]] = []
+    for k, axis in enumerate(family.axes):
+        previous = family.axes[groups[-1][-1]] if groups else None
+        if (
+            previous is not None
+            and previous not in tabled
+            and axis not in tabled
+            and all(i.coefficient(previous) == i.coefficient(axis) * axis.extent for i in indices)
+        ):
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    if len(groups) == len(family.axes):
+        return family
+    parts = Grid([range(math.prod(family.axes[k].extent for k in group)) for group in groups]).axes
+    names: dict[Key, Key] = {family.axes[group[-1]]: part for group, part in zip(groups, parts, strict=True)}
+    gone = {family.axes[k]: 0 for group in groups for k in group[:-1]}
+    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
+    labels = tuple("*".join(family.axis_names[k] for k in group) for group in groups)
+    return _on_fields(family, change, parts, labels)
+
+
+def normalize_family(family: Family) -> Family:
+    """A family in normal form; see the module's docstring."""
+    if _has_array(family):
+        return family
+    for axis in family.axes:
+        family = split_axis(family, axis)
+    return merge_axes(order_axes(family))
+
+
+# --- the program --------------------------------------------------------------------------------------
+
+
+class _Collector:
+    """Turns programs into steps, each compute set's families normalized once."""
+
+    def __init__(self, graph: Graph):
+        self.by_compute_set: dict[str, list[Family]] = {}
+        for family in graph.families:
+            self.by_compute_set.setdefault(family.compute_set.name, []).append(family)
+        self.executes: dict[str, ExecuteStep] = {}
+
+    def execute(self, name: str) -> ExecuteStep:
+        if name not in self.executes:
+            families = tuple(normalize_family(family) for family in self.by_compute_set.get(name, ()))
+            self.executes[name] = ExecuteStep(name, families)
+        return self.executes[name]
+
+    def steps(self, program: Program) -> tuple[Step, ...]:
+        match program:
+            case Execute(compute_set):
+                return (self.execute(compute_set.name),)
+            case Recording():
+                return tuple(self.execute(compute_set.name) for compute_set in program.compute_sets)
+            case ProgramSequence(programs):
+                return tuple(step for part in programs for step in self.steps(part))
+            case Copy(source, destination):
+                return (CopyStep(source, destination),)
+            case Repeat(count, body, index):
+                counter = None if index is None else index.source
+                assert counter is None or isinstance(counter, Variable)
+                return (RepeatStep(count, self.steps(body), counter),)
+        raise AssertionError(program)
+
+
+def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
+    """The plan of a graph and program: families in normal form, the program as steps."""
+    steps = _Collector(graph).steps(program)
+    return Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps)

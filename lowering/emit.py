@@ -1,0 +1,213 @@
+"""Emit: a plan as one pure JAX function.
+
+Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
+each axis of its grid: each operand is mapped at the dimension where the axis lies in memory, and not at
+all where the field does not depend on the axis, so that XLA sees matrix products where there are some.
+A repeat is a `lax.scan` over the variables its body writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from codelet.family import Family, Field
+from codelet.index import Axis, Index, Key
+from codelet.tensor import Source, Tensor, Variable
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+from lowering.views import Array, arranged, constant, covers, positions_of, read, take_apart, write
+
+State = dict[Variable, Array]
+
+_SMALL = 64  # elements; constants of at most this many stand in the jaxpr itself
+
+
+# --- whole views --------------------------------------------------------------------------------------
+
+
+def _source_array(state: State, source: Source) -> Array:
+    """The elements of a source as an array of its shape."""
+    if isinstance(source, Variable):
+        if source not in state:
+            state[source] = jnp.zeros(source.shape, source.dtype)
+        return state[source]
+    return lax.concatenate([read_view(state, part) for part in source.parts], source.dimension)
+
+
+def read_view(state: State, tensor: Tensor) -> Array:
+    """The elements of a view without symbols, as an array of its shape."""
+    if tensor.is_whole_variable or 0 in tensor.shape:
+        return _source_array(state, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
+    array, keys = read(_source_array(state, tensor.source), tensor.index)
+    return arranged(array, keys, range(tensor.ndim), tensor.shape)
+
+
+def write_view(state: State, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    """Write `value`, with one dimension for each of `keys`, through an access map."""
+    if 0 in value.shape:
+        return
+    before = None if covers(source.shape, index) else _source_array(state, source)
+    after = write(before, source.shape, index, value, keys)
+    if isinstance(source, Variable):
+        state[source] = after
+        return
+    start = 0
+    for part in source.parts:
+        stop = start + part.shape[source.dimension]
+        piece = lax.slice_in_dim(after, start, stop, axis=source.dimension)
+        write_view(state, part.source, part.index, piece, range(part.ndim))
+        start = stop
+
+
+# --- families -----------------------------------------------------------------------------------------
+
+
+def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, ...]]:
+    """Vertex state as an array, and the key of each of its dimensions."""
+    assert field.state is not None
+    index, array = field.state.index, field.state.array
+    if index is not None:
+        access = take_apart((2**62,), index + (2**61))  # as positions of a memory without end, of either sign
+        ((start, terms),) = access.dimensions
+        start -= 2**61
+        if not terms:
+            return np.asarray(start, field.type.dtype), ()
+        values = positions_of(start, terms)
+        keys = [key for term in terms for key in term.keys]
+        backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
+        values = lax.rev(values, backwards) if backwards else values
+        return values.astype(field.type.dtype), tuple(keys)
+    assert array is not None
+    own = axes if array.ndim > len(field.type.shape) else ()
+    value = array if array.size <= _SMALL and not own else constant(array)
+    return value, (*own, *range(len(field.type.shape)))
+
+
+def _operand(state: State, field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, ...]]:
+    """An input as an array in memory order, and the key of each of its dimensions."""
+    if field.tensor is None:
+        return _state_array(field, axes)
+    if not field.tensor.size:
+        return jnp.zeros(field.tensor.shape, field.tensor.dtype), tuple(range(field.tensor.ndim))
+    return read(_source_array(state, field.tensor.source), field.tensor.index)
+
+
+def _vertex_function(family: Family, keys: Sequence[tuple[Key, ...]]) -> Callable[..., list[Array]]:
+    """The codelet on one vertex's operands, whose dimensions are still in memory order."""
+    inputs = list(family.codelet.inputs.values())
+    inner = [[key for key in own if isinstance(key, int)] for own in keys]
+
+    def vertex(*operands: Array) -> list[Array]:
+        fields = [
+            arranged(operand, own, range(len(kind.shape)), kind.shape)
+            for operand, own, kind in zip(operands, inner, inputs, strict=True)
+        ]
+        return list(family.codelet.call(*fields).values())
+
+    return vertex
+
+
+def _call_family(state: State, family: Family) -> dict[str, tuple[Array, tuple[Key, ...]]]:
+    """What every output field of a family computes, with the keys of its dimensions."""
+    by_name = {field.name: field for field in family.fields}
+    operands = [_operand(state, by_name[name], family.axes) for name in family.codelet.inputs]
+    arrays, keys = [array for array, _ in operands], [own for _, own in operands]
+    mapped = [axis for axis in family.axes if any(axis in own for own in keys)]
+    function: Callable[..., list[Array]] = _vertex_function(family, keys)
+    for depth in reversed(range(len(mapped))):
+        outside = mapped[:depth]
+        places = []
+        for own in keys:
+            left = [key for key in own if key not in outside]
+            places.append(left.index(mapped[depth]) if mapped[depth] in left else None)
+        function = jax.vmap(function, in_axes=tuple(places))
+    results = function(*arrays)
+    return {
+        name: (result, (*mapped, *range(len(kind.shape))))
+        for (name, kind), result in zip(family.codelet.outputs.items(), results, strict=True)
+    }
+
+
+def _spread(
+    array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]
+) -> tuple[Array, tuple[Key, ...]]:
+    """A result repeated along the axes that no input depends on but that the output is written along."""
+    assert field.tensor is not None
+    wanted = [axis for axis in axes if axis in keys or axis in field.tensor.index.axes]
+    order = (*wanted, *range(len(field.type.shape)))
+    extents = (*(axis.extent for axis in wanted), *field.type.shape)
+    return arranged(array, keys, order, extents), order
+
+
+def _execute(state: State, step: ExecuteStep) -> None:
+    """All families read the state as it was before the step; then all write."""
+    before = dict(state)
+    results = [_call_family(before, family) for family in step.families]
+    for family, result in zip(step.families, results, strict=True):
+        for field in family.fields:
+            if field.is_written:
+                assert field.tensor is not None
+                array, keys = _spread(*result[field.name], field, family.axes)
+                write_view(state, field.tensor.source, field.tensor.index, array, keys)
+
+
+# --- steps --------------------------------------------------------------------------------------------
+
+
+def _copy(state: State, step: CopyStep) -> None:
+    value = read_view(state, step.source)
+    destination = step.destination
+    write_view(state, destination.source, destination.index, value, range(destination.ndim))
+
+
+def _repeat(state: State, step: RepeatStep) -> None:
+    if step.count == 0:
+        return
+    carried, counter = step.writes, step.index
+
+    def turn(values: list[Array], number: Array | None) -> tuple[list[Array], None]:
+        inner = dict(state)
+        inner.update(zip(carried, values, strict=True))
+        if counter is not None:
+            assert number is not None
+            inner[counter] = number
+        emit_steps(inner, step.body)
+        return [inner[variable] for variable in carried], None
+
+    numbers = None if counter is None else lax.iota(counter.dtype, step.count)
+    start = [_source_array(state, variable) for variable in carried]
+    values, _ = lax.scan(turn, start, numbers, length=step.count)
+    state.update(zip(carried, values, strict=True))
+
+
+def emit_steps(state: State, steps: Sequence[Step]) -> None:
+    """Run steps on a state, which maps every variable given so far to its array and is changed in place."""
+    for step in steps:
+        if isinstance(step, ExecuteStep):
+            _execute(state, step)
+        elif isinstance(step, CopyStep):
+            _copy(state, step)
+        else:
+            _repeat(state, step)
+
+
+def emit(plan: Plan) -> Callable[..., list[Array]]:
+    """The plan as a pure function from the arrays of its inputs to those of its outputs, both in order."""
+
+    def run(*arrays: Array) -> list[Array]:
+        state: State = {}
+        for variable in plan.variables:
+            if variable.value is not None:
+                small = variable.size <= _SMALL
+                state[variable] = jnp.asarray(variable.value) if small else constant(variable.value)
+        for variable, array in zip(plan.inputs, arrays, strict=True):
+            state[variable] = array
+        emit_steps(state, plan.steps)
+        return [read_view(state, tensor) for tensor in plan.outputs]
+
+    return run

@@ -1,0 +1,319 @@
+"""Lowering: a graph, or a function that builds one, as a pure JAX function."""
+
+from __future__ import annotations
+
+import html
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, overload
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
+from codelet.family import Family
+from codelet.graph import Graph
+from codelet.hostdata import as_array
+from codelet.program import Program, as_program, check_program
+from codelet.tensor import Tensor, Variable
+from lowering.pipeline import compile_plan, plan_graph
+from lowering.plan import Plan, structure
+
+
+class _Compiled:
+    """What of a lowered graph is fixed: equal where the plans are equal in structure."""
+
+    def __init__(self, plan: Plan, outputs: tuple[Variable, ...] | None):
+        self.plan = plan
+        self.outputs = outputs
+        self.key: Hashable = (structure(plan), outputs is None, jax.config.jax_enable_x64)
+        closed = compile_plan(plan)
+        self.consts = tuple(closed.consts)
+        self.jaxpr = closed
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Compiled) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@jax.tree_util.register_pytree_node_class
+class Lowered:
+    """A graph as a pure function: a dict of arrays by variable name in, a dict by name out.
+
+    It is good under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted itself.
+    Two that were lowered from graphs of equal structure are equal, so that neither JAX nor Equinox
+    traces the second anew.
+
+    The tables and large constants of the graph are the leaves of it as a pytree. Handed to a jitted
+    function as an argument, as `eqx.filter_jit(run)` does, they stay arguments of what is compiled;
+    under plain `jax.jit(run)` XLA embeds them, which costs compile time where they are large.
+    """
+
+    def __init__(self, compiled: _Compiled, tables: Sequence[Any]):
+        self._compiled = compiled
+        self._tables = tuple(tables)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], _Compiled]:
+        """The tables, and the rest."""
+        return self._tables, self._compiled
+
+    @classmethod
+    def tree_unflatten(cls, compiled: _Compiled, tables: Sequence[Any]) -> Lowered:
+        """The inverse of `tree_flatten`."""
+        return cls(compiled, tables)
+
+    def flat(self, arrays: Sequence[Any]) -> list[Any]:
+        """The outputs, in order, from the inputs, in order."""
+        jaxpr = self._compiled.jaxpr
+        closed = jax_core.ClosedJaxpr(jaxpr.jaxpr, list(self._tables))
+        return list(jax_core.jaxpr_as_fun(closed)(*arrays))
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the graph.
+
+        Args:
+            values: an array for every input, by name.
+
+        Raises:
+            ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
+        """
+        inputs, outputs = self._compiled.plan.inputs, self._compiled.outputs
+        assert outputs is not None
+        names = [variable.name for variable in inputs]
+        if not isinstance(values, Mapping) or set(values) != set(names):
+            given = list(values) if isinstance(values, Mapping) else type(values).__name__
+            raise ArrayError(
+                "the inputs are not those the graph was lowered for", given=given, expected=names
+            )
+        results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
+        return {variable.name: result for variable, result in zip(outputs, results, strict=True)}
+
+    @property
+    def graph(self) -> Graph:
+        """What was lowered."""
+        return self._compiled.plan.graph
+
+    @property
+    def plan(self) -> Plan:
+        """What the passes made of it; it prints."""
+        return self._compiled.plan
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Its vertices, as families in normal form; each prints."""
+        return self.plan.families
+
+    @property
+    def jaxpr(self) -> jax_core.ClosedJaxpr:
+        """What runs; it prints."""
+        return self._compiled.jaxpr
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lowered) and self._compiled == other._compiled
+
+    def __hash__(self) -> int:
+        return hash(self._compiled)
+
+    def __repr__(self) -> str:
+        types = lambda variables: ", ".join(map(repr, variables))  # noqa: E731
+        return (
+            f"<Lowered: {types(self.plan.inputs)} -> {', '.join(t.source.name for t in self.plan.outputs)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return (
+            f"<b>{html.escape(repr(self))}</b>"
+            f"<details><summary>plan</summary><pre>{html.escape(str(self.plan))}</pre></details>"
+            f"<details><summary>jaxpr</summary><pre>{html.escape(str(self.jaxpr))}</pre></details>"
+        )
+
+
+def whole_variable(graph: Graph, given: Tensor | str, what: str) -> Variable:
+    """The variable that an input or an output names.
+
+    Raises:
+        ForeignGraphError: a tensor of another graph.
+        ProgramError: a view that is not all of a variable.
+    """
+    tensor = graph.variable(given) if isinstance(given, str) else given
+    if not isinstance(tensor, Tensor) or not tensor.is_whole_variable:
+        raise ProgramError(
+            f"an {what} is not a variable", given=given, expected="a whole variable, or its name"
+        )
+    if tensor.graph is not graph:
+        raise ForeignGraphError(f"an {what} belongs to another graph", given=given)
+    assert isinstance(tensor.source, Variable)
+    return tensor.source
+
+
+def lower_graph(
+    graph: Graph, program: object, inputs: Sequence[Tensor | str], outputs: Sequence[Tensor | str]
+) -> Lowered:
+    """A graph and program as a pure function of some variables to others; see `lower`."""
+    chosen = graph.default_program if program is None else as_program(program)
+    check_program(chosen, graph)
+    sources = [whole_variable(graph, given, "input") for given in inputs]
+    targets = [whole_variable(graph, given, "output") for given in outputs]
+    for variable in sources:
+        if variable.value is not None:
+            raise ProgramError("an input is a constant", given=variable, expected="a variable")
+    plan = plan_graph(graph, chosen, dict.fromkeys(sources), [graph.variable(v.name) for v in targets])
+    compiled = _Compiled(plan, tuple(targets))
+    return Lowered(compiled, compiled.consts)
+
+
+# --- functions that build graphs ----------------------------------------------------------------------
+
+
+def _path_name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+class LoweredFunction:
+    """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
+
+    The graph is built once for each structure, shapes and dtypes of the arguments, and each combination
+    of keyword arguments, which are static. Two that were made of one function are equal.
+    """
+
+    def __init__(self, build: Callable[..., Any]):
+        self.build = build
+        self.__name__ = getattr(build, "__name__", type(build).__name__)
+        self.__doc__ = build.__doc__
+        self._lowered: dict[Hashable, tuple[Lowered, Any]] = {}
+
+    def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
+        leaves, tree = jax.tree.flatten(args)
+        types = tuple(
+            (np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves
+        )
+        key = (tree, types, tuple(sorted(static.items())), jax.config.jax_enable_x64)
+        if key not in self._lowered:
+            self._lowered[key] = self._lower(args, types, static)
+        return self._lowered[key]
+
+    def _lower(
+        self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]
+    ) -> tuple[Lowered, Any]:
+        graph = Graph()
+        names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
+        tensors: list[Tensor] = []
+        arguments = []
+        remaining = iter(types)
+        for k, arg in enumerate(args):
+            prefix = names[k] if k < len(names) else f"argument{k}"
+            paths, tree = jax.tree_util.tree_flatten_with_path(arg)
+            made = []
+            for path, _ in paths:
+                shape, dtype = next(remaining)
+                name = "/".join(part for part in (prefix, _path_name(path)) if part)
+                made.append(graph.add_variable(name, shape, dtype))
+            tensors += made
+            arguments.append(jax.tree.unflatten(tree, made))
+        returned = self.build(graph, *arguments, **static)
+        outputs, tree = jax.tree.flatten(returned)
+        for output in outputs:
+            if not isinstance(output, Tensor) or output.axes:
+                raise FieldTypeError(
+                    f"the function {self.__name__!r} returns something other than tensors",
+                    given=f"{output!r:.80}",
+                    expected="tensors of the graph, without symbols, in any pytree",
+                )
+            if output.graph is not graph:
+                raise ForeignGraphError(
+                    f"the function {self.__name__!r} returns a tensor of another graph", given=output
+                )
+        sources = [tensor.source for tensor in tensors]
+        plan = plan_graph(graph, graph.default_program, sources, outputs)  # type: ignore[arg-type]
+        compiled = _Compiled(plan, None)
+        return Lowered(compiled, compiled.consts), tree
+
+    def __call__(self, *args: Any, **static: Hashable) -> Any:
+        """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
+        lowered, tree = self._built(args, static)
+        leaves = jax.tree.leaves(args)
+        arrays = [
+            as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)
+        ]
+        return jax.tree.unflatten(tree, lowered.flat(arrays))
+
+    def at(self, *args: Any, **static: Hashable) -> Lowered:
+        """What runs for arguments of these shapes and dtypes: its `graph`, `plan`, `families` and `jaxpr`."""
+        return self._built(args, static)[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoweredFunction) and self.build == other.build
+
+    def __hash__(self) -> int:
+        return hash(self.build)
+
+    def __repr__(self) -> str:
+        return f"<LoweredFunction {self.__name__}, built for {len(self._lowered)} kinds of arguments>"
+
+    def _repr_html_(self) -> str:
+        inside = "".join(lowered._repr_html_() for lowered, _ in self._lowered.values())
+        return f"<b>{html.escape(repr(self))}</b>{inside}"
+
+
+@overload
+def lower(
+    graph: Graph,
+    program: Program | None = None,
+    *,
+    inputs: Sequence[Tensor | str],
+    outputs: Sequence[Tensor | str],
+) -> Lowered: ...
+@overload
+def lower(graph: Callable[..., Any]) -> LoweredFunction: ...
+def lower(
+    graph: Graph | Callable[..., Any],
+    program: object = None,
+    *,
+    inputs: Sequence[Tensor | str] | None = None,
+    outputs: Sequence[Tensor | str] | None = None,
+) -> Lowered | LoweredFunction:
+    """A graph, or a function that builds one, as a pure JAX function.
+
+    Args:
+        graph: a graph; or a function that takes a graph and tensors (in any pytrees) and returns
+            tensors (in any pytree).
+        program: what runs when; all compute sets in the order they were added when left off.
+        inputs: the variables that are arguments, for a graph.
+        outputs: the variables that are results, for a graph.
+
+    Raises:
+        ProgramError: a graph without inputs and outputs, or ones that are not variables.
+        ForeignGraphError: a program, input or output of another graph.
+        WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
+        UninitializedReadError: an element that is read before anything writes it.
+        PartlyMappedError: elements with tiles beside elements without.
+
+    >>> import codelet as cl, jax
+    >>> @cl.codelet
+    ... def square(x):
+    ...     return x * x
+    >>> def squares(graph, x):
+    ...     i = cl.grid(*x.shape)
+    ...     return graph.add_vertex("squares", square, x=x[i])
+    >>> layer = cl.lower(squares)
+    >>> jax.grad(lambda x: layer(x).sum())(jax.numpy.arange(3.0)).tolist()
+    [0.0, 2.0, 4.0]
+    """
+    if isinstance(graph, Graph):
+        if inputs is None or outputs is None:
+            raise ProgramError(
+                "a graph is lowered without saying what goes in and out",
+                given="lower(graph)",
+                expected="lower(graph, inputs=[...], outputs=[...])",
+            )
+        return lower_graph(graph, program, inputs, outputs)
+    if not callable(graph) or program is not None or inputs is not None or outputs is not None:
+        raise ProgramError(
+            "only a graph, or a function that builds one, can be lowered",
+            given=f"{graph!r:.80}",
+            expected="lower(graph, inputs=[...], outputs=[...]) or lower(function)",
+        )
+    return LoweredFunction(graph)

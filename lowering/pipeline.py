@@ -1,0 +1,57 @@
+"""The table of contents of the lowering: every pass, in order.
+
+    decorated functions, vertices, a program        codelet/
+      -> normal-form families, steps                collect
+      -> reads and writes of every step             dataflow
+      -> checked                                    check
+      -> a pure JAX function                        emit
+      -> traced, sums of dots contracted            contract
+
+`plan` ends where fast execution and the model of the machine part: both start from its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import jax
+from jax.extend import core as jax_core
+
+from codelet.graph import Graph
+from codelet.program import Program
+from codelet.tensor import Tensor, Variable
+from lowering.check import check, check_graph
+from lowering.collect import collect
+from lowering.contract import contract
+from lowering.dataflow import flow
+from lowering.emit import emit
+from lowering.plan import Plan
+
+
+def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
+    """A checked plan of a graph and program, as a function of its inputs."""
+    plan = collect(graph, program, inputs, outputs)
+    plan = flow(plan)
+    return check(plan)
+
+
+def plan_engine(graph: Graph, program: Program) -> Plan:
+    """A checked plan of a graph and program on state that is kept: all that it touches in, all it writes out.
+
+    Which elements the host has given a value is not known yet, and not checked.
+    """
+    plan = flow(collect(graph, program, (), ()))
+    writes = {variable for step in plan.steps for variable in step.writes}
+    touched = writes | {variable for step in plan.steps for variable in step.reads}
+    inputs = tuple(v for v in plan.variables if v in touched and v.value is None)
+    outputs = tuple(graph.variable(v.name) for v in plan.variables if v in writes)
+    return check_graph(replace(plan, inputs=inputs, outputs=outputs))
+
+
+def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
+    """The jaxpr of a checked plan: from its inputs to its outputs, its tables the constants of the jaxpr."""
+    function = emit(plan)
+    structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
+    jaxpr = jax.make_jaxpr(function)(*structs)
+    return contract(jaxpr)

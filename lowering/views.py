@@ -1,0 +1,391 @@
+"""Views of arrays: reading and writing an array through an access map, as XLA does it best.
+
+An access map is taken apart dimension by dimension of the array it reads: into affine terms, one for
+each key (a dimension of the field, or a grid axis), and tables over one or several keys. Then each
+dimension is read on its own, by a slice, a reshape and a slice, a stack of slices where windows overlap,
+or a gather along that dimension by an index vector. Where the terms do not keep to dimensions, the array
+is read as one flat dimension. No step is emitted that would change nothing: it would hide later rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from codelet.index import Index, Key, row_major
+
+Array = jax.Array
+
+MAX_STACKED_SLICES = 25
+"""Beyond about this many stacked slices, a gather of the windows is faster than the stack on CPU."""
+
+
+class Term(NamedTuple):
+    """What a dimension's position depends on: `step * position` along one key, or a table over keys.
+
+    Positions count from the term's least value, so they are never negative; `table` is in units of the
+    dimension. `grain` divides every position; `reach` is the greatest.
+    """
+
+    keys: tuple[Key, ...]
+    extents: tuple[int, ...]
+    grain: int
+    reach: int
+    table: np.ndarray | None
+
+
+class Dimension(NamedTuple):
+    """The access to one dimension: `start` plus the terms."""
+
+    start: int
+    terms: tuple[Term, ...]
+
+
+class Access(NamedTuple):
+    """An access map by dimensions of an array of `shape`; keys in `reversed_keys` run backwards."""
+
+    shape: tuple[int, ...]
+    dimensions: tuple[Dimension, ...]
+    reversed_keys: frozenset[Key]
+
+
+# --- taking an access map apart -----------------------------------------------------------------------
+
+
+def _table_groups(index: Index) -> list[tuple[Key, ...]]:
+    """The keys of tables, those of tables that share a key together."""
+    groups: list[set[Key]] = []
+    for table in index.tables:
+        keys = set(table.keys)
+        for group in [group for group in groups if group & keys]:
+            groups.remove(group)
+            keys |= group
+        groups.append(keys)
+    return [tuple(key for key in index.keys if key in group) for group in groups]
+
+
+class _FlatTerm(NamedTuple):
+    """A term of the flat access map: `values` is the stride of an affine one."""
+
+    keys: tuple[Key, ...]
+    extents: tuple[int, ...]
+    stride: int
+    table: np.ndarray | None
+
+
+def _flat_terms(index: Index) -> tuple[int, list[_FlatTerm], frozenset[Key]]:
+    """The offset of the least element read, the terms from there on, and the keys that run backwards."""
+    offset, terms, backwards = index.offset, [], set()
+    tabled: set[Key] = set()
+    for keys in _table_groups(index):
+        tabled.update(keys)
+        own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
+        values = index.only(keys, own, 0).values_over(keys)
+        least = int(values.min())
+        offset += least
+        if values.ndim == 1 and len(values) > 1 and not np.any(np.diff(values, 2)):
+            stride = int(values[1] - values[0])  # a table may turn out to be affine
+            terms.append(_FlatTerm(keys, values.shape, abs(stride), None))
+            backwards.update(keys if stride < 0 else ())
+        elif values.any() or least:
+            terms.append(_FlatTerm(keys, values.shape, 0, values - least))
+    for key in index.keys:
+        stride, extent = index.coefficient(key), index.extent(key)
+        if key not in tabled and stride and extent > 1:
+            if stride < 0:
+                offset += stride * (extent - 1)
+                backwards.add(key)
+            terms.append(_FlatTerm((key,), (extent,), abs(stride), None))
+    return (
+        offset,
+        [t for t in terms if t.stride or (t.table is not None and t.table.any())],
+        frozenset(backwards),
+    )
+
+
+def _by_dimension(
+    shape: tuple[int, ...], offset: int, terms: Sequence[_FlatTerm]
+) -> tuple[Dimension, ...] | None:
+    """The terms assigned to dimensions; None when they do not keep to them."""
+    weights = row_major(shape).strides
+    assigned: list[list[Term]] = [[] for _ in shape]
+    for term in terms:
+        grain = term.stride if term.table is None else int(np.gcd.reduce(term.table, axis=None))
+        at = next(d for d, weight in enumerate(weights) if grain % weight == 0)
+        weight = weights[at]
+        if term.table is None:
+            made = Term(
+                term.keys, term.extents, grain // weight, grain // weight * (term.extents[0] - 1), None
+            )
+        else:
+            table = term.table // weight
+            made = Term(term.keys, term.extents, grain // weight, int(table.max()), table)
+        assigned[at].append(made)
+    starts = np.unravel_index(offset, shape) if shape else ()
+    dimensions = []
+    for extent, start, own in zip(shape, starts, assigned, strict=True):
+        if int(start) + sum(term.reach for term in own) >= extent:
+            return None
+        own.sort(key=lambda term: term.grain, reverse=True)
+        dimensions.append(Dimension(int(start), tuple(own)))
+    return tuple(dimensions)
+
+
+def take_apart(shape: tuple[int, ...], index: Index) -> Access:
+    """The access map of an array of `shape`, by its dimensions, or by the one of its flat form."""
+    offset, terms, backwards = _flat_terms(index)
+    for tried in (shape, (math.prod(shape),)):
+        if not tried and terms:
+            continue
+        dimensions = _by_dimension(tried, offset, terms)
+        if dimensions is not None:
+            return Access(tried, dimensions, backwards)
+    raise AssertionError((shape, index))
+
+
+# --- steps that are left out when they would change nothing -------------------------------------------
+
+
+def constant(values: np.ndarray) -> Array:
+    """A known array as a JAX array, which tracing then takes for an argument."""
+    with jax.ensure_compile_time_eval():
+        if values.dtype == np.int64 and (not values.size or np.abs(values).max() < 2**31):
+            return jnp.asarray(values.astype(np.int32))
+        return jnp.asarray(values)
+
+
+def reshape(array: Array, shape: Sequence[int]) -> Array:
+    """A reshape, unless the array has that shape."""
+    return array if array.shape == tuple(shape) else lax.reshape(array, tuple(shape))
+
+
+def transpose(array: Array, order: Sequence[int]) -> Array:
+    """A transpose, unless it keeps the order."""
+    return array if tuple(order) == tuple(range(array.ndim)) else lax.transpose(array, tuple(order))
+
+
+def _slice(array: Array, start: int, stop: int, step: int, at: int) -> Array:
+    if start == 0 and stop >= array.shape[at] and step == 1:
+        return array
+    return lax.slice_in_dim(array, start, stop, step, at)
+
+
+def _gather(array: Array, positions: Array, at: int) -> Array:
+    """The array at positions along one dimension, which the positions' dimensions replace."""
+    where = (slice(None),) * at + (positions,)
+    return array.at[where].get(mode="promise_in_bounds")
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None = None) -> Array:
+    """`offset` plus the terms (each times its scale), with array dimensions for the keys of all terms, in order."""
+    scale = scale or [1] * len(terms)
+    ranks = [len(term.keys) for term in terms]
+    extents = [extent for term in terms for extent in term.extents]
+    dtype = (
+        np.int32 if offset + sum(t.reach * s for t, s in zip(terms, scale, strict=True)) < 2**31 else np.int64
+    )
+    total = None
+    for k, (term, factor) in enumerate(zip(terms, scale, strict=True)):
+        at = sum(ranks[:k])
+        if term.table is None:
+            values = lax.mul(lax.broadcasted_iota(dtype, extents, at), np.asarray(term.grain * factor, dtype))
+        else:
+            table = constant(term.table * factor).astype(dtype)
+            values = lax.broadcast_in_dim(table, extents, tuple(range(at, at + ranks[k])))
+        total = values if total is None else lax.add(total, values)
+    assert total is not None
+    return lax.add(total, np.asarray(offset, dtype)) if offset else total
+
+
+def _read_single(array: Array, at: int, start: int, term: Term) -> Array:
+    if term.table is not None:
+        return _gather(array, constant(term.table + start), at)
+    return _slice(array, start, start + term.reach + 1, term.grain, at)
+
+
+def _read_windows(array: Array, at: int, start: int, terms: Sequence[Term]) -> tuple[Array, list[Key]]:
+    """Overlapping terms: a few shifted slices stacked, or one gather."""
+    least = min(
+        (term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None
+    )
+    if least is not None and least.extents[0] <= MAX_STACKED_SLICES:
+        rest = tuple(term for term in terms if term is not least)
+        parts = [_read_dimension(array, at, start + k * least.grain, rest) for k in range(least.extents[0])]
+        return jnp.stack([part for part, _ in parts], at), [*least.keys, *parts[0][1]]
+    positions = positions_of(start, terms)
+    return _gather(array, positions, at), [key for term in terms for key in term.keys]
+
+
+def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) -> tuple[Array, list[Key]]:
+    """The array with dimension `at` replaced by one for each key of `terms`, and those keys in order."""
+    if not terms:
+        return lax.index_in_dim(array, start, at, keepdims=False), []
+    if len(terms) == 1:
+        return _read_single(array, at, start, terms[0]), list(terms[0].keys)
+    outer, rest = terms[0], terms[1:]
+    span = sum(term.reach for term in rest) + 1
+    rows, extent = outer.reach // outer.grain + 1, array.shape[at]
+    if span > outer.grain or rows * outer.grain > extent:
+        return _read_windows(array, at, start, terms)
+    # Rows of `grain` elements that hold one position of `outer` each: aligned if they can be, else shifted
+    # so that none leaves the array.
+    base = start - start % outer.grain
+    if start % outer.grain + span > outer.grain or base + rows * outer.grain > extent:
+        base = min(start, extent - rows * outer.grain)
+    array = _slice(array, base, base + rows * outer.grain, 1, at)
+    array = reshape(array, (*array.shape[:at], rows, outer.grain, *array.shape[at + 1 :]))
+    array, keys = _read_dimension(array, at + 1, start - base, rest)
+    if outer.table is not None:
+        array = _gather(array, constant(outer.table // outer.grain), at)
+    return array, [*outer.keys, *keys]
+
+
+def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
+    """What an access map reads: an array with one dimension for each key it varies over, in memory order.
+
+    Args:
+        array: what is read.
+        index: flat positions in the array, all in bounds.
+
+    Returns:
+        The array, and the key of each of its dimensions. Keys along which nothing varies have none.
+    """
+    access = take_apart(array.shape, index)
+    array = reshape(array, access.shape)
+    keys: list[Key] = []
+    for at in reversed(range(len(access.dimensions))):
+        array, own = _read_dimension(array, at, *access.dimensions[at])
+        keys = own + keys
+    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
+    return (lax.rev(array, backwards) if backwards else array), tuple(keys)
+
+
+def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
+    """An array whose dimensions are `keys`, with those of `order` instead, repeated along the absent ones."""
+    present = [key for key in order if key in keys]
+    array = transpose(array, [keys.index(key) for key in present])
+    if len(present) == len(order):
+        return array
+    return lax.broadcast_in_dim(array, tuple(extents), tuple(k for k, key in enumerate(order) if key in keys))
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+class _Radix(NamedTuple):
+    """A dimension to be written after a reshape: `length` from `start` of `extent`, along `key` if any."""
+
+    extent: int
+    start: int
+    length: int
+    key: Key | None
+
+
+def _radices(extent: int, start: int, terms: Sequence[Term]) -> list[_Radix] | None:
+    """A dimension reshaped so that what is written is a box of it; None when no reshape does that."""
+    if any(term.table is not None for term in terms):
+        return None
+    if not terms:
+        return [_Radix(extent, start, 1, None)]
+    outer, rest = terms[0], terms[1:]
+    if outer.grain == 1:
+        return [_Radix(extent, start, outer.extents[0], outer.keys[0])] if not rest else None
+    row, shift = divmod(start, outer.grain)
+    if extent % outer.grain or shift + sum(term.reach for term in rest) >= outer.grain:
+        return None
+    inner = _radices(outer.grain, shift, rest)
+    return (
+        None
+        if inner is None
+        else [_Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
+    )
+
+
+def _write_box(array: Array | None, shape: tuple[int, ...], radices: list[_Radix], value: Array) -> Array:
+    """`value`, whose dimensions are those of the radices, written into the box."""
+    if all(radix.length == radix.extent for radix in radices):
+        return reshape(value, shape)
+    assert array is not None
+    view = reshape(array, [radix.extent for radix in radices])
+    return reshape(lax.dynamic_update_slice(view, value, [radix.start for radix in radices]), shape)
+
+
+def _write_scattered(array: Array, access: Access, value: Array, keys: Sequence[Key]) -> Array:
+    """A scatter: along one dimension where only that one is irregular, else of flat positions."""
+    irregular = [d for d, dimension in enumerate(access.dimensions) if _radices(10**18, *dimension) is None]
+    plain = all(
+        (len(dimension.terms) == 1 and dimension.terms[0].table is None) or d in irregular
+        for d, dimension in enumerate(access.dimensions)
+    )
+    if len(irregular) == 1 and plain:
+        where: list[slice | Array] = []
+        order: list[Key] = []
+        for d, (start, terms) in enumerate(access.dimensions):
+            order += [key for term in terms for key in term.keys]
+            if d in irregular:
+                where.append(positions_of(start, terms))
+            else:
+                where.append(slice(start, start + terms[0].reach + 1, terms[0].grain))
+        target, at = reshape(array, access.shape), tuple(where)
+    else:
+        weights = row_major(access.shape).strides
+        terms = [term for dimension in access.dimensions for term in dimension.terms]
+        scale = [w for w, dimension in zip(weights, access.dimensions, strict=True) for _ in dimension.terms]
+        offset = sum(w * dimension.start for w, dimension in zip(weights, access.dimensions, strict=True))
+        order = [key for term in terms for key in term.keys]
+        target, at = reshape(array, (array.size,)), (positions_of(offset, terms, scale),)
+    value = transpose(value, [keys.index(key) for key in order])
+    written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True)
+    return reshape(written, array.shape)
+
+
+def covers(shape: tuple[int, ...], index: Index) -> bool:
+    """Whether a write through an access map replaces the whole array, so that its old value is not needed."""
+    radices = _box(take_apart(shape, index))
+    return radices is not None and all(radix.length == radix.extent for radix in radices)
+
+
+def _box(access: Access) -> list[_Radix] | None:
+    found: list[_Radix] = []
+    for extent, (start, terms) in zip(access.shape, access.dimensions, strict=True):
+        own = _radices(extent, start, terms)
+        if own is None:
+            return None
+        found += own
+    return found
+
+
+def write(
+    array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]
+) -> Array:
+    """An array after a write through an access map that names no element twice.
+
+    Args:
+        array: the array before, of `shape`; it may be None where the write `covers` it.
+        shape: the array's shape.
+        index: flat positions in the array.
+        value: what is written, with one dimension for each of `keys`.
+        keys: must be what the index varies over, and may hold more keys of extent 1.
+    """
+    access = take_apart(shape, index)
+    written = {key for dimension in access.dimensions for term in dimension.terms for key in term.keys}
+    gone = [k for k, key in enumerate(keys) if key not in written]
+    value = reshape(value, [n for k, n in enumerate(value.shape) if k not in gone])
+    keys = [key for key in keys if key in written]
+    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
+    value = lax.rev(value, backwards) if backwards else value
+    radices = _box(access)
+    if radices is not None:
+        ordered = transpose(value, [keys.index(radix.key) for radix in radices if radix.key is not None])
+        return _write_box(array, shape, radices, reshape(ordered, [radix.length for radix in radices]))
+    assert array is not None
+    return _write_scattered(array, access, value, keys)
