@@ -1,0 +1,438 @@
+"""Do two vertices touch one element? Exact answers, by arithmetic, each with an address to show for it.
+
+In: the addresses a field touches, either as an `Image` (an offset, and strides over the axes of the grid and
+of the field) or, for edges that came from data, as an array of shape (vertices, elements per vertex).
+Out: one address that the two share, or None where there is no such address. Nothing here knows of graphs.
+
+Affine images. Every question is a linear equation over bounded integers. Two fields meet where
+
+    a.offset + sum(stride * index)  ==  b.offset + sum(stride' * index')
+
+and "vertices g != g'" is split by the first grid axis on which g and g' differ, and by which is the larger.
+What remains has no inequality in it, so vertices that only meet themselves are never listed. Such an equation
+is a bounded subset sum. It is searched from the largest stride down, each choice cut by the interval
+and the gcd of what the smaller strides can still add (the dependence tests of Banerjee and of Allen and
+Kennedy, "Optimizing Compilers for Modern Architectures", chapter 3). Two strides need no search. A search
+that visits too many nodes starts again with the sums of the smaller strides tabulated as bits (Bellman's
+dynamic programme), after which it does not go wrong in the tabulated part. That replaces a bitmap of the
+touched addresses: its cost is the span of the sums and the logarithm of the extents, not their product.
+
+Tables. Each vertex stamps its number on the addresses it touches, then looks for stamps that are not its own.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+Axis = tuple[int, int]
+"""(stride, extent): adds stride * index to an address, for index in range(extent)."""
+
+EFFORTS: Sequence[tuple[float, int]] = ((2_000, 0), (200_000, 2**26), (math.inf, 2**30))
+"""(nodes, bits): how many nodes a search may visit, and how long a table of sums it may make, try after try.
+
+Ordinary families end within the first try, in microseconds. The last try always ends; 2**30 bits are 128 MiB.
+It is slow where at least four strides are large, have large extents and fit no pattern (the problem is
+NP-hard): on two CPU cores, half a second with strides near 30 thousand, a minute near a million.
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The addresses `offset + sum(stride * index)` that one field of a family touches.
+
+    `vertex` has an axis per axis of the family's grid, in the same order for all its fields: two vertices
+    differ if an index differs, also where the stride is 0. `field` axes run inside a vertex. Extents are at
+    least 1; strides may be zero or negative. All numbers count elements of one variable.
+    """
+
+    offset: int
+    vertex: tuple[Axis, ...]
+    field: tuple[Axis, ...]
+
+    def __post_init__(self):
+        assert all(extent >= 1 for _, extent in self.vertex + self.field), self
+
+    @cached_property
+    def first(self) -> int:
+        """The smallest address touched."""
+        return self.offset + sum(min(0, stride * (extent - 1)) for stride, extent in self.vertex + self.field)
+
+    @cached_property
+    def last(self) -> int:
+        """The largest address touched."""
+        return self.offset + sum(max(0, stride * (extent - 1)) for stride, extent in self.vertex + self.field)
+
+
+def enumerate_addresses(image: Image) -> np.ndarray:
+    """The addresses of `image`, int64, of shape (vertices, elements per vertex), both in row-major order.
+
+    This is how an affine field is compared with one given by a table, and how to name the vertices that touch
+    a given address: `numpy.argwhere(enumerate_addresses(image) == address)`.
+
+    >>> enumerate_addresses(Image(5, ((10, 3),), ((1, 2),))).tolist()
+    [[5, 6], [15, 16], [25, 26]]
+    """
+    addresses = np.array(image.offset, np.int64)
+    for stride, extent in image.vertex + image.field:
+        addresses = np.add.outer(addresses, stride * np.arange(extent))
+    return addresses.reshape(math.prod(extent for _, extent in image.vertex), -1)
+
+
+# Bounded subset sums
+
+
+@dataclass(frozen=True)
+class Level:
+    """One unknown of `sum(stride * value) == total`, 0 <= value < extent; below it are the smaller strides.
+
+    What the levels below add up to is at most `reach`, and a multiple of their gcd; `common` is the gcd of
+    their strides and this one. Modulo the gcd below, `stride * value` must equal what is to be made up, so
+    `value` runs in steps of `step`; `inverse` is that of `stride // common` modulo `step`. `sums`, if not
+    empty, has bit r set if and only if the levels below can add up to r.
+    """
+
+    stride: int
+    extent: int
+    reach: int
+    common: int
+    step: int
+    inverse: int
+    sums: bytes
+
+    def candidates(self, rest: int) -> range:
+        """The values after which the levels below may still make up `rest`, a multiple of `common`."""
+        low = max(0, -((self.reach - rest) // self.stride))
+        high = min(self.extent - 1, rest // self.stride)
+        return range(low + (rest // self.common * self.inverse - low) % self.step, high + 1, self.step)
+
+
+def repeat_bits(bits: int, stride: int, extent: int) -> int:
+    """`bits`, or-ed with itself shifted by stride, 2 * stride, ..., (extent - 1) * stride."""
+    copies = 1
+    while copies < extent:  # doubling: a shift for each binary digit of the extent
+        more = min(copies, extent - copies)
+        bits |= bits << (stride * more)
+        copies += more
+    return bits
+
+
+def stack_levels(unknowns: Iterable[Axis], max_bits: int) -> list[Level]:
+    """The levels of (stride, extent) pairs, largest stride first, with `sums` no longer than `max_bits`."""
+    levels: list[Level] = []
+    reach, common, bits = 0, 0, 1
+    for stride, extent in sorted(unknowns):
+        if levels and reach < max_bits:
+            bits = repeat_bits(bits, levels[-1].stride, levels[-1].extent)
+        sums = bits.to_bytes(reach // 8 + 1, "little") if reach < max_bits else b""
+        below, common = common, math.gcd(stride, common)
+        step = max(1, below // common)
+        levels.append(Level(stride, extent, reach, common, step, pow(stride // common, -1, step), sums))
+        reach += stride * (extent - 1)
+    return levels[::-1]
+
+
+class OutOfNodes(Exception):
+    """A search has visited as many nodes as it may."""
+
+
+@dataclass
+class Search:
+    """A depth-first search for values of `levels`, largest stride first, that visits at most `num_nodes`."""
+
+    levels: list[Level]
+    num_nodes: float
+
+    def values(self, depth: int, rest: int) -> list[int] | None:
+        """Values for the levels from `depth` on that add up to `rest`, which the cuts above let through."""
+        if depth == len(self.levels):
+            return []
+        level = self.levels[depth]
+        for value in level.candidates(rest):
+            self.num_nodes -= 1
+            if self.num_nodes < 0:
+                raise OutOfNodes
+            left = rest - level.stride * value
+            if level.sums and not level.sums[left >> 3] >> (left & 7) & 1:
+                continue
+            values = self.values(depth + 1, left)
+            if values is not None:
+                return [value, *values]
+        return None
+
+
+def solve(unknowns: Sequence[Axis], total: int) -> dict[int, int] | None:
+    """Values, by stride, with `sum(stride * value) == total` and 0 <= value < extent; None if there are none.
+
+    The strides of `unknowns`, (stride, extent) pairs, are positive and distinct.
+
+    >>> solve([(7, 11), (11, 10)], 29), solve([(7, 11), (11, 10)], 30)
+    ({11: 2, 7: 1}, None)
+    """
+    common = math.gcd(*(stride for stride, _ in unknowns))
+    if not unknowns or total % common:
+        return {} if total == 0 else None
+    if not 0 <= total <= sum(stride * (extent - 1) for stride, extent in unknowns):
+        return None
+    for num_nodes, max_bits in EFFORTS:
+        levels = stack_levels([(stride // common, extent) for stride, extent in unknowns], max_bits)
+        try:
+            values = Search(levels, num_nodes).values(0, total // common)
+        except OutOfNodes:
+            continue
+        if values is None:
+            return None
+        return {level.stride * common: value for level, value in zip(levels, values, strict=True)}
+    raise AssertionError("the last effort is unbounded")
+
+
+# Equations between two images
+
+
+class Term(NamedTuple):
+    """An unknown in range(extent), counted `stride` times in the equation, `weight` times in the witness."""
+
+    stride: int
+    extent: int
+    weight: int
+
+
+def find_witness(terms: Iterable[Term], total: int, address: int) -> int | None:
+    """`address + sum(weight * value)` for values with `sum(stride * value) == total`; None if none exist."""
+    alike: defaultdict[int, list[Term]] = defaultdict(list)
+    for stride, extent, weight in terms:
+        if stride < 0:  # count the unknown down from its end, so that every stride is positive
+            total -= stride * (extent - 1)
+            address += weight * (extent - 1)
+            alike[-stride].append(Term(-stride, extent, -weight))
+        elif stride > 0 and extent > 1:  # an unknown that the equation does not contain stays 0
+            alike[stride].append(Term(stride, extent, weight))
+    # Unknowns of one stride act as their sum, which takes every value of its interval. Unmerged, the search
+    # would try each way to write that sum.
+    widths = [(stride, 1 + sum(term.extent - 1 for term in group)) for stride, group in alike.items()]
+    values = solve([(stride, extent) for stride, extent in widths if extent > 1], total)
+    if values is None:
+        return None
+    for stride, value in values.items():
+        for term in alike[stride]:
+            part = min(value, term.extent - 1)
+            value -= part
+            address += term.weight * part
+    return address
+
+
+class Pairs(NamedTuple):
+    """Index pairs (g, h) on one grid axis: (g0 + sum(step_g * v), h0 + sum(step_h * v)) over all v.
+
+    `unknowns` are (step_g, step_h, extent), one per v in range(extent).
+    """
+
+    g0: int
+    h0: int
+    unknowns: tuple[tuple[int, int, int], ...]
+
+
+def any_pairs(extent: int) -> Pairs:
+    """Every (g, h)."""
+    return Pairs(0, 0, ((1, 0, extent), (0, 1, extent)))
+
+
+def equal_pairs(extent: int) -> Pairs:
+    """Every (g, g)."""
+    return Pairs(0, 0, ((1, 1, extent),))
+
+
+def decreasing_pairs(extent: int) -> Iterator[Pairs]:
+    """Every (g, h) with g > h, once: products of intervals, by the highest binary digit in which they differ.
+
+    That digit cuts a block of 2 * half indices in two, h in the lower half and g in the upper. All whole
+    blocks make one product; the last block may be cut short. (As a triangle, g > h would tie unknowns to each
+    other, and neither the merging of strides nor the table of sums would hold.)
+    """
+    half = 1
+    while half < extent:
+        whole, rest = divmod(extent, 2 * half)
+        if whole:
+            yield Pairs(half, 0, ((2 * half, 2 * half, whole), (1, 0, half), (0, 1, half)))
+        if rest > half:
+            start = extent - rest
+            yield Pairs(start + half, start, ((1, 0, rest - half), (0, 1, half)))
+        half *= 2
+
+
+def swap_pairs(pairs: Pairs) -> Pairs:
+    """Every (h, g) for a (g, h) of `pairs`."""
+    return Pairs(pairs.h0, pairs.g0, tuple((h, g, extent) for g, h, extent in pairs.unknowns))
+
+
+def shared_over_pairs(a: Image, b: Image, axes: Iterable[Pairs]) -> int | None:
+    """An address that vertex g touches through `a` and vertex h through `b`, for (g, h) that `axes` allow."""
+    total, address = b.offset - a.offset, a.offset
+    terms = [Term(stride, extent, stride) for stride, extent in a.field]
+    terms += [Term(-stride, extent, 0) for stride, extent in b.field]
+    for (stride_a, _), (stride_b, _), (g0, h0, unknowns) in zip(a.vertex, b.vertex, axes, strict=True):
+        total += stride_b * h0 - stride_a * g0
+        address += stride_a * g0
+        terms += [Term(stride_a * g - stride_b * h, extent, stride_a * g) for g, h, extent in unknowns]
+    return find_witness(terms, total, address)
+
+
+def differing_pairs(a: Image, b: Image, symmetric: bool) -> Iterator[list[Pairs]]:
+    """Every (g, h) with g != h, by the first axis that differs; one of (g, h) and (h, g) if `symmetric`."""
+    extents = [extent for _, extent in a.vertex]
+    for k, extent in enumerate(extents):
+        if a.vertex[k][0] == b.vertex[k][0]:
+            # Only the difference counts, so that one pair stands for all of the same difference.
+            above = [Pairs(1, 0, ((1, 0, extent - 1),))] if extent > 1 else []
+        else:
+            above = list(decreasing_pairs(extent))
+        for pairs in above if symmetric else above + [swap_pairs(pairs) for pairs in above]:
+            yield [*map(equal_pairs, extents[:k]), pairs, *map(any_pairs, extents[k + 1 :])]
+
+
+def is_mixed_radix(axes: Iterable[Axis]) -> bool:
+    """Whether each stride exceeds all that the smaller ones add up to, so that no two indices share."""
+    reach = 0
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in axes if extent > 1):
+        if stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+# The questions, for affine images
+
+
+def shared_by_families(a: Image, b: Image) -> int | None:
+    """An address that is in both images, whichever the vertices; None if they are disjoint.
+
+    >>> evens, odds = Image(0, ((2, 500),), ()), Image(1, ((2, 500),), ())
+    >>> shared_by_families(evens, odds), shared_by_families(evens, Image(998, (), ((1, 10),)))
+    (None, 998)
+    """
+    if a.last < b.first or b.last < a.first:
+        return None
+    whole_a, whole_b = (Image(image.offset, (), image.vertex + image.field) for image in (a, b))
+    return shared_over_pairs(whole_a, whole_b, ())
+
+
+def shared_by_vertices(image: Image) -> int | None:
+    """An address that two different vertices touch; None if each address belongs to one vertex.
+
+    >>> shared_by_vertices(Image(0, ((8, 100),), ((1, 8),)))    # out[8*i:8*i+8]
+    >>> shared_by_vertices(Image(0, ((8, 100),), ((1, 9),)))    # out[8*i:8*i+9]
+    8
+    """
+    if is_mixed_radix(image.vertex + image.field):
+        return None
+    for axes in differing_pairs(image, image, symmetric=True):
+        address = shared_over_pairs(image, image, axes)
+        if address is not None:
+            return address
+    return None
+
+
+def aliased_address(image: Image) -> int | None:
+    """An address that two different positions of the field share within a vertex; None if there is none.
+
+    >>> aliased_address(Image(0, ((10, 3),), ((1, 4), (2, 2))))     # 0 1 2 3 and 2 3 4 5
+    2
+    """
+    return shared_by_vertices(Image(image.offset, image.field, ()))
+
+
+def shared_across_vertices(a: Image, b: Image) -> int | None:
+    """An address that a vertex touches through `a` and another vertex of its family through `b`, or None.
+
+    The grids of `a` and `b` have equal extents, axis by axis. What a vertex shares with itself is no answer.
+
+    >>> written = Image(0, ((1, 100),), ())                         # x[i]
+    >>> shared_across_vertices(written, written)                    # x[i], in place
+    >>> shared_across_vertices(written, Image(1, ((1, 100),), ()))  # x[i+1]
+    1
+    """
+    assert [extent for _, extent in a.vertex] == [extent for _, extent in b.vertex], (a, b)
+    if a == b:
+        return shared_by_vertices(a)
+    if shared_by_families(a, b) is None:
+        return None
+    for axes in differing_pairs(a, b, symmetric=False):
+        address = shared_over_pairs(a, b, axes)
+        if address is not None:
+            return address
+    return None
+
+
+# The questions, for tables of addresses
+
+NOBODY, SEVERAL = -1, -2
+"""The stamps that are not a vertex's number: nobody touches the address, or several vertices do."""
+
+
+def number_vertices(addresses: np.ndarray, num_elements: int) -> np.ndarray:
+    """The numbers 0, 1, ... of the rows of `addresses`, as a column to go beside them."""
+    assert addresses.ndim == 2, addresses.shape
+    assert len(addresses) < 2**31, addresses.shape
+    # NumPy would take a negative address as one counted from the end.
+    assert not addresses.size or 0 <= addresses.min() <= addresses.max() < num_elements, num_elements
+    return np.arange(len(addresses), dtype=np.int32)[:, None]
+
+
+def first_where(addresses: np.ndarray, found: np.ndarray) -> int | None:
+    """The first of `addresses` at which `found` is true, or None."""
+    position = int(found.argmax()) if found.size else 0
+    return int(addresses.flat[position]) if found.size and found.flat[position] else None
+
+
+def shared_by_table_vertices(addresses: np.ndarray, num_elements: int) -> int | None:
+    """An address that two vertices touch, or None; `addresses` is of shape (vertices, elements per vertex).
+
+    Addresses lie in range(num_elements). What a vertex touches twice counts once.
+
+    >>> shared_by_table_vertices(np.array([[3, 3], [1, 4], [4, 0]]), num_elements=5)
+    4
+    """
+    vertices = number_vertices(addresses, num_elements)
+    owner = np.empty(num_elements, np.int32)
+    owner[addresses] = vertices
+    return first_where(addresses, owner[addresses] != vertices)
+
+
+def shared_by_tables(
+    first: np.ndarray, second: np.ndarray, num_elements: int, same_family: bool
+) -> int | None:
+    """An address that a vertex touches through `first` and a vertex through `second`, or None.
+
+    If `same_family`, row g of both is vertex g, and two different vertices are meant. Both are of shape
+    (vertices, elements per vertex), with addresses in range(num_elements).
+
+    >>> here, left = np.array([[0], [1], [2]]), np.array([[0], [0], [1]])
+    >>> shared_by_tables(here, here, 3, same_family=True), shared_by_tables(here, left, 3, same_family=True)
+    (None, 0)
+    """
+    assert not same_family or len(first) == len(second), (first.shape, second.shape)
+    vertices = number_vertices(first, num_elements)
+    readers = number_vertices(second, num_elements)
+    owner = np.full(num_elements, NOBODY, np.int32)
+    owner[first] = vertices
+    if not same_family:
+        return first_where(second, owner[second] != NOBODY)
+    owner[first[owner[first] != vertices]] = SEVERAL
+    stamps = owner[second]
+    return first_where(second, (stamps != NOBODY) & (stamps != readers))
+
+
+def aliased_table_address(addresses: np.ndarray, num_elements: int) -> int | None:
+    """An address one vertex touches twice, or None; `addresses` is of shape (vertices, elements per vertex).
+
+    >>> aliased_table_address(np.array([[3, 1], [1, 4], [2, 2]]), num_elements=5)
+    2
+    """
+    number_vertices(addresses, num_elements)
+    # By sorting, since a stamp of one vertex may be overwritten by another's. Narrow numbers sort faster.
+    rows = np.sort(addresses.astype(np.min_scalar_type(num_elements)), axis=1)
+    return first_where(rows[:, 1:], rows[:, 1:] == rows[:, :-1])

@@ -1,0 +1,449 @@
+"""Strategies: graphs, programs and views that are valid by construction.
+
+A family is drawn as a recipe: functions of the grid's positions that give each field its view. The
+functions use nothing but operators that numbers and symbols share, so that one recipe builds the family
+by symbols or vertex by vertex in Python loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+import codelet as cl
+
+# --- codelets of many shapes ----------------------------------------------------------------------------
+
+
+@jax.custom_jvp
+def bend(x):
+    """A function with a derivative rule of its own, which must survive the lowering."""
+    return jnp.sin(x)
+
+
+@bend.defjvp
+def _bend_jvp(primals, tangents):
+    (x,), (t,) = primals, tangents
+    return bend(x), jnp.cos(x) * t
+
+
+def _squash(x):
+    """Keep floats within bounds through many steps, and integers as they are."""
+    return bend(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+@cl.codelet
+def gather_up(x, y):
+    return _squash(jnp.sum(x) + 2 * jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def dot_product(x, y):
+    return _squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
+
+
+@cl.codelet
+def shift_all(x, y, *, by=1):
+    return _squash(x + by * jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def two_results(x, y):
+    return {"out": (jnp.sum(y) - x).astype(x.dtype), "sum": _squash(jnp.sum(x)).astype(x.dtype)}
+
+
+@cl.codelet
+def accumulate(x, acc):
+    return {"acc": _squash(acc + jnp.sum(x)).astype(acc.dtype)}
+
+
+@cl.codelet
+def stateful(x, site, scale, table):
+    return _squash(jnp.sum(x) * scale + site + jnp.sum(table)).astype(x.dtype)
+
+
+@cl.codelet
+def nothing_in(*, level):
+    return jnp.full((2,), level, jnp.float32)
+
+
+# --- index expressions ----------------------------------------------------------------------------------
+
+
+def lookup(values: np.ndarray, position: Any) -> Any:
+    """A table's entry, at a number or a symbol."""
+    return cl.table(values)[position] if isinstance(position, cl.Index) else int(values[position])
+
+
+@st.composite
+def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequence[Any]], Any]:
+    """A function of the grid's positions with values from 0 to `bound - 1`."""
+    terms = [(k, draw(st.integers(-2, 3))) for k in range(len(extents)) if draw(st.booleans())]
+    constant = draw(st.integers(0, 3))
+    kind = draw(st.sampled_from(["affine", "divided", "table", "product"]))
+    divisor = draw(st.integers(1, 3))
+    low = constant + sum(min(0, c * (extents[k] - 1)) for k, c in terms)
+    high = constant + sum(max(0, c * (extents[k] - 1)) for k, c in terms)
+    entries = np.asarray(draw(st.lists(st.integers(0, bound - 1), min_size=high - low + 1, max_size=high - low + 1)))
+
+    def position(symbols: Sequence[Any]) -> Any:
+        value: Any = constant
+        for k, coefficient in terms:
+            value = value + coefficient * symbols[k]
+        if kind == "table":
+            return lookup(entries, value - low)
+        if kind == "divided":
+            value = value // divisor
+        if kind == "product" and len(symbols) > 1:
+            value = value + symbols[0] * symbols[1]
+        fits = kind == "affine" and low >= 0 and high < bound
+        return value if fits else value % bound
+
+    return position
+
+
+@dataclass
+class Recipe:
+    """How one field of a family is connected, as a function of the grid's positions."""
+
+    view: Callable[[Sequence[Any]], Any]
+    shape: tuple[int, ...]
+
+
+@st.composite
+def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
+    """A way to read a tensor: per dimension a position, a run of elements, or all of it."""
+    parts, shape = [], []
+    for size in tensor.shape:
+        kind = draw(st.sampled_from(["at", "run", "stride", "all", "back"]))
+        if kind == "all":
+            parts.append(lambda _: slice(None))
+            shape.append(size)
+        elif kind == "back":
+            parts.append(lambda _: slice(None, None, -1))
+            shape.append(size)
+        elif kind == "at":
+            parts.append(draw(positions(extents, size)))
+        else:
+            step = draw(st.integers(1, 2)) if kind == "stride" else 1
+            length = draw(st.integers(1, (size - 1) // step + 1))
+            start = draw(positions(extents, size - (length - 1) * step))
+            parts.append(
+                lambda symbols, start=start, n=length, s=step: slice(start(symbols), start(symbols) + n * s, s)
+                if s == 1
+                else slice(start(symbols), start(symbols) + (n - 1) * s + 1, s)
+            )
+            shape.append(length)
+    flip = draw(st.booleans())
+    view = lambda symbols: tensor[tuple(part(symbols) for part in parts)]  # noqa: E731
+    if flip and len(shape) > 1:
+        return Recipe(lambda symbols: view(symbols).T, tuple(shape[::-1]))
+    return Recipe(view, tuple(shape))
+
+
+@st.composite
+def writing(draw: Any, make: Callable[[tuple[int, ...]], cl.Tensor], extents: Sequence[int], shape: tuple[int, ...]) -> Callable:
+    """A way to write a field of `shape` at every position, no element twice, into a variable that `make` makes."""
+    kind = draw(st.sampled_from(["spread", "table", "joined"]))
+    count = int(np.prod(extents))
+    if kind == "table":
+        places = np.asarray(draw(st.permutations(range(count + draw(st.integers(0, 2)))))).astype(np.int32)
+        target = make((len(places), *shape))
+        weights = [int(np.prod(extents[k + 1 :])) for k in range(len(extents))]
+
+        def at_entry(symbols: Sequence[Any]) -> Any:
+            number = 0
+            for weight, symbol in zip(weights, symbols, strict=True):
+                number = number + weight * symbol
+            return target[lookup(places, number)]
+
+        return at_entry
+    steps = [draw(st.integers(1, 2)) for _ in extents]
+    starts = [draw(st.integers(0, 1)) for _ in extents]
+    backwards = [draw(st.booleans()) for _ in extents]
+    sizes = [a + (n - 1) * s + 1 + draw(st.integers(0, 1)) for n, s, a in zip(extents, steps, starts, strict=True)]
+    order = draw(st.permutations(range(len(extents))))
+    full = tuple(sizes[k] for k in order) + shape
+    if kind == "joined" and full and full[0] > 1:
+        cut = draw(st.integers(1, full[0] - 1))
+        target = cl.concat([make((cut, *full[1:])), make((full[0] - cut, *full[1:]))])
+    else:
+        target = make(full)
+
+    def at_place(symbols: Sequence[Any]) -> Any:
+        places = []
+        for k in order:
+            position = extents[k] - 1 - symbols[k] if backwards[k] else symbols[k]
+            places.append(starts[k] + steps[k] * position)
+        return target[tuple(places)]
+
+    return at_place
+
+
+# --- graphs and programs ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """A graph, a program, and values for its inputs."""
+
+    graph: cl.Graph
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    program: list[Any] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    def sequence(self) -> cl.Program:
+        return cl.Sequence(*self.program)
+
+
+class _Builder:
+    """Draws the parts of a case and keeps what of it holds values."""
+
+    def __init__(self, draw: Any, dtype: Any):
+        self.draw = draw
+        self.dtype = dtype
+        self.case = Case(cl.Graph(cl.IPU(num_tiles=8)))
+        self.random = np.random.default_rng(draw(st.integers(0, 2**16)))
+        self.numbers = itertools.count()
+
+    def values(self, shape: tuple[int, ...]) -> np.ndarray:
+        if np.issubdtype(self.dtype, np.integer):
+            return self.random.integers(-9, 10, shape).astype(self.dtype)
+        return self.random.uniform(-1.5, 1.5, shape).astype(self.dtype)
+
+    def variable(self, shape: tuple[int, ...]) -> cl.Tensor:
+        """A variable whose values come from outside."""
+        name = f"v{next(self.numbers)}"
+        made = self.case.graph.add_variable(name, shape, self.dtype)
+        self.case.inputs[name] = self.values(shape)
+        return made
+
+    def readable(self) -> cl.Tensor:
+        """A view of something that holds values: a variable, a constant, or several joined."""
+        draw, graph = self.draw, self.case.graph
+        names = [v.name for v in graph.variables if v.dtype == np.dtype(self.dtype) and v.size and v.shape]
+        choice = draw(st.integers(0, 4))
+        if choice == 0 or not names:
+            shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+            return self.variable(shape)
+        if choice == 1:
+            shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=2)))
+            return graph.add_constant(f"c{next(self.numbers)}", self.values(shape))
+        tensor = graph.variable(draw(st.sampled_from(names)))
+        if choice == 2:
+            tensor = cl.concat([tensor.flatten(), graph.variable(draw(st.sampled_from(names))).flatten()])
+        if choice == 3:
+            tensor = tensor.T.flatten() if draw(st.booleans()) else tensor.expand(0)
+        return tensor
+
+    def state(self, extents: Sequence[int]) -> tuple[Callable, Callable, Callable]:
+        """An index expression, a number, and an array over the grid."""
+        coefficients = [self.draw(st.integers(-2, 2)) for _ in extents]
+        number = 0.5 if not np.issubdtype(self.dtype, np.integer) else 3
+        array = self.values((*extents, 2))
+
+        def site(symbols: Sequence[Any]) -> Any:
+            total: Any = 7
+            for coefficient, symbol in zip(coefficients, symbols, strict=True):
+                total = total + coefficient * symbol
+            return total
+
+        def entry(symbols: Sequence[Any]) -> Any:
+            return array if any(isinstance(s, cl.Index) for s in symbols) or not symbols else array[tuple(symbols)]
+
+        return site, lambda _: number, entry
+
+    def compute_set(self) -> list[Any]:
+        """One compute set of one or two families; what they write is read by none of them."""
+        draw, graph = self.draw, self.case.graph
+        name = f"set{next(self.numbers)}"
+        compute_set = graph.add_compute_set(name)
+        sources = [self.readable() for _ in range(2)]
+        for _ in range(draw(st.integers(1, 2))):
+            self.family(compute_set, sources)
+        return [cl.Execute(compute_set)]
+
+    def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
+        draw = self.draw
+        extents = draw(st.lists(st.integers(1, 4), min_size=0, max_size=3))
+        kind = draw(st.sampled_from([gather_up, dot_product, shift_all, two_results, accumulate, stateful]))
+        x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
+        fields: dict[str, Callable[[Sequence[Any]], Any]] = {"x": x.view}
+        static = {}
+        if kind in (gather_up, dot_product, shift_all, two_results):
+            fields["y"] = y.view
+        if kind is shift_all and draw(st.booleans()):
+            static["by"] = 2
+        if kind is stateful:
+            fields["site"], fields["scale"], fields["table"] = self.state(extents)
+        results = {"out": x.shape if kind in (shift_all, two_results) else ()}
+        if kind is two_results:
+            results["sum"] = ()
+        if kind is accumulate:
+            results = {"acc": ()}
+        by_loops = draw(st.booleans())
+        left_off = not by_loops and kind is not accumulate and draw(st.booleans())
+        if not left_off:
+            for result, shape in results.items():
+                fields[result] = draw(writing(self.variable, extents, shape))
+        spread = draw(st.booleans())
+        tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
+        graph = self.case.graph
+        if by_loops:
+            for symbols in itertools.product(*map(range, extents)):
+                views = {name: make(symbols) for name, make in fields.items()}
+                graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
+            return
+        grid = cl.grid(*extents) if extents else ()
+        symbols = (grid,) if isinstance(grid, cl.Index) else grid
+        views = {name: make(symbols) for name, make in fields.items()}
+        if extents and not any(isinstance(v, (cl.Tensor, cl.Index)) and v.axes for v in views.values()) and not spread:
+            # Nothing names the grid: the vertices would be one.
+            spread = True
+        graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
+
+    def copy(self) -> list[Any]:
+        source = self.readable()
+        kind = self.draw(st.integers(0, 2))
+        if kind == 0:
+            return [cl.Copy(source, self.variable(source.shape))]
+        target = self.variable((2, *source.shape))
+        if kind == 1:
+            return [cl.Copy(source, target[self.draw(st.integers(0, 1))])]
+        # Overlapping views of one variable: as if the source were read whole first.
+        return [cl.Copy(target[::-1], target)]
+
+    def counted(self) -> list[Any]:
+        """A repeat whose body reads the count and adds it up."""
+        graph = self.case.graph
+        number = next(self.numbers)
+        turn = graph.add_variable(f"turn{number}", (), "int32")
+        total = self.variable((2,))
+        adder = graph.add_compute_set(f"count{number}")
+        k = cl.grid(2)
+        graph.add_vertex(adder, accumulate, x=self.variable((3,)), acc=total[k])
+        seen = graph.add_variable(f"seen{number}", (4,), "int32")
+        self.case.inputs[f"seen{number}"] = np.zeros(4, np.int32)
+        body = cl.Sequence(adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:]))
+        return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
+
+    def step(self, depth: int = 0) -> list[Any]:
+        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted"]))
+        if kind == "copy":
+            return self.copy()
+        if kind == "counted" and depth == 0:
+            return self.counted()
+        if kind == "repeat" and depth < 2:
+            body = [part for _ in range(self.draw(st.integers(1, 2))) for part in self.step(depth + 1)]
+            return [cl.Repeat(self.draw(st.integers(1, 3)), cl.Sequence(*body))]
+        return self.compute_set()
+
+
+@st.composite
+def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Case:
+    """A graph with a program, and values for its inputs."""
+    builder = _Builder(draw, dtype)
+    case = builder.case
+    for _ in range(draw(st.integers(1, max_steps))):
+        case.program += builder.step()
+    unwritten = {v.name for v in case.graph.variables if v.name.startswith("turn")}
+    case.outputs = [v.name for v in case.graph.variables if v.value is None and v.name not in unwritten]
+    return case
+
+
+# --- views ------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def viewed(draw: Any) -> tuple[cl.Tensor, np.ndarray]:
+    """A chain of views of variables, and NumPy's same chain on the numbers of their elements."""
+    graph = cl.Graph()
+    shape = tuple(draw(st.lists(st.integers(0, 6), min_size=0, max_size=3)))
+    tensor = graph.add_variable("x", shape)
+    array = np.arange(tensor.size).reshape(shape)
+    for step in range(draw(st.integers(0, 5))):
+        tensor, array = draw(view_step(graph, tensor, array, step))
+    return tensor, array
+
+
+@st.composite
+def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, step: int) -> Any:
+    """One more view of both."""
+    kinds = ["reshape", "flatten", "transpose", "concat", "broadcast", "expand", "index"]
+    if array.ndim:
+        kinds += ["index", "reverse", "reverse"]
+    if 1 in array.shape:
+        kinds.append("squeeze")
+    kind = draw(st.sampled_from(kinds))
+    if kind == "flatten":
+        return tensor.flatten(), array.reshape(-1)
+    if kind == "reshape":
+        factors = _factors(array.size) if array.size else [array.size]
+        order = draw(st.permutations(factors))
+        cut = draw(st.integers(0, len(order)))
+        shape = (int(np.prod(order[:cut])), int(np.prod(order[cut:])))
+        return tensor.reshape(shape), array.reshape(shape)
+    if kind == "transpose":
+        order = draw(st.permutations(range(array.ndim)))
+        return tensor.transpose(*order), array.transpose(order) if array.ndim else array
+    if kind == "concat" and array.ndim:
+        axis = draw(st.integers(0, array.ndim - 1))
+        other = graph.add_variable(f"y{step}", array.shape)
+        first = other.source.first_element
+        numbers = first + np.arange(other.size).reshape(array.shape)
+        return cl.concat([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
+    if kind == "broadcast":
+        shape = (draw(st.integers(1, 3)), *(draw(st.integers(1, 3)) if n == 1 else n for n in array.shape))
+        return tensor.broadcast_to(shape), np.broadcast_to(array, shape)
+    if kind == "expand":
+        axis = draw(st.integers(-array.ndim - 1, array.ndim))
+        return tensor.expand(axis), np.expand_dims(array, axis)
+    if kind == "squeeze":
+        return tensor.squeeze(), array.squeeze()
+    if kind == "reverse":
+        axis = draw(st.integers(0, array.ndim - 1))
+        return tensor.reverse(axis), np.flip(array, axis)
+    items = draw(items_for(array.shape))
+    return tensor[items], array[items]
+
+
+def _factors(number: int) -> list[int]:
+    found, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return found
+
+
+@st.composite
+def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """What may stand between the brackets for an array of `shape`, NumPy's advanced indexing included."""
+    items: list[Any] = []
+    block = draw(st.lists(st.integers(1, 2), min_size=1, max_size=2))
+    for size in shape[: draw(st.integers(0, len(shape)))]:
+        kind = draw(st.sampled_from(["int", "slice", "slice", "array", "new"]))
+        if kind == "new":
+            items.append(None)
+        if kind == "int" and size:
+            items.append(draw(st.integers(-size, size - 1)))
+        elif kind == "array" and size:
+            entries = st.integers(-size, size - 1)
+            count = int(np.prod(block))
+            drawn = draw(st.lists(entries, min_size=count, max_size=count))
+            items.append(np.asarray(drawn).reshape(block))
+        else:
+            ends = st.none() | st.integers(-size - 1, size + 1)
+            step = draw(st.sampled_from([None, 1, 2, -1, -2]))
+            items.append(slice(draw(ends), draw(ends), step))
+    if draw(st.booleans()):
+        items.insert(draw(st.sampled_from([0, len(items)])), Ellipsis)
+    return tuple(items)

@@ -1,0 +1,142 @@
+"""The backbone: a lowered graph means what the interpreter says it means."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from tests.strategies import Case, cases
+
+
+def lowered(case: Case):
+    return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+
+
+def interpreted(case: Case):
+    return cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())
+
+
+def assert_close(result, expected, rtol):
+    for name, value in expected.items():
+        scale = 1 + np.abs(value).sum()
+        np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
+
+
+@settings(max_examples=120)
+@given(cases(np.float32))
+def test_floats(case: Case):
+    expected, run = interpreted(case), lowered(case)
+    assert_close(run(case.inputs), expected, 1e-5)
+    assert_close(jax.jit(run)(case.inputs), expected, 1e-5)
+
+
+@settings(max_examples=120)
+@given(cases(np.int32))
+def test_integers_exactly(case: Case):
+    expected, run = interpreted(case), lowered(case)
+    for results in (run(case.inputs), jax.jit(run)(case.inputs)):
+        for name, value in expected.items():
+            assert results[name].dtype == value.dtype
+            np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@settings(max_examples=60)
+@given(cases(np.int32))
+def test_the_engine(case: Case):
+    engine = cl.Engine(case.graph, case.sequence())
+    engine.write(case.inputs)
+    engine.run()
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_gradients_against_finite_differences(data):
+    with jax.enable_x64(True):
+        case = data.draw(cases(np.float64, max_steps=2))
+        run = lowered(case)
+        random = np.random.default_rng(0)
+        smooth = {k: jnp.asarray(v) for k, v in case.inputs.items() if v.dtype.kind == "f"}
+        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
+        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
+
+        def loss(values):
+            results = run({**values, **rest})
+            return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
+
+        direction = {k: jnp.asarray(random.normal(size=v.shape)) for k, v in smooth.items()}
+        moved = lambda step: loss({k: v + step * direction[k] for k, v in smooth.items()})  # noqa: E731
+        step = 1e-5
+        # Richardson: the error is of fourth order in the step.
+        near, far = (moved(step) - moved(-step)) / (2 * step), (moved(2 * step) - moved(-2 * step)) / (4 * step)
+        numeric = (4 * near - far) / 3
+        slope = jax.jit(jax.grad(loss))(smooth)
+        exact = sum((slope[k] * direction[k]).sum() for k in smooth)
+        np.testing.assert_allclose(exact, numeric, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=25)
+@given(cases(np.float32, max_steps=2))
+def test_vmap_and_scan(case: Case):
+    run = lowered(case)
+    batch = {name: np.stack([value, value[::-1] if value.ndim else value]) for name, value in case.inputs.items()}
+    apart = [run({name: value[k] for name, value in batch.items()}) for k in range(2)]
+    together = jax.vmap(run)(batch)
+    _, scanned = jax.lax.scan(lambda carry, values: (carry, run(values)), None, batch)
+    for name in case.outputs:
+        for k in range(2):
+            np.testing.assert_allclose(together[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(scanned[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=60)
+@given(cases(np.int32))
+def test_edges_are_counted_exactly(case: Case):
+    assert case.graph.num_edges == sum(1 for _ in case.graph.edges())
+    assert case.graph.num_vertices == sum(1 for _ in case.graph.vertices())
+
+
+@settings(max_examples=40)
+@given(cases(np.int32), st.data())
+def test_writers_and_readers(case: Case, data):
+    name = data.draw(st.sampled_from([v.name for v in case.graph.variables if v.size]))
+    element = case.graph.variable(name).flatten()[data.draw(st.integers(0, case.graph.variable(name).size - 1))]
+    number = int(element.elements())
+
+    def touching(kinds):
+        return {
+            (v.family, v.number)
+            for v in case.graph.vertices()
+            for f in v.family.fields
+            if f.kind in kinds and f.tensor is not None and number in np.ravel(v.fields[f.name].elements())
+        }
+
+    assert {(v.family, v.number) for v in case.graph.writers(element)} == touching({"out", "inout"})
+    assert {(v.family, v.number) for v in case.graph.readers(element)} == touching({"in", "inout"})
+
+
+@settings(max_examples=25)
+@given(cases(np.float32))
+def test_lowering_is_deterministic(case: Case):
+    first, second = lowered(case), lowered(case)
+    # A custom derivative rule prints as its function, and every trace has one of its own.
+    text = [re.sub(r"0x[0-9a-f]+", "", str(run.jaxpr)) for run in (first, second)]
+    assert text[0] == text[1]
+    assert first == second
+    assert hash(first) == hash(second)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000)
+@given(cases(np.int32, max_steps=4))
+def test_integers_exactly_at_length(case: Case):
+    run = lowered(case)
+    results = run(case.inputs)
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
