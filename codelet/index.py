@@ -187,9 +187,9 @@ class Index:
         for start in range(0, first.extent, step):
             part = lifted[start : start + step]
             if inside * per_position <= limit:
-                values = part.values(rest)  # the lifted axis follows those of the rest: bring it to the front
-                moved = np.moveaxis(values, len(rest), 0)
-                yield start * inside, moved.reshape(-1, *self.shape)
+                # The lifted axis follows those of the rest: bring it to the front.
+                moved = np.moveaxis(part.values(rest), len(rest), 0)
+                yield start * inside, moved.reshape(len(moved) * inside, *self.shape)
             else:
                 for number, block in part[0].blocks(rest, limit):
                     yield start * inside + number, block

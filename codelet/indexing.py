@@ -11,19 +11,17 @@ from codelet.errors import OutOfBoundsError, ViewError
 from codelet.index import Index, as_index, broadcast_shapes, filled, from_values
 
 
-def _out_of_bounds(item: object, dimension: int, shape: tuple[int, ...], ends: object) -> OutOfBoundsError:
-    return OutOfBoundsError(
-        f"an index reaches outside dimension {dimension} of a tensor of shape {shape}",
-        given=f"{item}, which takes values {ends}" if isinstance(item, Index) else item,
-        expected=f"0 to {shape[dimension] - 1}",
-        fix="use `%` to wrap around, or a grid over a smaller range" if isinstance(item, Index) else None,
-    )
-
-
 def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
-    ends = item.bounds()
-    if ends is not None and not (ends[0] >= 0 and ends[1] < shape[dimension]):
-        raise _out_of_bounds(item, dimension, shape, f"{ends[0]} to {ends[1]}")
+    """A position along a dimension, once it is known to stay inside."""
+    ends, extent = item.bounds(), shape[dimension]
+    if ends is not None and not (ends[0] >= 0 and ends[1] < extent):
+        number = item.constant
+        raise OutOfBoundsError(
+            f"an index reaches outside dimension {dimension} of a tensor of shape {shape}",
+            given=f"{item}, which takes values {ends[0]} to {ends[1]}" if number is None else number,
+            expected=f"0 to {extent - 1}" if extent else "nothing: the dimension is empty",
+            fix="use `%` to wrap around, or a grid over a smaller range" if item.axes else None,
+        )
     return item
 
 

@@ -141,7 +141,10 @@ def _find_conflict(touches: Sequence[_Touch]) -> _Conflict | None:
                 return _Conflict(element, True)
             if (element := _shared_within(touch)) is not None:
                 return _Conflict(element, True)
-    for writer, other in _overlapping(touches):
+    # Writers first: an element that is both written twice and read is best told as written twice, and
+    # once each element has one writer, whoever else reads it is another vertex.
+    pairs = sorted(_overlapping(touches), key=lambda pair: not pair[1].field.is_written)
+    for writer, other in pairs:
         element = _shared_between(writer, other)
         both = other.field.is_written
         if element is None and both and writer.family is other.family:

@@ -429,7 +429,8 @@ def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """What may stand between the brackets for an array of `shape`, NumPy's advanced indexing included."""
     items: list[Any] = []
     block = draw(st.lists(st.integers(1, 2), min_size=1, max_size=2))
-    for size in shape[: draw(st.integers(0, len(shape)))]:
+    count, at_end = draw(st.integers(0, len(shape))), draw(st.booleans())
+    for size in shape[len(shape) - count :] if at_end else shape[:count]:
         kind = draw(st.sampled_from(["int", "slice", "slice", "array", "new"]))
         if kind == "new":
             items.append(None)
@@ -437,13 +438,15 @@ def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
             items.append(draw(st.integers(-size, size - 1)))
         elif kind == "array" and size:
             entries = st.integers(-size, size - 1)
-            count = int(np.prod(block))
-            drawn = draw(st.lists(entries, min_size=count, max_size=count))
+            length = int(np.prod(block))
+            drawn = draw(st.lists(entries, min_size=length, max_size=length))
             items.append(np.asarray(drawn).reshape(block))
         else:
             ends = st.none() | st.integers(-size - 1, size + 1)
             step = draw(st.sampled_from([None, 1, 2, -1, -2]))
             items.append(slice(draw(ends), draw(ends), step))
-    if draw(st.booleans()):
-        items.insert(draw(st.sampled_from([0, len(items)])), Ellipsis)
+    if at_end:
+        items.insert(0, Ellipsis)
+    elif draw(st.booleans()):
+        items.append(Ellipsis)
     return tuple(items)

@@ -1,0 +1,227 @@
+"""Races are found exactly: the lowering refuses a compute set just when the interpreter does."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from tests.strategies import gather_up, readings, shift_all
+
+RACES = (cl.WriteRaceError, cl.ReadWriteRaceError, cl.SelfAliasError)
+
+
+@st.composite
+def careless(draw):
+    """A compute set that reads and writes anywhere in two variables, without care."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    tensors = [graph.add_variable("a", (draw(st.integers(2, 12)),), "int32"), graph.add_variable("b", (3, 4), "int32")]
+    tensors.append(cl.concat([tensors[0], tensors[1].flatten()]))
+    compute_set = graph.add_compute_set("set")
+    for _ in range(draw(st.integers(1, 2))):
+        extents = draw(st.lists(st.integers(1, 4), max_size=2))
+        x = draw(readings(draw(st.sampled_from(tensors)), extents))
+        y = draw(readings(draw(st.sampled_from(tensors)), extents))
+        out = draw(readings(draw(st.sampled_from(tensors)), extents))
+        if out.shape == x.shape and draw(st.booleans()):
+            kind, fields = shift_all, {"x": x, "y": y, "out": out}
+        else:
+            point = readings(draw(st.sampled_from(tensors)).flatten(), extents)
+            out = draw(point.filter(lambda recipe: recipe.shape == ()))
+            kind, fields = gather_up, {"x": x, "y": y, "out": out}
+        if draw(st.booleans()):
+            for symbols in itertools.product(*map(range, extents)):
+                graph.add_vertex(compute_set, kind, **{k: recipe.view(symbols) for k, recipe in fields.items()})
+        else:
+            symbols = cl.grid(*extents) if extents else ()
+            symbols = (symbols,) if isinstance(symbols, cl.Index) else symbols
+            tile = sum(symbols, 0) % 4 if extents else None
+            graph.add_vertex(compute_set, kind, **{k: r.view(symbols) for k, r in fields.items()}, tile=tile)
+    return graph
+
+
+def outcome(run):
+    try:
+        run()
+    except RACES as error:
+        return type(error)
+    return None
+
+
+@settings(max_examples=400)
+@given(careless())
+def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
+    values = {"a": np.zeros(graph.variable("a").shape, np.int32), "b": np.zeros((3, 4), np.int32)}
+    expected = outcome(lambda: cl.interpret(graph, values, ["a", "b"]))
+    found = outcome(lambda: cl.lower(graph, inputs=["a", "b"], outputs=["a", "b"]))
+    assert (found is None) == (expected is None)
+
+
+@cl.codelet
+def copy_one(x):
+    return x
+
+
+@cl.codelet
+def copy_all(x):
+    return x
+
+
+def two_variables(n=8):
+    graph = cl.Graph()
+    return graph, graph.add_variable("x", (n,)), graph.add_variable("y", (n,))
+
+
+def test_a_write_race_names_both_vertices_and_the_line():
+    graph, x, y = two_variables()
+    i = cl.grid(8)
+    graph.add_vertex("half", copy_one, x=x[i], out=y[i // 2])
+    with pytest.raises(cl.WriteRaceError) as caught:
+        cl.lower(graph, inputs=[x], outputs=[y])
+    message = str(caught.value)
+    assert "two vertices of compute set 'half' write y[0]" in message
+    assert "at i=0" in message
+    assert "at i=1" in message
+    assert 'graph.add_vertex("half", copy_one' in message
+
+
+def test_a_read_write_race_names_writer_and_reader():
+    graph, x, _ = two_variables()
+    i = cl.grid(7)
+    graph.add_vertex("shift", copy_one, x=x[i], out=x[i + 1])
+    with pytest.raises(cl.ReadWriteRaceError) as caught:
+        cl.lower(graph, inputs=[x], outputs=[x])
+    assert "writes x[1], which another vertex of it reads" in str(caught.value)
+    assert "writer: vertex of shift / copy_one at i=0" in str(caught.value)
+    assert "reader: vertex of shift / copy_one at i=1" in str(caught.value)
+
+
+def test_an_aliased_output_names_the_element():
+    graph, x, y = two_variables()
+    graph.add_vertex("set", copy_all, x=x[:4], out=y[[0, 1, 1, 2]])
+    with pytest.raises(cl.SelfAliasError, match=r"writes y\[1\] twice"):
+        cl.lower(graph, inputs=[x, y], outputs=[y])
+
+
+def test_two_outputs_of_one_vertex_do_not_share_an_element():
+    @cl.codelet
+    def both(x):
+        return {"a": x, "b": x}
+
+    graph, x, y = two_variables()
+    graph.add_vertex("set", both, x=x[0], a=y[1], b=y[1])
+    with pytest.raises(cl.SelfAliasError):
+        cl.lower(graph, inputs=[x, y], outputs=[y])
+
+
+def test_a_vertex_may_read_what_it_writes():
+    graph, x, _ = two_variables()
+    i = cl.grid(8)
+    graph.add_vertex("in place", copy_one, x=x[i], out=x[i])
+    values = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(cl.lower(graph, inputs=[x], outputs=[x])({"x": values})["x"], values)
+
+
+# --- one fault in a graph that is otherwise right ---------------------------------------------------------
+
+
+def race(case):
+    vertex = next(v for v in case.graph.vertices() if any(f.is_written for f in v.family.fields))
+    name = next(f.name for f in vertex.family.fields if f.is_written)
+    target = vertex.fields[name].flatten()[0]
+    source = case.graph.add_constant("one more", np.ones(1, target.dtype))
+    case.graph.add_vertex(vertex.family.compute_set, copy_one, x=source[0], out=target)
+
+
+def read_race(case):
+    vertex = next(v for v in case.graph.vertices() if any(f.is_written for f in v.family.fields))
+    name = next(f.name for f in vertex.family.fields if f.is_written)
+    target = vertex.fields[name].flatten()[0]
+    case.graph.add_vertex(vertex.family.compute_set, copy_one, x=target, out=_spare(case, target.dtype)[0])
+
+
+def alias(case):
+    compute_set = case.graph.compute_sets[0]
+    spare = _spare(case, np.int32)
+    case.graph.add_vertex(compute_set, copy_all, x=case.graph.add_constant("two", np.ones(2, np.int32)), out=spare[[0, 0]])
+
+
+def _spare(case, dtype):
+    case.inputs["spare"] = np.zeros(2, dtype)
+    return case.graph.add_variable("spare", (2,), dtype)
+
+
+def uninitialized(case):
+    graph = case.graph
+    graph.add_vertex(graph.compute_sets[0], copy_one, x=graph.add_variable("void", (3,), "int32")[2], out=_spare(case, np.int32)[0])
+
+
+def unknown_field(case):
+    case.graph.add_vertex(case.graph.compute_sets[0], copy_one, x=1, z=2)
+
+
+def missing_field(case):
+    case.graph.add_vertex(case.graph.compute_sets[0], copy_one)
+
+
+def wrong_type(case):
+    spare = _spare(case, np.int32)
+    case.graph.add_vertex(case.graph.compute_sets[0], copy_one, x=spare, out=spare[0])
+
+
+def no_tile(case):
+    case.graph.add_vertex(case.graph.compute_sets[0], copy_one, x=1, out=_spare(case, np.int32)[0], tile=8)
+
+
+def name_twice(case):
+    case.graph.add_variable(case.graph.variables[0].name, (1,))
+
+
+def foreign(case):
+    case.program.append(cl.Execute(cl.Graph().add_compute_set("elsewhere")))
+
+
+def partly_mapped(case):
+    case.graph.set_tile_mapping(_spare(case, np.int32)[0], 3)
+
+
+def wrong_array(case):
+    case.inputs[next(iter(case.inputs))] = np.zeros((9, 9, 9), np.float32)
+
+
+FAULTS = {
+    race: cl.WriteRaceError,
+    read_race: cl.ReadWriteRaceError,
+    alias: cl.SelfAliasError,
+    uninitialized: cl.UninitializedReadError,
+    unknown_field: cl.UnknownFieldError,
+    missing_field: cl.MissingFieldError,
+    wrong_type: cl.FieldTypeError,
+    no_tile: cl.TileError,
+    name_twice: cl.DuplicateNameError,
+    foreign: cl.ForeignGraphError,
+    partly_mapped: cl.PartlyMappedError,
+    wrong_array: cl.ArrayError,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_one_fault_raises_its_own_error(fault, data):
+    from tests.strategies import cases
+
+    def has_vertices(case):
+        executed = {step.compute_set for step in case.program if isinstance(step, cl.Execute)}
+        return case.inputs and executed and case.graph.compute_sets[0] in executed
+
+    case = data.draw(cases(np.int32).filter(has_vertices))
+    cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+    with pytest.raises(FAULTS[fault]) as caught:
+        fault(case)
+        run = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+        jax.block_until_ready(run(case.inputs))
+    assert caught.type is FAULTS[fault]

@@ -1,0 +1,141 @@
+"""Views are NumPy's: any chain of them on the numbers of a variable's elements equals NumPy's own."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from tests.strategies import viewed
+
+
+@settings(max_examples=600)
+@given(viewed())
+def test_any_chain_of_views_is_numpys(pair):
+    tensor, array = pair
+    assert tensor.shape == array.shape
+    np.testing.assert_array_equal(tensor.elements(), array)
+
+
+@st.composite
+def expressions(draw, depth=3):
+    """An index expression over i and j, as source text."""
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from(["i", "j", "t[i]", "u[i, j]", str(draw(st.integers(-3, 7)))]))
+    left, right = draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1))
+    operator = draw(st.sampled_from(["+", "-", "*", "//", "%"]))
+    if operator in ("//", "%"):
+        right = str(draw(st.integers(1, 6)))
+    return f"({left} {operator} {right})"
+
+
+@settings(max_examples=400)
+@given(expressions(), st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(1, 3))
+def test_index_expressions_are_numpys(text, extents, step):
+    random = np.random.default_rng(0)
+    t, u = random.integers(0, 9, 40), random.integers(0, 9, (40, 5))
+    ranges = [range(0, extents[0] * step, step), range(extents[1])]
+    i, j = cl.grid(*ranges)
+    symbolic = eval(text, {"i": i, "j": j, "t": cl.table(t), "u": cl.table(u)})
+    rows, columns = (np.asarray(r) for r in ranges)
+    numeric = eval(text, {"i": rows[:, None], "j": columns[None, :], "t": t, "u": u})
+    if not isinstance(symbolic, cl.Index):
+        assert symbolic == numeric
+        return
+    axes = (i.axes[0], j.axes[0])
+    expected = np.broadcast_to(numeric, tuple(map(len, ranges)))
+    np.testing.assert_array_equal(symbolic.values(axes), expected)
+    assert symbolic.bounds() == (expected.min(), expected.max())
+
+
+@settings(max_examples=200)
+@given(viewed(), st.integers(1, 5), st.integers(1, 40))
+def test_blocks_are_the_values_in_order(pair, extent, limit):
+    tensor, _ = pair
+    i, j = cl.grid(extent, 3)
+    index = tensor.index + 5 * i + (i * j)
+    whole = index.values((i.axes[0], j.axes[0])).reshape(3 * extent, *index.shape)
+    blocks = list(index.blocks((i.axes[0], j.axes[0]), limit))
+    starts = [start for start, _ in blocks]
+    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), whole)
+    assert starts == list(np.cumsum([0, *(len(block) for _, block in blocks[:-1])]))
+
+
+def test_symbols_index_a_view_as_loops_would():
+    graph = cl.Graph()
+    w = graph.add_variable("w", (6, 8)).T.reshape(4, 12)
+    row, part = cl.grid(range(1, 4), 3)
+    field = w[row, 4 * part : 4 * part + 4]
+    numbers = np.arange(48).reshape(6, 8).T.reshape(4, 12)
+    expected = [[numbers[r, 4 * p : 4 * p + 4] for p in range(3)] for r in range(1, 4)]
+    np.testing.assert_array_equal(field.elements(field.axes), expected)
+
+
+def test_a_table_with_more_axes_than_symbols_gathers_a_field():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (10, 2))
+    near = np.array([[1, 5, 9], [0, 0, 2]])
+    i = cl.grid(2)
+    field = x[cl.table(near)[i], 1]
+    assert field.shape == (3,)
+    np.testing.assert_array_equal(field.elements(i.axes), near * 2 + 1)
+
+
+def test_the_length_of_a_slice_between_two_equal_tables_is_known():
+    graph = cl.Graph()
+    x, starts = graph.add_variable("x", (20,)), np.array([3, 9, 0])
+    i = cl.grid(3)
+    field = x[cl.table(starts)[i] : cl.table(starts)[i] + 4]
+    np.testing.assert_array_equal(field.elements(i.axes), starts[:, None] + np.arange(4))
+
+
+def test_remainder_wraps_and_a_symbol_does_not():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (5,))
+    i = cl.grid(5)
+    np.testing.assert_array_equal(x[(i - 1) % 5].elements(i.axes), [4, 0, 1, 2, 3])
+    with pytest.raises(cl.OutOfBoundsError, match="reaches outside dimension 0") as caught:
+        x[i - 1]
+    assert "-1 to 3" in str(caught.value)
+    assert "use `%` to wrap around" in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [bool, int, float, len, lambda i: i == 0, lambda i: i < 3, lambda i: range(i)])
+def test_a_symbol_is_no_number(use):
+    i = cl.grid(4)
+    with pytest.raises(cl.SymbolError, match="while the graph is built"):
+        use(i)
+
+
+def test_views_of_two_graphs_do_not_join():
+    a, b = cl.Graph().add_variable("a", (2,)), cl.Graph().add_variable("b", (2,))
+    with pytest.raises(cl.ForeignGraphError):
+        cl.concat([a, b])
+
+
+@pytest.mark.parametrize(
+    ("view", "error", "says"),
+    [
+        (lambda x: x[4], cl.OutOfBoundsError, "expected: 0 to 3"),
+        (lambda x: x[-5], cl.OutOfBoundsError, "given:    -5"),
+        (lambda x: x[[0, 4]], cl.OutOfBoundsError, "reaches outside dimension 0"),
+        (lambda x: x[0, 0, 0], cl.OutOfBoundsError, "more indices than dimensions"),
+        (lambda x: x[1.5], cl.ViewError, "cannot be indexed with float"),
+        (lambda x: x["a"], cl.ViewError, "cannot be indexed with str"),
+        (lambda x: x[..., ...], cl.ViewError, "more than one ellipsis"),
+        (lambda x: x[cl.grid(4) :], cl.ViewError, "depends on a symbol"),
+        (lambda x: x.reshape(5, 5), cl.ViewError, "changes the number of elements"),
+        (lambda x: x.transpose(0, 0), cl.ViewError, "does not name each dimension once"),
+        (lambda x: x.broadcast_to((5, 6)), cl.ViewError, "cannot be broadcast"),
+        (lambda x: x.squeeze(0), cl.ViewError, "more than one element"),
+        (lambda x: x.reverse(2), cl.ViewError, "a dimension does not exist"),
+        (lambda x: cl.concat([x, x[0]]), cl.ViewError, "do not fit together"),
+        (lambda x: cl.concat([]), cl.ViewError, "nothing to join"),
+    ],
+)
+def test_views_that_cannot_be(view, error, says):
+    x = cl.Graph().add_variable("x", (4, 6))
+    with pytest.raises(error) as caught:
+        view(x)
+    assert says in str(caught.value)
+    assert "test_views.py" in str(caught.value)
