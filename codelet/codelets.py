@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.errors import (
@@ -27,6 +29,11 @@ from codelet.errors import (
     UnknownFieldError,
 )
 from codelet.tensor import type_text
+
+
+def x64_is_on() -> bool:
+    """Whether JAX keeps 64 bits at present; what is traced depends on it."""
+    return jnp.result_type(float) == np.float64
 
 
 class FieldType(NamedTuple):
@@ -158,9 +165,7 @@ class Codelet:
             values[name] = value
         return values
 
-    def trace(
-        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None
-    ) -> TracedCodelet:
+    def trace(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None) -> TracedCodelet:
         """The codelet as a jaxpr, traced once for each combination of types and static values.
 
         Args:
@@ -176,7 +181,7 @@ class Codelet:
         key = (
             tuple(inputs.values()),
             tuple((type(v), v) for v in values.values()),
-            jax.config.jax_enable_x64,
+            x64_is_on(),
         )
         traced = self._traced.get(key)
         if traced is None:
@@ -203,7 +208,7 @@ class Codelet:
                 expected="a pure JAX function that returns an array, or a dict of arrays",
                 fix=f"call `{self.name}` on arrays of these shapes to see it happen",
             ) from error
-        if any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts):
+        if any(isinstance(const, Tracer) for const in jaxpr.consts):
             raise CapturedTracerError(
                 f"codelet {self.name!r} uses a value of the jax transformation around it",
                 given="a traced array, from outside the codelet",
@@ -252,9 +257,7 @@ class Codelet:
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
         """The error for a field the codelet does not have."""
         has = ", ".join(dict.fromkeys([*self.inputs, *self.static, *outputs]))
-        return UnknownFieldError(
-            f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has
-        )
+        return UnknownFieldError(f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has)
 
     def __repr__(self) -> str:
         static = [f"*, {', '.join(self.static)}"] if self.static else []

@@ -127,9 +127,7 @@ class Family:
         return dict(zip(self.axes, self.axis_names, strict=True))
 
     def __str__(self) -> str:
-        over = " x ".join(
-            f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True)
-        )
+        over = " x ".join(f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True))
         rows = [
             f"{self.compute_set.name} / {self.codelet.name}: {self.num_vertices:,} vertices over {over or 'no grid'}"
         ]
@@ -179,11 +177,7 @@ class Columns:
         column = 0
         for field in fields:
             whole = (
-                field.state.index
-                if field.state is not None
-                else None
-                if field.tensor is None
-                else field.tensor.index
+                field.state.index if field.state is not None else None if field.tensor is None else field.tensor.index
             )
             if whole is not None and whole.is_strided:
                 self.fields.append(ColumnField(field, column, []))
@@ -249,6 +243,4 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
         return replace(field, state=State(array=values.astype(field.type.dtype)))
     shape = field.tensor.shape
     elements = Table((axis, *range(len(shape))), values, 1)
-    return replace(
-        field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,)))
-    )
+    return replace(field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,))))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType, TracedCodelet
 from codelet.errors import (
@@ -106,17 +107,14 @@ class Graph:
     def _claim(self, name: str, what: str) -> str:
         """The full name of a new thing, which no other may have."""
         if not isinstance(name, str) or not name:
-            raise VariableError(
-                f"a {what}'s name is not a name", given=name, expected="a string that is not empty"
-            )
+            raise VariableError(f"a {what}'s name is not a name", given=name, expected="a string that is not empty")
         full = self._scoped(name)
         if full in self._names:
             before, now = self._names[full], user_line()
             hint = "use another name, or `with graph.scope(...)`"
             if before is not None and now is not None and before == now:
                 hint = (
-                    "the same line ran twice, as a notebook cell does: make a new Graph in that cell first, or "
-                    + hint
+                    "the same line ran twice, as a notebook cell does: make a new Graph in that cell first, or " + hint
                 )
             raise DuplicateNameError(
                 f"the name {full!r} is used twice in one graph",
@@ -138,9 +136,7 @@ class Graph:
 
     # --- variables ------------------------------------------------------------------------------------
 
-    def _new_variable(
-        self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str
-    ) -> Tensor:
+    def _new_variable(self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str) -> Tensor:
         if isinstance(shape, (int, np.integer)):
             shape = (shape,)
         try:
@@ -160,9 +156,7 @@ class Graph:
                 expected="float32, int32, ...",
             ) from error
         full = self._claim(name, what)
-        variable = Variable(
-            self, full, extents, np.dtype(canonical), len(self._variables), self._next_element, value
-        )
+        variable = Variable(self, full, extents, np.dtype(canonical), len(self._variables), self._next_element, value)
         self._variables[full] = variable
         self._next_element += variable.size + 1
         return Tensor(variable, row_major(extents))
@@ -193,7 +187,7 @@ class Graph:
             DuplicateNameError: a name that is taken.
             VariableError: a value that is no array.
         """
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             raise VariableError(
                 f"the value of constant {name!r} is traced",
                 given=value,
@@ -337,7 +331,7 @@ class Graph:
                 fix="decorate it" if callable(codelet) else None,
             )
         frame = sys._getframe(1)
-        if isinstance(compute_set, str) or self._recordings or compute_set.__class__ is not ComputeSet:
+        if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._recordings:
             compute_set = self._compute_set(compute_set)
         # Vertices added one at a time that are like earlier ones: a few integers go into columns.
         key: list[object] = [compute_set, codelet, tile is None]
@@ -544,7 +538,7 @@ class Graph:
                     given=f"{ends[0]} to {ends[1]}",
                 )
             return Field(name, "state", FieldType(index.shape, integer, weak=True), state=State(index=index))
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             raise FieldTypeError(
                 f"field {name!r} of codelet {codelet.name!r} is given a traced value",
                 given=value,
@@ -577,9 +571,7 @@ class Graph:
     @property
     def families(self) -> tuple[Family, ...]:
         """All vertices, as families, in the order in which their first vertices were added."""
-        return tuple(
-            entry.family(self._lines) if isinstance(entry, Columns) else entry for entry in self._families
-        )
+        return tuple(entry.family(self._lines) if isinstance(entry, Columns) else entry for entry in self._families)
 
     @property
     def num_vertices(self) -> int:

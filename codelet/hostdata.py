@@ -21,7 +21,7 @@ def as_array(value: Any, variable: Variable) -> jax.Array:
     plain = not hasattr(value, "dtype")
     try:
         array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ArrayError(
             f"what was given for {variable.name!r} is not an array",
             given=f"{type(value).__name__}",

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -230,9 +230,7 @@ class Index:
         if shape == self.shape:
             return self
         if np.broadcast_shapes(shape, self.shape) != shape:
-            raise ViewError(
-                "a shape cannot be broadcast", given=self.shape, expected=f"a shape that fits {shape}"
-            )
+            raise ViewError("a shape cannot be broadcast", given=self.shape, expected=f"a shape that fits {shape}")
         lead = len(shape) - self.ndim
         kept = [d for d in range(self.ndim) if self.shape[d] == shape[lead + d]]
         strides = [0] * len(shape)
@@ -252,11 +250,11 @@ class Index:
         return Index(self.offset, shape, strides, self.symbols, self.tables)
 
     def __add__(self, other: object) -> Index:
-        other = _operand(other)
-        if other is None:
+        added = as_index(other)
+        if added is None:
             return NotImplemented
-        shape = broadcast_shapes(self.shape, other.shape)
-        left, right = self.broadcast_to(shape), other.broadcast_to(shape)
+        shape = broadcast_shapes(self.shape, added.shape)
+        left, right = self.broadcast_to(shape), added.broadcast_to(shape)
         symbols = dict(left.symbols)
         for axis, coefficient in right.symbols:
             symbols[axis] = symbols.get(axis, 0) + coefficient
@@ -274,8 +272,8 @@ class Index:
         return self._scaled(-1)
 
     def __sub__(self, other: object) -> Index:
-        other = _operand(other)
-        return NotImplemented if other is None else self + other._scaled(-1)
+        subtracted = as_index(other)
+        return NotImplemented if subtracted is None else self + subtracted._scaled(-1)
 
     def __rsub__(self, other: object) -> Index:
         return self._scaled(-1) + other
@@ -292,15 +290,15 @@ class Index:
         )
 
     def __mul__(self, other: object) -> Index:
-        other = _operand(other)
-        if other is None:
+        factor = as_index(other)
+        if factor is None:
             return NotImplemented
-        if (factor := other.constant) is not None:
-            return self._scaled(factor)
-        if (factor := self.constant) is not None:
-            return other._scaled(factor)
-        shape = broadcast_shapes(self.shape, other.shape)
-        left, right = self.broadcast_to(shape), other.broadcast_to(shape)
+        if factor.constant is not None:
+            return self._scaled(factor.constant)
+        if self.constant is not None:
+            return factor._scaled(self.constant)
+        shape = broadcast_shapes(self.shape, factor.shape)
+        left, right = self.broadcast_to(shape), factor.broadcast_to(shape)
         keys = _union_keys([left.keys, right.keys])
         return from_values(left.values_over(keys) * right.values_over(keys), keys, shape)
 
@@ -329,31 +327,32 @@ class Index:
             ),
         )
 
-    def _by_parts(self, divisor: object, of_rest: Callable[[Any], Any], keep_whole: bool) -> Index:
-        """`//` and `%`: the part that divides is divided (or vanishes), the rest is tabulated if it must."""
-        divisor = _operand(divisor)
-        if divisor is None or divisor.constant is None or divisor.constant <= 0:
+    def _divided(self, divisor: object, *, remainder: bool) -> Index:
+        """`//` or `%`: the part that divides is divided, or vanishes; the rest is tabulated if it must."""
+        number = as_index(divisor)
+        if number is None or number.constant is None or number.constant <= 0:
             raise SymbolError(
                 "an index expression is divided by something other than a positive number",
                 given=divisor,
                 expected="a positive integer to the right of // or %",
             )
-        number = divisor.constant
-        whole, rest = self._parts_by(number)
+        modulus = number.constant
+        whole, rest = self._parts_by(modulus)
         ends = rest.bounds() or (0, 0)
-        quotient = ends[0] // number
-        if ends[1] // number == quotient:
-            result = filled(quotient, self.shape) if keep_whole else rest + (-quotient * number)
+        quotient = ends[0] // modulus
+        if ends[1] // modulus == quotient:
+            result = rest + (-quotient * modulus) if remainder else filled(quotient, self.shape)
         else:
             keys = rest.keys
-            result = from_values(of_rest(rest.values_over(keys)), keys, self.shape)
-        return whole._exactly_divided(number) + result if keep_whole else result
+            values = rest.values_over(keys)
+            result = from_values(values % modulus if remainder else values // modulus, keys, self.shape)
+        return result if remainder else whole._exactly_divided(modulus) + result
 
     def __floordiv__(self, divisor: object) -> Index:
-        return self._by_parts(divisor, lambda rest: rest // _operand(divisor).constant, keep_whole=True)
+        return self._divided(divisor, remainder=False)
 
     def __mod__(self, divisor: object) -> Index:
-        return self._by_parts(divisor, lambda rest: rest % _operand(divisor).constant, keep_whole=False)
+        return self._divided(divisor, remainder=True)
 
     def _refuse(self, what: str) -> SymbolError:
         return SymbolError(
@@ -492,7 +491,7 @@ class Index:
 
     def bound(self, axes: Sequence[Axis]) -> Index:
         """The inverse of `lifted`: the leading dimensions become the grid axes `axes`."""
-        names: dict[Key, Key] = {k: axis for k, axis in enumerate(axes)}
+        names: dict[Key, Key] = dict(enumerate(axes))
         names.update({d: d - len(axes) for d in range(len(axes), self.ndim)})
         return self.rekeyed(names, self.shape[len(axes) :])
 
@@ -502,9 +501,7 @@ class Index:
         symbols = tuple((axis, c) for axis, c in self.symbols if axis not in positions)
         tables = []
         for table in self.tables:
-            where = tuple(
-                slice(None) if isinstance(k, int) or k not in positions else positions[k] for k in table.keys
-            )
+            where = tuple(slice(None) if isinstance(k, int) or k not in positions else positions[k] for k in table.keys)
             keys = tuple(k for k in table.keys if isinstance(k, int) or k not in positions)
             values = table.values[where]
             if keys:
@@ -521,9 +518,7 @@ class Index:
         names = names or {axis: f"i{k}" for k, axis in enumerate(self.axes)}
         word = lambda key: f"f{key}" if isinstance(key, int) else names.get(key, "?")  # noqa: E731
         terms = [(self.coefficient(key), word(key)) for key in self.keys if self.coefficient(key)]
-        terms += [
-            (t.scale, f"table{list(t.values.shape)}[{', '.join(map(word, t.keys))}]") for t in self.tables
-        ]
+        terms += [(t.scale, f"table{list(t.values.shape)}[{', '.join(map(word, t.keys))}]") for t in self.tables]
         parts = [str(self.offset)] if self.offset or not terms else []
         for coefficient, name in terms:
             sign = "-" if coefficient < 0 else "+"
@@ -599,11 +594,6 @@ def as_index(value: object) -> Index | None:
         if np.issubdtype(array.dtype, np.integer):
             return from_values(array.astype(np.int64), tuple(range(array.ndim)), array.shape)
     return None
-
-
-def _operand(value: object) -> Any:
-    """`as_index` for operators: typed loosely, since None stands for NotImplemented there."""
-    return as_index(value)
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -31,12 +31,8 @@ def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[I
     ends = [None if end is None else as_index(end) for end in (item.start, item.stop, item.step)]
     given = (item.start, item.stop, item.step)
     if any(index is None and end is not None for index, end in zip(ends, given, strict=True)):
-        raise ViewError(
-            "a slice has an end that is not an integer", given=item, expected="integers or symbols"
-        )
-    start, stop, step = (
-        index if index is None or index.constant is None else index.constant for index in ends
-    )
+        raise ViewError("a slice has an end that is not an integer", given=item, expected="integers or symbols")
+    start, stop, step = (index if index is None or index.constant is None else index.constant for index in ends)
     if not isinstance(start, Index) and not isinstance(stop, Index) and not isinstance(step, Index):
         first, last, stride = slice(start, stop, step).indices(extent)
         return Index(first), stride, len(range(first, last, stride))
@@ -113,9 +109,7 @@ def _wrapped(position: Index, extent: int) -> Index:
         return position + extent if -extent <= position.constant < 0 else position
     values = position.values()
     if values.size and values.min() < 0:
-        return from_values(
-            np.where(values < 0, values + extent, values), tuple(range(values.ndim)), values.shape
-        )
+        return from_values(np.where(values < 0, values + extent, values), tuple(range(values.ndim)), values.shape)
     return position
 
 

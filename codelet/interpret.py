@@ -61,9 +61,7 @@ def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
                 own.update(elements)
         for element in own:
             if element in writer:
-                raise WriteRaceError(
-                    f"{graph.element_text(element)} is written by {writer[element]} and {vertex}"
-                )
+                raise WriteRaceError(f"{graph.element_text(element)} is written by {writer[element]} and {vertex}")
             writer[element] = vertex
     for vertex in vertices:
         for field in vertex.family.fields:

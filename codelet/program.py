@@ -70,9 +70,7 @@ class Copy(Program):
     def __post_init__(self) -> None:
         for tensor in (self.source, self.destination):
             if not isinstance(tensor, Tensor):
-                raise ProgramError(
-                    "a copy is between tensors", given=tensor, expected="a tensor of the graph"
-                )
+                raise ProgramError("a copy is between tensors", given=tensor, expected="a tensor of the graph")
             if tensor.axes:
                 raise ProgramError(
                     "a copy depends on a symbol",
@@ -116,10 +114,7 @@ class Repeat(Program):
                 "a repeat's count is not a number of times", given=count, expected="a non-negative integer"
             )
         if index is not None and not (
-            isinstance(index, Tensor)
-            and index.is_whole_variable
-            and index.shape == ()
-            and index.dtype.kind in "iu"
+            isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"
         ):
             raise ProgramError(
                 "a repeat's index cannot count", given=index, expected="a variable of shape (), int32 say"
@@ -157,9 +152,7 @@ def as_program(value: object) -> Program:
         return Execute(value)
     if isinstance(value, (list, tuple)):
         return Sequence(*value)
-    raise ProgramError(
-        "a program is made of something else", given=value, expected="programs and compute sets"
-    )
+    raise ProgramError("a program is made of something else", given=value, expected="programs and compute sets")
 
 
 def check_program(program: Program, graph: Graph) -> None:

@@ -41,9 +41,7 @@ def grid(*sizes: int | range) -> Any:
             )
     if not ranges:
         raise SymbolError("a grid has no sizes", given="grid()", expected="one size for each symbol")
-    symbols = tuple(
-        Index(axis.values.start, (), (), ((axis, axis.values.step),)) for axis in Grid(ranges).axes
-    )
+    symbols = tuple(Index(axis.values.start, (), (), ((axis, axis.values.step),)) for axis in Grid(ranges).axes)
     return symbols[0] if len(symbols) == 1 else symbols
 
 
@@ -64,7 +62,5 @@ def table(values: object) -> Index:
     """
     index = None if isinstance(values, Index) else as_index(np.asarray(values))
     if index is None:
-        raise SymbolError(
-            "a table holds something other than integers", given=values, expected="an integer array"
-        )
+        raise SymbolError("a table holds something other than integers", given=values, expected="an integer array")
     return index

@@ -188,12 +188,13 @@ class Tensor:
         Raises:
             ViewError: a shape of another size.
         """
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        known = math.prod(n for n in wanted if n != -1)  # type: ignore[operator, misc]
+        first = shape[0] if shape else ()
+        wanted = first if isinstance(first, tuple) else tuple(n for n in shape if not isinstance(n, tuple))
+        known = math.prod(n for n in wanted if n != -1)
         full = tuple(self.size // known if n == -1 and known else n for n in wanted)
-        if wanted.count(-1) > 1 or min(full, default=0) < 0 or math.prod(full) != self.size:  # type: ignore[arg-type, type-var]
+        if wanted.count(-1) > 1 or min(full, default=0) < 0 or math.prod(full) != self.size:
             raise ViewError("a reshape changes the number of elements", given=f"{self.shape} to {wanted}")
-        return Tensor(self.source, self.index.reshape(full))  # type: ignore[arg-type]
+        return Tensor(self.source, self.index.reshape(full))
 
     def flatten(self) -> Tensor:
         """Its elements, in row-major order, in one dimension."""
@@ -226,9 +227,7 @@ class Tensor:
 
     def _dimension(self, dimension: int, count: int) -> int:
         if not -count <= dimension < count:
-            raise ViewError(
-                "a dimension does not exist", given=dimension, expected=f"{-count} to {count - 1}"
-            )
+            raise ViewError("a dimension does not exist", given=dimension, expected=f"{-count} to {count - 1}")
         return dimension % count
 
     def expand(self, dimension: int) -> Tensor:
@@ -242,9 +241,7 @@ class Tensor:
             return self[tuple(0 if n == 1 else slice(None) for n in self.shape)]
         at = self._dimension(dimension, self.ndim)
         if self.shape[at] != 1:
-            raise ViewError(
-                "a squeezed dimension has more than one element", given=f"dimension {at} of {self.shape}"
-            )
+            raise ViewError("a squeezed dimension has more than one element", given=f"dimension {at} of {self.shape}")
         return self[(slice(None),) * at + (0,)]
 
     def reverse(self, dimension: int) -> Tensor:
@@ -315,9 +312,7 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     others = [n for d, n in enumerate(first.shape) if d != at]
     for tensor in tensors:
         if tensor.graph is not first.graph:
-            raise ForeignGraphError(
-                "joined tensors belong to different graphs", given=f"{first} and {tensor}"
-            )
+            raise ForeignGraphError("joined tensors belong to different graphs", given=f"{first} and {tensor}")
         if tensor.dtype != first.dtype:
             raise FieldTypeError("joined tensors differ in dtype", given=f"{first.dtype} and {tensor.dtype}")
         if tensor.ndim != first.ndim or [n for d, n in enumerate(tensor.shape) if d != at] != others:

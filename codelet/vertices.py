@@ -97,7 +97,7 @@ class Vertex:
             if isinstance(tensor, Tensor) and tensor.size:
                 elements = tensor.elements().reshape(1, -1)
                 starts = np.flatnonzero(_runs(elements))
-                lengths = np.diff([*starts, elements.size])
+                lengths = np.diff(np.append(starts, elements.size))
                 for start, length in zip(elements[0, starts], lengths, strict=True):
                     variable, position = graph.locate(int(start))
                     yield Edge(self, name, variable, position, int(length))
@@ -144,9 +144,7 @@ class Vertex:
 
     def __str__(self) -> str:
         where = ", ".join(f"{name}={value}" for name, value in self.symbols.items())
-        rows = [
-            f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where or 'no grid'}"
-        ]
+        rows = [f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where or 'no grid'}"]
         for field in self.family.fields:
             rows.append(f"  {field.kind:5} {field.name}: {field.type} = {self.fields[field.name]!r}")
         rows.append(f"  tile  {'chosen by placement' if self.tile is None else self.tile}")
@@ -170,9 +168,7 @@ def family_vertices(family: Family) -> Iterator[Vertex]:
     return (Vertex(family, number) for number in range(family.num_vertices))
 
 
-def find_vertex(
-    graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]
-) -> Vertex:
+def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]) -> Vertex:
     """One vertex of a compute set; see `Graph.vertex`."""
     name = compute_set if isinstance(compute_set, str) else compute_set.name
     families = [family for family in graph.families if family.compute_set.name == name]
@@ -187,14 +183,11 @@ def find_vertex(
             values = [symbols[axis_name] for axis_name in family.axis_names]
             if all(value in axis.values for axis, value in zip(family.axes, values, strict=True)):
                 places = [axis.values.index(value) for axis, value in zip(family.axes, values, strict=True)]
-                found.append(
-                    Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0)
-                )
+                found.append(Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0))
     if len(found) == 1:
         return found[0]
     has = "; ".join(
-        f"{f.codelet.name} over {', '.join(f.axis_names) or 'no grid'}, {f.num_vertices:,} vertices"
-        for f in families
+        f"{f.codelet.name} over {', '.join(f.axis_names) or 'no grid'}, {f.num_vertices:,} vertices" for f in families
     )
     raise NotInGraphError(
         f"compute set {name!r} has {'no such vertex' if not found else f'{len(found)} such vertices'}",
@@ -213,11 +206,7 @@ def touching_vertices(graph: Graph, tensor: Tensor, *, written: bool) -> list[Ve
         numbers: set[int] = set()
         for field in family.fields:
             concerned = field.is_written if written else field.is_read
-            if (
-                not concerned
-                or field.tensor is None
-                or not variables & set(source_variables(field.tensor.source))
-            ):
+            if not concerned or field.tensor is None or not variables & set(source_variables(field.tensor.source)):
                 continue
             elements = source_elements(field.tensor.source)
             for first, block in field.tensor.index.blocks(family.axes):

@@ -66,9 +66,7 @@ class Engine:
     def _variable(self, given: Tensor | str) -> Variable:
         variable = whole_variable(self.graph, given, "variable")
         if variable.name not in self._variables:
-            raise NotInGraphError(
-                f"{variable.name!r} was added after the engine was made", expected="a new Engine"
-            )
+            raise NotInGraphError(f"{variable.name!r} was added after the engine was made", expected="a new Engine")
         return variable
 
     def _check_finite(self, variable: Variable, array: Any, what: str) -> None:
@@ -93,9 +91,7 @@ class Engine:
         for name, value in values.items():
             variable = self._variable(name)
             if variable.value is not None:
-                raise ArrayError(
-                    f"the host cannot write the constant {name!r}", given=name, expected="a variable"
-                )
+                raise ArrayError(f"the host cannot write the constant {name!r}", given=name, expected="a variable")
             array = as_array(value, variable)
             self._check_finite(variable, array, "the array for")
             # A copy: a run donates the state, and the caller's array must outlive it.

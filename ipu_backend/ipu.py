@@ -88,9 +88,7 @@ class IPU:
         values = {**defaults, **_CHIPS[chip], **changes, "chip": chip}
         for name, value in values.items():
             if name not in defaults:
-                raise TargetError(
-                    f"an IPU has no {name!r}", given=f"{name}={value!r}", expected=", ".join(defaults)
-                )
+                raise TargetError(f"an IPU has no {name!r}", given=f"{name}={value!r}", expected=", ".join(defaults))
             if name != "chip" and not (isinstance(value, (int, float)) and value > 0):
                 raise TargetError(f"{name} is not a positive number", given=value)
             object.__setattr__(self, name, value)
@@ -100,9 +98,7 @@ class IPU:
 
         A guess that only ranks codelets. Rules for every primitive belong in `ipu_backend/cost.py`.
         """
-        return sum(
-            var.aval.size for eqn in jaxpr.jaxpr.eqns for var in eqn.outvars if hasattr(var.aval, "size")
-        )
+        return sum(var.aval.size for eqn in jaxpr.jaxpr.eqns for var in eqn.outvars if hasattr(var.aval, "size"))
 
     def __repr__(self) -> str:
         usual = IPU(self.chip) if self.__class__ is IPU else self

@@ -124,10 +124,7 @@ def _on_fields(family: Family, change, axes: tuple[Axis, ...], names: tuple[str,
 def split_axis(family: Family, axis: Axis) -> Family:
     """Split an axis along which tables run into the axes over which they are affine, as far as they are."""
     columns = [
-        table.values * table.scale
-        for index in _indices(family)
-        for table in index.tables
-        if table.keys == (axis,)
+        table.values * table.scale for index in _indices(family) for table in index.tables if table.keys == (axis,)
     ]
     if not columns or axis.extent < 2:
         return family
@@ -146,9 +143,7 @@ def split_axis(family: Family, axis: Axis) -> Family:
 
 def _reach(family: Family, axis: Axis) -> tuple[int, ...]:
     """How far an axis moves through each output and then each input: what axes are ordered by."""
-    moved = [
-        abs(f.tensor.index.coefficient(axis)) for f in family.fields if f.tensor is not None and f.is_written
-    ]
+    moved = [abs(f.tensor.index.coefficient(axis)) for f in family.fields if f.tensor is not None and f.is_written]
     return tuple(moved)
 
 
@@ -160,9 +155,7 @@ def order_axes(family: Family) -> Family:
     """Drop axes of one position, and order the others by how far they move through what is written."""
     kept = [k for k, axis in enumerate(family.axes) if axis.extent != 1]
     kept.sort(key=lambda k: _reach(family, family.axes[k]), reverse=True)
-    parts = Grid(
-        [family.axes[k].values for k in kept]
-    ).axes  # new axes, so that they are numbered in this order
+    parts = Grid([family.axes[k].values for k in kept]).axes  # new axes, so that they are numbered in this order
     names: dict[Key, Key] = {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}
     gone = {axis: 0 for axis in family.axes if axis.extent == 1}
     change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731

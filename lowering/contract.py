@@ -11,6 +11,7 @@ pattern, and equations that nothing needs are dropped.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -63,10 +64,7 @@ def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequ
 
 def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A function traced for the inputs of a jaxpr."""
-    structs = [
-        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type)
-        for v in like.jaxpr.invars
-    ]
+    structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in like.jaxpr.invars]
     return jax.make_jaxpr(function)(*structs)
 
 
@@ -88,11 +86,9 @@ class _SummedDot(NamedTuple):
 
 def _find_summed_dot(eqn: jax_core.JaxprEqn, makers: dict[Any, Any], uses: Counter[Any]) -> _SummedDot | None:
     """Whether a `reduce_sum` is a sum over batch dimensions of a dot that nothing else uses."""
-    atom = eqn.invars[0]
+    atom: Atom = eqn.invars[0]
     order = tuple(range(atom.aval.ndim))
-    while (
-        not isinstance(atom, jax_core.Literal) and uses[atom] == 1 and (maker := makers.get(atom)) is not None
-    ):
+    while not isinstance(atom, jax_core.Literal) and uses[atom] == 1 and (maker := makers.get(atom)) is not None:
         if maker.primitive.name == "transpose":
             permutation = maker.params["permutation"]
             order = tuple(permutation[d] for d in order)
@@ -127,7 +123,7 @@ def _contracted_dot(found: _SummedDot, left: Any, right: Any) -> Any:
     kept = [d for d in range(len(left_batch)) if d not in found.summed]
     batch = [(left_batch[d], right_batch[d]) for d in kept]
     left_dims, right_dims = [a for a, _ in pairs], [b for _, b in pairs]
-    runs = lambda dims: all(b == a + 1 for a, b in zip(dims, dims[1:], strict=False))  # noqa: E731
+    runs = lambda dims: all(b == a + 1 for a, b in itertools.pairwise(dims))  # noqa: E731
     if len(pairs) > 1 and runs(left_dims) and runs(right_dims):
         gone = len(pairs) - 1
         left, right = _merge_contracted(left, left_dims), _merge_contracted(right, right_dims)

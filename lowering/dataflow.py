@@ -20,9 +20,9 @@ def _ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
 def flow_step(step: Step) -> Step:
     """A step with its reads and writes filled in, those of a body included."""
     if isinstance(step, ExecuteStep):
-        fields = [field for family in step.families for field in family.fields if field.tensor is not None]
-        reads = [v for field in fields if field.is_read for v in source_variables(field.tensor.source)]
-        writes = [v for field in fields if field.is_written for v in source_variables(field.tensor.source)]
+        connected = [(f, f.tensor.source) for family in step.families for f in family.fields if f.tensor is not None]
+        reads = [variable for f, source in connected if f.is_read for variable in source_variables(source)]
+        writes = [variable for f, source in connected if f.is_written for variable in source_variables(source)]
         return replace(step, reads=_ordered(reads), writes=_ordered(writes))
     if isinstance(step, CopyStep):
         return replace(

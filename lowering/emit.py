@@ -133,9 +133,7 @@ def _call_family(state: State, family: Family) -> dict[str, tuple[Array, tuple[K
     }
 
 
-def _spread(
-    array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]
-) -> tuple[Array, tuple[Key, ...]]:
+def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]) -> tuple[Array, tuple[Key, ...]]:
     """A result repeated along the axes that no input depends on but that the output is written along."""
     assert field.tensor is not None
     wanted = [axis for axis in axes if axis in keys or axis in field.tensor.index.axes]

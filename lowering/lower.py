@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.codelets import x64_is_on
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
 from codelet.family import Family
 from codelet.graph import Graph
@@ -27,7 +28,7 @@ class _Compiled:
     def __init__(self, plan: Plan, outputs: tuple[Variable, ...] | None):
         self.plan = plan
         self.outputs = outputs
-        self.key: Hashable = (structure(plan), outputs is None, jax.config.jax_enable_x64)
+        self.key: Hashable = (structure(plan), outputs is None, x64_is_on())
         closed = compile_plan(plan)
         self.consts = tuple(closed.consts)
         self.jaxpr = closed
@@ -85,9 +86,7 @@ class Lowered:
         names = [variable.name for variable in inputs]
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
-            raise ArrayError(
-                "the inputs are not those the graph was lowered for", given=given, expected=names
-            )
+            raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
         results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
         return {variable.name: result for variable, result in zip(outputs, results, strict=True)}
 
@@ -119,9 +118,8 @@ class Lowered:
 
     def __repr__(self) -> str:
         types = lambda variables: ", ".join(map(repr, variables))  # noqa: E731
-        return (
-            f"<Lowered: {types(self.plan.inputs)} -> {', '.join(t.source.name for t in self.plan.outputs)}>"
-        )
+        results = ", ".join(v.name for tensor in self.plan.outputs for v in source_variables(tensor.source))
+        return f"<Lowered: {types(self.plan.inputs)} -> {results}>"
 
     def _repr_html_(self) -> str:
         return (
@@ -140,9 +138,7 @@ def whole_variable(graph: Graph, given: Tensor | str, what: str) -> Variable:
     """
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor) or not tensor.is_whole_variable:
-        raise ProgramError(
-            f"an {what} is not a variable", given=given, expected="a whole variable, or its name"
-        )
+        raise ProgramError(f"an {what} is not a variable", given=given, expected="a whole variable, or its name")
     if tensor.graph is not graph:
         raise ForeignGraphError(f"an {what} belongs to another graph", given=given)
     assert isinstance(tensor.source, Variable)
@@ -160,7 +156,7 @@ def lower_graph(
     for variable in sources:
         if variable.value is not None:
             raise ProgramError("an input is a constant", given=variable, expected="a variable")
-    plan = plan_graph(graph, chosen, dict.fromkeys(sources), [graph.variable(v.name) for v in targets])
+    plan = plan_graph(graph, chosen, tuple(dict.fromkeys(sources)), [graph.variable(v.name) for v in targets])
     compiled = _Compiled(plan, tuple(targets))
     return Lowered(compiled, compiled.consts)
 
@@ -187,17 +183,13 @@ class LoweredFunction:
 
     def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
         leaves, tree = jax.tree.flatten(args)
-        types = tuple(
-            (np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves
-        )
-        key = (tree, types, tuple(sorted(static.items())), jax.config.jax_enable_x64)
+        types = tuple((np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves)
+        key = (tree, types, tuple(sorted(static.items())), x64_is_on())
         if key not in self._lowered:
             self._lowered[key] = self._lower(args, types, static)
         return self._lowered[key]
 
-    def _lower(
-        self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]
-    ) -> tuple[Lowered, Any]:
+    def _lower(self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
         graph = Graph()
         names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
         tensors: list[Tensor] = []
@@ -235,9 +227,7 @@ class LoweredFunction:
         """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
         lowered, tree = self._built(args, static)
         leaves = jax.tree.leaves(args)
-        arrays = [
-            as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)
-        ]
+        arrays = [as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)]
         return jax.tree.unflatten(tree, lowered.flat(arrays))
 
     def at(self, *args: Any, **static: Hashable) -> Lowered:

@@ -402,9 +402,7 @@ def shared_by_table_vertices(addresses: np.ndarray, num_elements: int) -> int | 
     return first_where(addresses, owner[addresses] != vertices)
 
 
-def shared_by_tables(
-    first: np.ndarray, second: np.ndarray, num_elements: int, same_family: bool
-) -> int | None:
+def shared_by_tables(first: np.ndarray, second: np.ndarray, num_elements: int, same_family: bool) -> int | None:
     """An address that a vertex touches through `first` and a vertex through `second`, or None.
 
     If `same_family`, row g of both is vertex g, and two different vertices are meant. Both are of shape

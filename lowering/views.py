@@ -109,9 +109,7 @@ def _flat_terms(index: Index) -> tuple[int, list[_FlatTerm], frozenset[Key]]:
     )
 
 
-def _by_dimension(
-    shape: tuple[int, ...], offset: int, terms: Sequence[_FlatTerm]
-) -> tuple[Dimension, ...] | None:
+def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[_FlatTerm]) -> tuple[Dimension, ...] | None:
     """The terms assigned to dimensions; None when they do not keep to them."""
     weights = row_major(shape).strides
     assigned: list[list[Term]] = [[] for _ in shape]
@@ -120,9 +118,7 @@ def _by_dimension(
         at = next(d for d, weight in enumerate(weights) if grain % weight == 0)
         weight = weights[at]
         if term.table is None:
-            made = Term(
-                term.keys, term.extents, grain // weight, grain // weight * (term.extents[0] - 1), None
-            )
+            made = Term(term.keys, term.extents, grain // weight, grain // weight * (term.extents[0] - 1), None)
         else:
             table = term.table // weight
             made = Term(term.keys, term.extents, grain // weight, int(table.max()), table)
@@ -170,10 +166,21 @@ def transpose(array: Array, order: Sequence[int]) -> Array:
     return array if tuple(order) == tuple(range(array.ndim)) else lax.transpose(array, tuple(order))
 
 
-def _slice(array: Array, start: int, stop: int, step: int, at: int) -> Array:
-    if start == 0 and stop >= array.shape[at] and step == 1:
+def _slice(array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+    """A slice of every dimension, unless all are whole."""
+    if not any(starts) and tuple(stops) == array.shape and max(steps, default=1) == 1:
         return array
-    return lax.slice_in_dim(array, start, stop, step, at)
+    return lax.slice(array, starts, stops, steps)
+
+
+def _slice_dimension(array: Array, start: int, stop: int, step: int, at: int) -> Array:
+    whole = range(array.ndim)
+    return _slice(
+        array,
+        [start if d == at else 0 for d in whole],
+        [stop if d == at else array.shape[d] for d in whole],
+        [step if d == at else 1 for d in whole],
+    )
 
 
 def _gather(array: Array, positions: Array, at: int) -> Array:
@@ -190,9 +197,7 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     scale = scale or [1] * len(terms)
     ranks = [len(term.keys) for term in terms]
     extents = [extent for term in terms for extent in term.extents]
-    dtype = (
-        np.int32 if offset + sum(t.reach * s for t, s in zip(terms, scale, strict=True)) < 2**31 else np.int64
-    )
+    dtype = np.int32 if offset + sum(t.reach * s for t, s in zip(terms, scale, strict=True)) < 2**31 else np.int64
     total = None
     for k, (term, factor) in enumerate(zip(terms, scale, strict=True)):
         at = sum(ranks[:k])
@@ -209,14 +214,12 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
 def _read_single(array: Array, at: int, start: int, term: Term) -> Array:
     if term.table is not None:
         return _gather(array, constant(term.table + start), at)
-    return _slice(array, start, start + term.reach + 1, term.grain, at)
+    return _slice_dimension(array, start, start + term.reach + 1, term.grain, at)
 
 
 def _read_windows(array: Array, at: int, start: int, terms: Sequence[Term]) -> tuple[Array, list[Key]]:
     """Overlapping terms: a few shifted slices stacked, or one gather."""
-    least = min(
-        (term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None
-    )
+    least = min((term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None)
     if least is not None and least.extents[0] <= MAX_STACKED_SLICES:
         rest = tuple(term for term in terms if term is not least)
         parts = [_read_dimension(array, at, start + k * least.grain, rest) for k in range(least.extents[0])]
@@ -228,7 +231,8 @@ def _read_windows(array: Array, at: int, start: int, terms: Sequence[Term]) -> t
 def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) -> tuple[Array, list[Key]]:
     """The array with dimension `at` replaced by one for each key of `terms`, and those keys in order."""
     if not terms:
-        return lax.index_in_dim(array, start, at, keepdims=False), []
+        array = _slice_dimension(array, start, start + 1, 1, at)
+        return reshape(array, (*array.shape[:at], *array.shape[at + 1 :])), []
     if len(terms) == 1:
         return _read_single(array, at, start, terms[0]), list(terms[0].keys)
     outer, rest = terms[0], terms[1:]
@@ -241,12 +245,26 @@ def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) ->
     base = start - start % outer.grain
     if start % outer.grain + span > outer.grain or base + rows * outer.grain > extent:
         base = min(start, extent - rows * outer.grain)
-    array = _slice(array, base, base + rows * outer.grain, 1, at)
+    array = _slice_dimension(array, base, base + rows * outer.grain, 1, at)
     array = reshape(array, (*array.shape[:at], rows, outer.grain, *array.shape[at + 1 :]))
     array, keys = _read_dimension(array, at + 1, start - base, rest)
     if outer.table is not None:
         array = _gather(array, constant(outer.table // outer.grain), at)
     return array, [*outer.keys, *keys]
+
+
+def _read_box(array: Array, dimensions: Sequence[Dimension]) -> tuple[Array, list[Dimension]]:
+    """All dimensions that a slice reads, by one slice; and the access to what it leaves."""
+    box, left = [], []
+    for extent, (start, terms) in zip(array.shape, dimensions, strict=True):
+        if not terms or (len(terms) == 1 and terms[0].table is None):
+            reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
+            box.append((start, start + reach + 1, step))
+            left.append(Dimension(0, tuple(term._replace(grain=1, reach=term.extents[0] - 1) for term in terms)))
+        else:
+            box.append((0, extent, 1))
+            left.append(Dimension(start, terms))
+    return (_slice(array, *zip(*box, strict=True)) if box else array), left
 
 
 def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
@@ -260,10 +278,10 @@ def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
         The array, and the key of each of its dimensions. Keys along which nothing varies have none.
     """
     access = take_apart(array.shape, index)
-    array = reshape(array, access.shape)
+    array, dimensions = _read_box(reshape(array, access.shape), access.dimensions)
     keys: list[Key] = []
-    for at in reversed(range(len(access.dimensions))):
-        array, own = _read_dimension(array, at, *access.dimensions[at])
+    for at in reversed(range(len(dimensions))):
+        array, own = _read_dimension(array, at, *dimensions[at])
         keys = own + keys
     backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
     return (lax.rev(array, backwards) if backwards else array), tuple(keys)
@@ -303,11 +321,7 @@ def _radices(extent: int, start: int, terms: Sequence[Term]) -> list[_Radix] | N
     if extent % outer.grain or shift + sum(term.reach for term in rest) >= outer.grain:
         return None
     inner = _radices(outer.grain, shift, rest)
-    return (
-        None
-        if inner is None
-        else [_Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
-    )
+    return None if inner is None else [_Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
 
 
 def _write_box(array: Array | None, shape: tuple[int, ...], radices: list[_Radix], value: Array) -> Array:
@@ -364,9 +378,7 @@ def _box(access: Access) -> list[_Radix] | None:
     return found
 
 
-def write(
-    array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]
-) -> Array:
+def write(array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]) -> Array:
     """An array after a write through an access map that names no element twice.
 
     Args:

@@ -136,9 +136,11 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
             length = draw(st.integers(1, (size - 1) // step + 1))
             start = draw(positions(extents, size - (length - 1) * step))
             parts.append(
-                lambda symbols, start=start, n=length, s=step: slice(start(symbols), start(symbols) + n * s, s)
-                if s == 1
-                else slice(start(symbols), start(symbols) + (n - 1) * s + 1, s)
+                lambda symbols, start=start, n=length, s=step: (
+                    slice(start(symbols), start(symbols) + n * s, s)
+                    if s == 1
+                    else slice(start(symbols), start(symbols) + (n - 1) * s + 1, s)
+                )
             )
             shape.append(length)
     flip = draw(st.booleans())
@@ -149,7 +151,9 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
 
 
 @st.composite
-def writing(draw: Any, make: Callable[[tuple[int, ...]], cl.Tensor], extents: Sequence[int], shape: tuple[int, ...]) -> Callable:
+def writing(
+    draw: Any, make: Callable[[tuple[int, ...]], cl.Tensor], extents: Sequence[int], shape: tuple[int, ...]
+) -> Callable:
     """A way to write a field of `shape` at every position, no element twice, into a variable that `make` makes."""
     kind = draw(st.sampled_from(["spread", "table", "joined"]))
     count = int(np.prod(extents))
@@ -396,8 +400,7 @@ def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, 
     if kind == "concat" and array.ndim:
         axis = draw(st.integers(0, array.ndim - 1))
         other = graph.add_variable(f"y{step}", array.shape)
-        first = other.source.first_element
-        numbers = first + np.arange(other.size).reshape(array.shape)
+        numbers = other.elements()
         return cl.concat([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
     if kind == "broadcast":
         shape = (draw(st.integers(1, 3)), *(draw(st.integers(1, 3)) if n == 1 else n for n in array.shape))

@@ -74,7 +74,10 @@ def test_gradients_against_finite_differences(data):
         moved = lambda step: loss({k: v + step * direction[k] for k, v in smooth.items()})  # noqa: E731
         step = 1e-5
         # Richardson: the error is of fourth order in the step.
-        near, far = (moved(step) - moved(-step)) / (2 * step), (moved(2 * step) - moved(-2 * step)) / (4 * step)
+        near, far = (
+            (moved(step) - moved(-step)) / (2 * step),
+            (moved(2 * step) - moved(-2 * step)) / (4 * step),
+        )
         numeric = (4 * near - far) / 3
         slope = jax.jit(jax.grad(loss))(smooth)
         exact = sum((slope[k] * direction[k]).sum() for k in smooth)

@@ -18,7 +18,10 @@ RACES = (cl.WriteRaceError, cl.ReadWriteRaceError, cl.SelfAliasError)
 def careless(draw):
     """A compute set that reads and writes anywhere in two variables, without care."""
     graph = cl.Graph(cl.IPU(num_tiles=4))
-    tensors = [graph.add_variable("a", (draw(st.integers(2, 12)),), "int32"), graph.add_variable("b", (3, 4), "int32")]
+    tensors = [
+        graph.add_variable("a", (draw(st.integers(2, 12)),), "int32"),
+        graph.add_variable("b", (3, 4), "int32"),
+    ]
     tensors.append(cl.concat([tensors[0], tensors[1].flatten()]))
     compute_set = graph.add_compute_set("set")
     for _ in range(draw(st.integers(1, 2))):
@@ -146,7 +149,9 @@ def read_race(case):
 def alias(case):
     compute_set = case.graph.compute_sets[0]
     spare = _spare(case, np.int32)
-    case.graph.add_vertex(compute_set, copy_all, x=case.graph.add_constant("two", np.ones(2, np.int32)), out=spare[[0, 0]])
+    case.graph.add_vertex(
+        compute_set, copy_all, x=case.graph.add_constant("two", np.ones(2, np.int32)), out=spare[[0, 0]]
+    )
 
 
 def _spare(case, dtype):
@@ -156,7 +161,12 @@ def _spare(case, dtype):
 
 def uninitialized(case):
     graph = case.graph
-    graph.add_vertex(graph.compute_sets[0], copy_one, x=graph.add_variable("void", (3,), "int32")[2], out=_spare(case, np.int32)[0])
+    graph.add_vertex(
+        graph.compute_sets[0],
+        copy_one,
+        x=graph.add_variable("void", (3,), "int32")[2],
+        out=_spare(case, np.int32)[0],
+    )
 
 
 def unknown_field(case):

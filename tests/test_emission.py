@@ -1,0 +1,254 @@
+"""Emission: operands are views, whatever the access map; sums of dots are one product; nothing grows."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from codelet.index import Grid, Index, Table
+from lowering import views
+from lowering.collect import normalize_family, radices
+
+
+@st.composite
+def access_maps(draw, injective=False):
+    """A shape, and an access map into an array of that shape."""
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    size = math.prod(shape)
+    axes = Grid([range(draw(st.integers(1, 4))) for _ in range(draw(st.integers(0, 2)))]).axes
+    field = tuple(draw(st.lists(st.integers(1, 4), max_size=2)))
+    keys = [*axes, *range(len(field))]
+    strides = {key: draw(st.integers(-12, 12)) for key in keys}
+    chosen = draw(st.sets(st.sampled_from(keys), max_size=2)) if keys else set()
+    tables = ()
+    random = np.random.default_rng(draw(st.integers(0, 999)))
+    if chosen:
+        order = tuple(key for key in keys if key in chosen)
+        extents = [key.extent if not isinstance(key, int) else field[key] for key in order]
+        tables = (Table(order, random.integers(-3, 4, extents) * draw(st.sampled_from([1, 2, shape[-1]])), 1),)
+    symbols = tuple((axis, strides[axis]) for axis in axes if strides[axis])
+    index = Index(0, field, tuple(strides[d] for d in range(len(field))), symbols, tables)
+    low, high = index.bounds() or (0, 0)
+    if high - low >= size:
+        shape = (high - low + 1 + draw(st.integers(0, 3)), *shape[1:])
+        size = math.prod(shape)
+    index = index + (draw(st.integers(0, size - 1 - (high - low))) - low)
+    return shape, index, axes
+
+
+def extents_of(keys, index):
+    return [index.extent(key) for key in keys]
+
+
+@settings(max_examples=250)
+@given(access_maps())
+def test_reading_through_any_access_map(drawn):
+    shape, index, axes = drawn
+    array = jnp.arange(math.prod(shape)).reshape(shape)
+    result, keys = views.read(array, index)
+    order = (*axes, *range(index.ndim))
+    full = views.arranged(result, keys, order, extents_of(order, index))
+    np.testing.assert_array_equal(full, array.reshape(-1)[index.values(axes)])
+
+
+@settings(max_examples=250)
+@given(access_maps())
+def test_writing_through_any_injective_access_map(drawn):
+    shape, index, axes = drawn
+    order = (*axes, *range(index.ndim))
+    positions = index.values(axes)
+    if len(np.unique(positions)) < positions.size:
+        return
+    array = jnp.arange(math.prod(shape)).reshape(shape)
+    values = jnp.arange(positions.size).reshape(positions.shape) - 1000
+    before = None if views.covers(shape, index) else array
+    written = views.write(before, shape, index, values, order)
+    expected = np.arange(math.prod(shape))
+    expected[positions.reshape(-1)] = np.asarray(values).reshape(-1)
+    np.testing.assert_array_equal(written, expected.reshape(shape))
+
+
+def primitives(run):
+    names = set()
+
+    def visit(jaxpr):
+        for eqn in jaxpr.eqns:
+            names.add(eqn.primitive.name)
+            for value in eqn.params.values():
+                if hasattr(value, "jaxpr"):
+                    visit(value.jaxpr)
+
+    visit(run.jaxpr.jaxpr)
+    return names
+
+
+@cl.codelet
+def dot(x, w):
+    return jnp.dot(x, w)
+
+
+@cl.codelet
+def total(x):
+    return jnp.sum(x)
+
+
+@cl.codelet
+def stencil(c, n, s, w, e):
+    return c + 0.1 * (n + s + w + e - 4 * c)
+
+
+@cl.codelet
+def window_sum(x):
+    return jnp.sum(x * jnp.arange(x.size))
+
+
+def chunked(rows, columns, chunk, spy=False, turns=None, by_loops=False):
+    """A matrix-vector product of chunks, its partials maybe read by something else too."""
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", (columns,)), graph.add_variable("w", (rows, columns))
+    part, y = graph.add_variable("part", (rows, columns // chunk)), graph.add_variable("y", (rows,))
+    places = (
+        [(r, p) for r in range(rows) for p in range(columns // chunk)]
+        if by_loops
+        else [cl.grid(rows, columns // chunk)]
+    )
+    for row, p in places:
+        field = slice(chunk * p, chunk * p + chunk)
+        graph.add_vertex("multiply", dot, x=x[field], w=w[row, field], out=part[row, p])
+    for row in range(rows) if by_loops else [cl.grid(rows)]:
+        graph.add_vertex("add up", total, x=part[row], out=y[row])
+    outputs = [y, part] if spy else [y]
+    program = None if turns is None else cl.Repeat(turns, list(graph.compute_sets))
+    return cl.lower(graph, program, inputs=[x, w], outputs=outputs)
+
+
+VALUES = {"x": np.linspace(-1, 1, 24, dtype=np.float32), "w": np.random.default_rng(0).normal(size=(5, 24)).astype("f")}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+def test_sums_of_dots_become_one_product(chunk):
+    run = chunked(5, 24, chunk)
+    text = str(run.jaxpr)
+    assert "reduce_sum" not in text
+    assert text.count("dot_general") == 1
+    np.testing.assert_allclose(run(VALUES)["y"], VALUES["w"] @ VALUES["x"], rtol=1e-5)
+    slope = jax.grad(lambda v: jnp.sin(run(v)["y"]).sum())(VALUES)
+    expected = jax.grad(lambda v: jnp.sin(v["w"] @ v["x"]).sum())(VALUES)
+    np.testing.assert_allclose(slope["w"], expected["w"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(slope["x"], expected["x"], rtol=1e-4, atol=1e-5)
+
+
+def test_partials_that_are_read_elsewhere_are_kept():
+    run = chunked(5, 24, 4, spy=True)
+    assert "reduce_sum" in str(run.jaxpr)
+    results = run(VALUES)
+    np.testing.assert_allclose(results["part"].sum(1), results["y"], rtol=1e-5)
+
+
+def test_products_form_inside_loops_too():
+    run = chunked(5, 24, 4, turns=3)
+    # The partials are state that outlives a turn, so only the last sum may be formed without them.
+    np.testing.assert_allclose(jax.jit(run)(VALUES)["y"], VALUES["w"] @ VALUES["x"], rtol=1e-5)
+
+
+def test_loops_and_symbols_lower_to_the_same_jaxpr():
+    assert str(chunked(5, 24, 4).jaxpr) == str(chunked(5, 24, 4, by_loops=True).jaxpr)
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_affine_reads_need_no_gather_and_do_not_grow(size):
+    graph = cl.Graph()
+    u, v = graph.add_variable("u", (size, size)), graph.add_variable("v", (size, size))
+    i, j = cl.grid(range(1, size - 1), range(1, size - 1))
+    graph.add_vertex(
+        "heat", stencil, c=u[i, j], n=u[i - 1, j], s=u[i + 1, j], w=u[i, j - 1], e=u[i, j + 1], out=v[i, j]
+    )
+    run = cl.lower(graph, inputs=[u, v], outputs=[v])
+    assert not primitives(run) & {"gather", "scatter", "concatenate"}
+    assert len(run.jaxpr.jaxpr.eqns) == 13
+    values = np.random.default_rng(0).normal(size=(size, size)).astype("f")
+    inner = values[1:-1, 1:-1]
+    around = values[:-2, 1:-1] + values[2:, 1:-1] + values[1:-1, :-2] + values[1:-1, 2:]
+    expected = values.copy()
+    expected[1:-1, 1:-1] = inner + 0.1 * (around - 4 * inner)
+    np.testing.assert_allclose(run({"u": values, "v": values})["v"], expected, rtol=1e-5)
+
+
+def test_wrap_around_is_an_index_vector_along_its_dimension():
+    graph = cl.Graph()
+    u = graph.add_variable("u", (32, 16))
+    i, j = cl.grid(32, 16)
+    v = graph.add_vertex("shift", total, x=u[(i + 1) % 32, (j - 1) % 16])
+    run = cl.lower(graph, inputs=[u], outputs=[v])
+    assert sorted(leaf.size for leaf in jax.tree.leaves(run)) == [16, 32]
+    values = np.arange(512, dtype=np.float32).reshape(32, 16)
+    expected = np.roll(np.roll(values, -1, 0), 1, 1)
+    np.testing.assert_array_equal(next(iter(run({"u": values}).values())), expected)
+
+
+def test_equations_do_not_grow_with_windows():
+    def equations(width):
+        graph = cl.Graph()
+        x = graph.add_variable("x", (2000,))
+        i = cl.grid(1000)
+        y = graph.add_vertex("windows", window_sum, x=x[i : i + width])
+        run = cl.lower(graph, inputs=[x], outputs=[y])
+        values = np.random.default_rng(0).normal(size=2000).astype("f")
+        windows = np.lib.stride_tricks.sliding_window_view(values, width)[:1000]
+        np.testing.assert_allclose(
+            next(iter(run({"x": values}).values())), windows @ np.arange(width), rtol=1e-3, atol=1e-2
+        )
+        return len(run.jaxpr.jaxpr.eqns)
+
+    assert equations(100) == equations(900) < 20
+
+
+# --- normal form ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([[0, 1, 2, 3]], [4]),
+        ([[5, 5, 5]], [3]),
+        ([[0, 1, 10, 11, 20, 21]], [3, 2]),
+        ([[0, 0, 1, 1], [0, 1, 0, 1]], [2, 2]),
+        ([[0, 1, 2, 4, 5, 6, 3, 4, 5]], [3, 3]),
+        ([[3, 1, 4, 1, 5]], [5]),
+        ([[0, 1, 0, 1, 7, 8, 7, 8]], [2, 2, 2]),
+        ([[7]], []),
+    ],
+)
+def test_the_axes_of_loops_are_found_again(columns, expected):
+    assert radices(np.asarray(columns)) == expected
+
+
+def test_a_family_prints_in_normal_form():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4, 3, 1, 10))
+    y = graph.add_variable("y", (10, 12))
+    i, j, k, m = cl.grid(4, 3, 1, 10)
+    graph.add_vertex("move", total, x=x[i, j, k, m], out=y[9 - m, 3 * i + j])
+    (family,) = graph.families
+    assert str(normalize_family(family)) == (
+        "move / total: 120 vertices over m: 10 x i*j: 12\n"
+        "  in    x: float32[] = x at m + 10*i*j\n"
+        "  out   out: float32[] = y at 108 - 12*m + i*j"
+    )
+
+
+def test_a_quotient_becomes_an_axis():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (12,))
+    i = cl.grid(12)
+    graph.add_vertex("spread", total, x=x[i // 4], out=y[i])
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    assert re.search(r"x at i\.0$", str(run.families[0]), re.M)
+    assert "gather" not in primitives(run)
+    np.testing.assert_array_equal(run({"x": np.arange(3.0)})["y"], np.repeat(np.arange(3), 4))

@@ -1,0 +1,334 @@
+"""The graph: what is added, what it is called, what is refused, and how it looks from inside."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import codelet as cl
+
+
+@cl.codelet
+def dot(x, w):
+    return jnp.dot(x, w)
+
+
+@cl.codelet
+def total(x):
+    return jnp.sum(x)
+
+
+@cl.codelet
+def double(x):
+    return 2 * x
+
+
+@cl.codelet
+def place(site, scale):
+    return site * scale
+
+
+def matvec(by_loops=False):
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    x, w = graph.add_variable("x", (6,)), graph.add_variable("w", (2, 6))
+    part, y = graph.add_variable("part", (2, 3)), graph.add_variable("y", (2,))
+    multiply = graph.add_compute_set("multiply")
+    add_up = graph.add_compute_set("add up")
+    if by_loops:
+        for row in range(2):
+            for p in range(3):
+                field = slice(2 * p, 2 * p + 2)
+                graph.add_vertex(multiply, dot, x=x[field], w=w[row, field], out=part[row, p], tile=3 * row + p)
+        for row in range(2):
+            graph.add_vertex(add_up, total, x=part[row], out=y[row])
+        return graph
+    row, p = cl.grid(2, 3)
+    field = slice(2 * p, 2 * p + 2)
+    graph.add_vertex(multiply, dot, x=x[field], w=w[row, field], out=part[row, p], tile=3 * row + p)
+    row = cl.grid(2)
+    graph.add_vertex(add_up, total, x=part[row], out=y[row])
+    return graph
+
+
+SUMMARY = """\
+graph of 8 vertices and 22 edges in 2 compute sets, for IPU('mk2', num_tiles=16)
+variable x: float32[6]
+variable w: float32[2,6]
+variable part: float32[2,3]
+variable y: float32[2]
+multiply / dot: 6 vertices over row: 2 x p: 3
+  in    x: float32[2] = x at 2*p + f0
+  in    w: float32[2] = w at 6*row + 2*p + f0
+  out   out: float32[] = part at 3*row + p
+  tile = 3*row + p
+add up / total: 2 vertices over row: 2
+  in    x: float32[3] = part at 3*row + f0
+  out   out: float32[] = y at row"""
+
+
+def test_a_graph_prints():
+    graph = matvec()
+    assert str(graph) == SUMMARY
+    assert "8 vertices, 22 edges" in graph._repr_html_()
+    assert "&lt;" not in graph._repr_html_().split("<pre>")[0]
+
+
+def test_loops_and_symbols_make_the_same_vertices():
+    def described(graph):
+        return [
+            (
+                v.family.compute_set.name,
+                v.family.codelet.name,
+                str(v.fields),
+                v.tile,
+                [e[1:] for e in v.edges()],
+            )
+            for v in graph.vertices()
+        ]
+
+    assert str(described(matvec())) == str(described(matvec(by_loops=True)))
+    assert matvec(by_loops=True).num_edges == 22
+
+
+def test_a_vertex_prints_runs_and_is_found():
+    graph = matvec()
+    vertex = graph.vertex("multiply", row=1, p=2)
+    text = str(vertex)
+    assert "vertex of multiply / dot at row=1, p=2" in text
+    assert "in    w: float32[2] = Tensor(float32[2] of w: 10 + f0)" in text
+    assert "tile  5" in text
+    assert "test_graph.py" in text
+    values = {"x": np.arange(6.0), "w": np.ones((2, 6))}
+    assert vertex.run(values)["out"] == 9
+    assert graph.vertex("multiply", 5) == vertex
+    assert graph.writers(graph.variable("part")[1, 2]) == [vertex]
+    assert [v.symbols for v in graph.readers(graph.variable("x")[3:5])] == [
+        {"row": 0, "p": 1},
+        {"row": 0, "p": 2},
+        {"row": 1, "p": 1},
+        {"row": 1, "p": 2},
+    ]
+    with pytest.raises(cl.NotInGraphError, match="no such vertex"):
+        graph.vertex("multiply", row=2, p=0)
+    with pytest.raises(cl.NotInGraphError, match="over row, p, 6 vertices"):
+        graph.vertex("multiply", row=1)
+    with pytest.raises(cl.NotInGraphError, match="reads 'w'"):
+        vertex.run({"x": np.arange(6.0)})
+
+
+def test_a_grid_over_ranges_is_named_by_its_values():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (9,)), graph.add_variable("y", (9,))
+    i = cl.grid(range(1, 9, 3))
+    graph.add_vertex("copy", double, x=x[i], out=y[i])
+    assert [v.symbols["i"] for v in graph.vertices()] == [1, 4, 7]
+    assert graph.vertex("copy", i=4).fields["x"].index.constant == 4
+
+
+def test_an_axis_no_field_uses_still_multiplies_the_vertices():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4,))
+    i, _ = cl.grid(4, 3)
+    graph.add_vertex("many", double, x=x[i], out=graph.add_variable("y", (4,))[i])
+    assert graph.num_vertices == 12
+    with pytest.raises(cl.WriteRaceError):
+        cl.lower(graph, inputs=[x], outputs=["y"])
+
+
+def test_outputs_left_off_are_made():
+    @cl.codelet
+    def split(x):
+        return {"low": x[:2], "high": x[2:].sum()}
+
+    graph = cl.Graph()
+    x = graph.add_variable("x", (3, 5, 4))
+    i, j = cl.grid(3, range(1, 5, 2))
+    with graph.scope("layer"):
+        y = graph.add_vertex("double", double, x=x[i, j])
+        made = graph.add_vertex("split", split, x=x[i, j])
+    assert y.shape == (3, 2, 4)
+    assert {name: tensor.shape for name, tensor in made.items()} == {"low": (3, 2, 2), "high": (3, 2)}
+    assert [v.name for v in graph.variables] == [
+        "x",
+        "layer/double/out",
+        "layer/split/low",
+        "layer/split/high",
+    ]
+    again = graph.add_vertex("twice", double, x=y[0, 0, 0])
+    assert again.shape == ()
+    assert graph.add_vertex("twice", double, x=y[0, 0, 1], out=again) is None
+
+
+def test_recording_makes_a_program_of_what_is_added():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (3,))
+    i = cl.grid(3)
+    with graph.record() as step:
+        graph.add_vertex("once", double, x=x[i], out=x[i])
+        with graph.record() as inner:
+            graph.add_vertex("within", double, x=x[i], out=x[i])
+    assert str(cl.Repeat(2, step)) == "Repeat(2)\n  Execute(once)"
+    assert str(inner) == "Execute(within)"
+    run = cl.lower(graph, cl.Sequence(cl.Repeat(3, step), inner), inputs=[x], outputs=[x])
+    np.testing.assert_array_equal(run({"x": np.ones(3, np.float32)})["x"], [16, 16, 16])
+    with graph.record(), pytest.raises(cl.ProgramError, match="made outside the recording"):
+        graph.add_vertex("once", double, x=x[0], out=x[0])
+
+
+def test_vertex_state_needs_no_edges():
+    graph = cl.Graph()
+    i, _j = cl.grid(2, 3)
+    out = graph.add_vertex("set", place, site=10 * i + _j, scale=np.arange(6.0).reshape(2, 3))
+    assert graph.num_edges == 6
+    result = cl.lower(graph, inputs=[], outputs=[out])({})
+    np.testing.assert_array_equal(next(iter(result.values())), [[0, 1, 4], [30, 44, 60]])
+
+
+def test_constants_hold_their_values_and_are_not_written():
+    graph = cl.Graph()
+    c = graph.add_constant("c", [1, 2, 3])
+    assert (c.dtype, c.shape) == (np.int32, (3,))
+    with pytest.raises(cl.FieldTypeError, match="would write the constant 'c'"):
+        graph.add_vertex("set", double, x=c[0], out=c[1])
+    graph.add_variable("x", (3,), "int32")
+    with pytest.raises(cl.VariableError, match="writes the constant 'c'"):
+        cl.lower(graph, cl.Copy(graph.variable("x"), c), inputs=["x"], outputs=["x"])
+
+
+def test_dtypes_follow_jax():
+    graph = cl.Graph()
+    assert graph.add_variable("a", (2,), np.float64).dtype == np.float32
+    assert graph.add_constant("b", np.arange(3)).dtype == np.int32
+    assert graph.add_variable("c", 3, jnp.bfloat16).dtype == jnp.bfloat16
+
+
+def refusals():
+    """A mistake of each kind, the error it gets, and what the error says."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    other = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    elsewhere = other.add_variable("z", (4,))
+    multiply = graph.add_compute_set("multiply")
+    i = cl.grid(4)
+    add: Any = graph.add_vertex
+    wrong: Any = "ipu"
+    return {
+        "unknown field": (
+            lambda: add(multiply, dot, x=x, w=y, z=y),
+            cl.UnknownFieldError,
+            "expected: x, w, out",
+        ),
+        "missing field": (
+            lambda: add(multiply, dot, x=x),
+            cl.MissingFieldError,
+            "given nothing for its field 'w'",
+        ),
+        "shapes": (
+            lambda: add(multiply, dot, x=x, w=y[:3]),
+            cl.CodeletTraceError,
+            "x: float32[4], w: float32[3]",
+        ),
+        "output shape": (
+            lambda: add(multiply, dot, x=x, w=y, out=y[:2]),
+            cl.FieldTypeError,
+            "expected: float32[]",
+        ),
+        "output": (lambda: add(multiply, dot, x=x, w=y, out=3), cl.FieldTypeError, "expected: a tensor"),
+        "in-out": (
+            lambda: add(multiply, cl.codelet(lambda out: out), out=3),
+            cl.FieldTypeError,
+            "in-out field 'out'",
+        ),
+        "text": (
+            lambda: add(multiply, double, x="no"),
+            cl.FieldTypeError,
+            "expected: a tensor, an index expression",
+        ),
+        "state shape": (
+            lambda: add(multiply, place, site=i, scale=np.ones(3)),
+            cl.FieldTypeError,
+            "given:    shape (3,)",
+        ),
+        "large number": (lambda: add(multiply, double, x=2**40), cl.FieldTypeError, "too large for int32"),
+        "no codelet": (lambda: add(multiply, jnp.dot, x=x, w=y), cl.FieldTypeError, "decorate it"),
+        "no compute set": (lambda: add(3, dot, x=x, w=y), cl.FieldTypeError, "a compute set, or a name"),
+        "foreign tensor": (lambda: add(multiply, double, x=elsewhere[0]), cl.ForeignGraphError, "field 'x'"),
+        "foreign set": (
+            lambda: add(other.add_compute_set("there"), double, x=x[0]),
+            cl.ForeignGraphError,
+            "compute set of another graph",
+        ),
+        "tile": (lambda: add(multiply, double, x=x[0], out=y[0], tile=4), cl.TileError, "expected: 0 to 3"),
+        "symbolic tile": (
+            lambda: add(multiply, double, x=x[i], out=y[i], tile=i + 1),
+            cl.TileError,
+            "given:    4",
+        ),
+        "tile array": (
+            lambda: add(multiply, double, x=x[i], out=y[i], tile=np.zeros(3, int)),
+            cl.TileError,
+            "expected: shape (4,)",
+        ),
+        "tile word": (
+            lambda: add(multiply, double, x=x[0], tile="a"),
+            cl.TileError,
+            "a tile is not a number",
+        ),
+        "mapping": (lambda: graph.set_tile_mapping(x, [1, 2]), cl.TileError, "does not fit its tensor"),
+        "name": (lambda: graph.add_variable("x", (2,)), cl.DuplicateNameError, "'x' is used twice"),
+        "no name": (lambda: graph.add_variable("", (2,)), cl.VariableError, "not a name"),
+        "shape": (lambda: graph.add_variable("s", (2, -1)), cl.VariableError, "is not a shape"),
+        "dtype": (lambda: graph.add_variable("s", (2,), "text"), cl.VariableError, "not one of JAX's"),
+        "value": (lambda: graph.add_constant("s", object()), cl.VariableError, "is not an array"),
+        "grid": (lambda: cl.grid(-1), cl.SymbolError, "a size that is not a count"),
+        "table": (lambda: cl.table([0.5]), cl.SymbolError, "other than integers"),
+        "division": (lambda: i // 0, cl.SymbolError, "positive integer"),
+        "copy shapes": (lambda: cl.Copy(x, y[:2]), cl.ProgramError, "expected: one shape and dtype"),
+        "copy symbols": (lambda: cl.Copy(x[i], y[i]), cl.ProgramError, "depends on a symbol"),
+        "copy graphs": (lambda: cl.Copy(x, elsewhere), cl.ForeignGraphError, "joins two graphs"),
+        "count": (lambda: cl.Repeat(-1, multiply), cl.ProgramError, "non-negative"),
+        "counter": (lambda: cl.Repeat(1, multiply, index=x), cl.ProgramError, "cannot count"),
+        "program": (lambda: cl.Sequence(3), cl.ProgramError, "programs and compute sets"),
+        "target": (lambda: cl.Graph(wrong), cl.VariableError, "not a machine"),
+        "chip": (lambda: cl.IPU("mk9"), cl.CodeletError, "expected: mk1, mk2, bow"),
+    }
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_mistakes_are_told(name):
+    mistake, error, says = refusals()[name]
+    with pytest.raises(error) as caught:
+        mistake()
+    assert caught.type is error or error is cl.CodeletError
+    assert says in str(caught.value)
+    assert "test_graph.py" in str(caught.value), "the user's line is named"
+
+
+def test_the_same_line_run_twice_gets_a_hint():
+    graph = cl.Graph()
+    with pytest.raises(cl.DuplicateNameError, match="the same line ran twice, as a notebook cell does"):
+        for _ in range(2):
+            graph.add_variable("x", (2,))
+
+
+def test_tiles_are_mapped_by_view():
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x = graph.add_variable("x", (2, 4))
+    row, k = cl.grid(2, 4)
+    graph.set_tile_mapping(x[row, k], 4 * row + k)
+    graph.set_tile_mapping(x[1], [7, 6, 5, 4])
+    assert graph.tile_mapping()[:8].tolist() == [0, 1, 2, 3, 7, 6, 5, 4]
+
+
+def test_a_million_single_vertices_are_columns():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (30_000,)), graph.add_variable("y", (30_000,))
+    compute_set = graph.add_compute_set("set")
+    for i in range(30_000):
+        graph.add_vertex(compute_set, double, x=x[i], out=y[29_999 - i])
+    assert len(graph.families) == 1
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    assert len(run.jaxpr.jaxpr.eqns) <= 4
+    values = np.arange(30_000, dtype=np.float32)
+    np.testing.assert_array_equal(run({"x": values})["y"], 2 * values[::-1])
