@@ -33,6 +33,7 @@ from codelet.errors import (
     user_line,
 )
 from codelet.family import Columns, ComputeSet, Family, Field, State
+from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Program, Recording, Sequence
 from codelet.target import Target, default_target
@@ -195,7 +196,7 @@ class Graph:
                 fix="make it an input",
             )
         try:
-            held = np.asarray(jnp.asarray(value, dtype))  # type: ignore[arg-type]
+            held = known_array(value, dtype)
         except (TypeError, ValueError) as error:
             raise VariableError(
                 f"the value of constant {name!r} is not an array", given=type(value).__name__
@@ -546,7 +547,7 @@ class Graph:
                 fix="make it a variable and pass the value as an input",
             )
         try:
-            given = jnp.asarray(value)  # type: ignore[arg-type]
+            values = known_array(value)
         except (TypeError, ValueError):
             raise FieldTypeError(
                 f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
@@ -554,10 +555,7 @@ class Graph:
                 expected="a tensor, an index expression, a number, or an array over the grid",
             ) from None
         extents = tuple(axis.extent for axis in axes)
-        values, weak = (
-            np.asarray(given),
-            isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic),
-        )
+        weak = isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic)
         if values.ndim and values.shape[: len(extents)] != extents:
             raise FieldTypeError(
                 f"the array for field {name!r} of codelet {codelet.name!r} does not fit the grid",

@@ -1,4 +1,4 @@
-"""Host data: what a user hands to a variable, checked and converted."""
+"""Host data: what a user hands to a graph or a variable, checked and converted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import numpy as np
 
 from codelet.errors import ArrayError
 from codelet.tensor import Variable, type_text
+
+
+def known_array(value: Any, dtype: Any = None) -> np.ndarray:
+    """A value that is known while a graph is built, converted as `jnp.asarray` converts; also under a trace."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(jnp.asarray(value, dtype))
 
 
 def as_array(value: Any, variable: Variable) -> jax.Array:

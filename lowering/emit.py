@@ -13,14 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key
 from codelet.tensor import Source, Tensor, Variable
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
-from lowering.views import Array, arranged, constant, covers, positions_of, read, take_apart, write
+from lowering.views import Array, arranged, computed, constant, covers, read, write
 
 State = dict[Variable, Array]
 
@@ -72,16 +71,8 @@ def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, 
     assert field.state is not None
     index, array = field.state.index, field.state.array
     if index is not None:
-        access = take_apart((2**62,), index + (2**61))  # as positions of a memory without end, of either sign
-        ((start, terms),) = access.dimensions
-        start -= 2**61
-        if not terms:
-            return np.asarray(start, field.type.dtype), ()
-        values = positions_of(start, terms)
-        keys = [key for term in terms for key in term.keys]
-        backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
-        values = lax.rev(values, backwards) if backwards else values
-        return values.astype(field.type.dtype), tuple(keys)
+        values, keys = computed(index)
+        return values.astype(field.type.dtype), keys
     assert array is not None
     own = axes if array.ndim > len(field.type.shape) else ()
     value = array if array.size <= _SMALL and not own else constant(array)

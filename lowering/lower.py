@@ -17,7 +17,7 @@ from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, as_program, check_program
-from codelet.tensor import Tensor, Variable
+from codelet.tensor import Tensor, Variable, source_variables
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
 
@@ -205,7 +205,9 @@ class LoweredFunction:
                 made.append(graph.add_variable(name, shape, dtype))
             tensors += made
             arguments.append(jax.tree.unflatten(tree, made))
-        returned = self.build(graph, *arguments, **static)
+        # Under an outer trace too, what the function computes of numbers it knows is known.
+        with jax.ensure_compile_time_eval():
+            returned = self.build(graph, *arguments, **static)
         outputs, tree = jax.tree.flatten(returned)
         for output in outputs:
             if not isinstance(output, Tensor) or output.axes:

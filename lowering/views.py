@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -209,6 +209,23 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
         total = values if total is None else lax.add(total, values)
     assert total is not None
     return lax.add(total, np.asarray(offset, dtype)) if offset else total
+
+
+def computed(index: Index) -> tuple[Any, tuple[Key, ...]]:
+    """The values of an index themselves, as an array, and the key of each of its dimensions."""
+    offset, flat, backwards = _flat_terms(index)
+    terms = [
+        Term(t.keys, t.extents, t.stride, t.stride * (t.extents[0] - 1), None)
+        if t.table is None
+        else Term(t.keys, t.extents, 1, int(t.table.max()), t.table)
+        for t in flat
+    ]
+    if not terms:
+        return np.asarray(offset), ()
+    keys = tuple(key for term in terms for key in term.keys)
+    reversed_at = [k for k, key in enumerate(keys) if key in backwards]
+    values = positions_of(offset, terms)
+    return (lax.rev(values, reversed_at) if reversed_at else values), keys
 
 
 def _read_single(array: Array, at: int, start: int, term: Term) -> Array:

@@ -387,3 +387,25 @@ def test_a_race_is_found_when_the_engine_is_made():
         graph = cl.Graph()
         graph.add_constant("c", 1.0)
         cl.Engine(graph).write({"c": 2.0})
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())])
+def test_a_function_is_built_under_any_transformation(transform):
+    """What is known while the graph is built stays known, although JAX is tracing."""
+
+    @cl.codelet
+    def combine(x, s, c):
+        return x * s + c[0] - c[1]
+
+    def build(graph, x):
+        c = graph.add_constant("c", np.arange(100.0))
+        i = cl.grid(4)
+        order = jnp.array([3, 1, 2, 0])
+        return graph.add_vertex("set", combine, x=x[cl.table(order)[i]], s=np.arange(4.0), c=c[i : i + 2])
+
+    def plain(x):
+        return x[np.array([3, 1, 2, 0])] * np.arange(4.0) - 1
+
+    x = jnp.array([[1.0, 2, 3, 4], [4, 5, 6, 7]])
+    x = x if transform is jax.vmap else x[0]
+    np.testing.assert_allclose(transform(cl.lower(build))(x), transform(plain)(x))

@@ -1,0 +1,61 @@
+"""`python -m benchmarks`: run benchmarks and print their rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from benchmarks.harness import BENCHMARKS, HEADER, measure
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Time graphs of vertices beside plain JAX. Exit status 1 where a bar is missed.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all when none is named")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=9,
+        metavar="N",
+        help="rounds of each side, at least; short calls get more (default: 9)",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmarks named on the command line; the exit status."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if arguments.repeats < 1:
+        parser.error("--repeats must be at least 1")
+    if arguments.list:
+        for name, function in BENCHMARKS.items():
+            print(f"{name:20}{(function.__doc__ or '').splitlines()[0]}")
+        return 0
+    if not arguments.json:
+        device = jax.devices()[0]
+        print(f"jax {jax.__version__} on {device.device_kind}, {os.cpu_count()} CPU cores\n{HEADER}", flush=True)
+    missed = 0
+    for name in arguments.names or BENCHMARKS:
+        for row in measure(name, repeats=arguments.repeats):
+            missed += row.is_missed
+            print(json.dumps(row.as_json()) if arguments.json else row, flush=True)
+    if missed and not arguments.json:
+        print(f"{missed} above the bar")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""How benchmarks are written, and how they are measured.
+
+A benchmark is a function under the decorator `benchmark` that yields comparisons: ours, plain JAX, their
+arguments, and the bar that the ratio of their times must keep. Out comes a row for each. Before it is
+timed, the two must agree. Then they take turns in one process; see `ipu_backend/timing.py`.
+
+`row = yield comparison` gives a benchmark the row that was measured, for a mean over several, say. One that
+measures by itself (how fast a graph is built, what a compilation costs) yields rows of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipu_backend.timing import time_in_turn
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two functions that compute the same.
+
+    Attributes:
+        name: the benchmark's, and `/variant` behind it unless it is the chief one.
+        ours: jitted, as whoever calls it would.
+        plain: the best plain JAX, jitted.
+        arguments: makes the arguments of both. They are made when they are needed, so that a comparison
+            costs nothing until it is run.
+        bar: what the ratio of ours to plain JAX may be at most; None where there is only a report.
+        tolerance: how far results may be apart, as a part of the largest number in the array; integers
+            must be equal.
+    """
+
+    name: str
+    ours: Callable[..., Any]
+    plain: Callable[..., Any]
+    arguments: Callable[[np.random.Generator], tuple[Any, ...]]
+    bar: float | None = None
+    tolerance: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured, in seconds: medians, and their ratio where there are two."""
+
+    name: str
+    ours_seconds: float
+    plain_jax_seconds: float | None
+    ratio: float | None
+    bar: float | None
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether there is a bar and the ratio is above it."""
+        return self.bar is not None and self.ratio is not None and self.ratio > self.bar
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        milliseconds = lambda s: f"{'':>10}   " if s is None else f"{1e3 * s:10.3f} ms"  # noqa: E731
+        number = lambda x: f"{'':>6}" if x is None else f"{x:6.2f}"  # noqa: E731
+        times = f"{milliseconds(self.ours_seconds)} {milliseconds(self.plain_jax_seconds)}"
+        return f"{self.name:28}{times} {number(self.ratio)} {number(self.bar)}{'  missed' if self.is_missed else ''}"
+
+
+HEADER = f"{'benchmark':28}{'ours':>13} {'plain JAX':>13} {'ratio':>6} {'bar':>6}"
+
+Benchmark = Callable[..., Generator[Comparison | Row, Row, None]]
+
+BENCHMARKS: dict[str, Benchmark] = {}
+
+
+def benchmark(function: Benchmark) -> Benchmark:
+    """Enter a benchmark under its function's name. Its arguments are sizes, all with defaults."""
+    BENCHMARKS[function.__name__] = function
+    return function
+
+
+def gradient_of(forward: Comparison, bar: float | None) -> Comparison:
+    """The same comparison, for the value and the gradient with respect to all arguments.
+
+    The gradient is pulled back from random cotangents, as ones would let XLA leave out what they multiply.
+    """
+
+    def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(cotangents: Any, *arguments: Any) -> Any:
+            value, pull_back = jax.vjp(function, *arguments)
+            return value, pull_back(cotangents)
+
+        return jax.jit(run)
+
+    def arguments(random: np.random.Generator) -> tuple[Any, ...]:
+        own = forward.arguments(random)
+        draw = lambda kind: random.normal(size=kind.shape).astype(kind.dtype)  # noqa: E731
+        return jax.tree.map(draw, jax.eval_shape(forward.plain, *own)), *own
+
+    return replace(
+        forward,
+        name=f"{forward.name}/gradient",
+        ours=value_and_gradient(forward.ours),
+        plain=value_and_gradient(forward.plain),
+        arguments=arguments,
+        bar=bar,
+    )
+
+
+# --- measuring ----------------------------------------------------------------------------------------
+
+
+class ValuesDiffer(AssertionError):
+    """Ours and plain JAX do not compute the same: their times say nothing."""
+
+
+def check_same(name: str, ours: Any, plain: Any, tolerance: float) -> None:
+    """See that two results are the same pytree of the same arrays.
+
+    Raises:
+        ValuesDiffer: they are not.
+    """
+    ours_leaves, ours_tree = jax.tree.flatten(ours)
+    plain_leaves, plain_tree = jax.tree.flatten(plain)
+    if ours_tree != plain_tree:
+        raise ValuesDiffer(f"{name}: ours returns {ours_tree}, plain JAX {plain_tree}")
+    for a, b in zip(ours_leaves, plain_leaves, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise ValuesDiffer(f"{name}: ours returns {a.dtype}{a.shape}, plain JAX {b.dtype}{b.shape}")
+        if not a.size:
+            continue
+        exact = not jnp.issubdtype(a.dtype, jnp.inexact)
+        apart, largest = float(jnp.abs(a - b).max()), float(jnp.abs(b).max())
+        if not (bool((a == b).all()) if exact else apart <= tolerance * largest):
+            raise ValuesDiffer(
+                f"{name}: results are up to {apart:.3g} apart, where the largest is {largest:.3g} and the "
+                f"tolerance {0 if exact else tolerance:g} of it"
+            )
+
+
+def compare(comparison: Comparison, repeats: int, seconds: float) -> Row:
+    """Check that the two sides agree, and time them."""
+    arguments = jax.device_put(comparison.arguments(np.random.default_rng(0)))
+    ours, plain = comparison.ours, comparison.plain
+    check_same(comparison.name, ours(*arguments), plain(*arguments), comparison.tolerance)
+    times = time_in_turn([lambda: ours(*arguments), lambda: plain(*arguments)], repeats=repeats, seconds=seconds)
+    return Row(comparison.name, *times, ratio=times[0] / times[1], bar=comparison.bar)
+
+
+def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: int) -> Iterator[Row]:
+    """The rows of a benchmark, each as soon as it is measured.
+
+    Args:
+        name: of the benchmark.
+        repeats: rounds of a comparison, at least.
+        seconds: for which rounds of short calls go on.
+        sizes: for other sizes than its own.
+
+    Raises:
+        ValuesDiffer: ours and plain JAX do not agree.
+    """
+    made = BENCHMARKS[name](**sizes)
+    row: Row | None = None
+    while True:
+        try:
+            step = made.send(row)  # type: ignore[arg-type]
+        except StopIteration:
+            return
+        row = compare(step, repeats, seconds) if isinstance(step, Comparison) else step
+        yield row

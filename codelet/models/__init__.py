@@ -1,0 +1,1 @@
+"""Models written in codelets. They see the language alone: no lowering, no machine."""
