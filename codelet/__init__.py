@@ -25,7 +25,13 @@ from codelet.tensor import concat as concat
 from codelet.vertices import Edge as Edge
 from codelet.vertices import Vertex as Vertex
 
-_ELSEWHERE = {"lower": "lowering", "Lowered": "lowering", "Engine": "ipu_backend", "IPU": "ipu_backend"}
+_ELSEWHERE = {
+    "lower": "lowering",
+    "Lowered": "lowering",
+    "LoweredFunction": "lowering",
+    "Engine": "ipu_backend",
+    "IPU": "ipu_backend",
+}
 
 
 def __getattr__(name: str) -> Any:

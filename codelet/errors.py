@@ -24,8 +24,18 @@ class Line(NamedTuple):
         return linecache.getline(self.code.co_filename, self.number).strip()
 
     def __str__(self) -> str:
-        text = self.text
-        return f"{self.code.co_filename}:{self.number}" + (f": {text}" if text else "")
+        text, cell = self.text, _notebook_cell(self.code.co_filename)
+        where = f"{self.code.co_filename}:{self.number}" if cell is None else f"{cell}, line {self.number}"
+        return where + (f": {text}" if text else "")
+
+
+def _notebook_cell(filename: str) -> str | None:
+    """What IPython calls the notebook cell that it runs as a file of this name; None for other files."""
+    if "IPython" not in sys.modules:
+        return None
+    shell = sys.modules["IPython"].get_ipython()
+    named = shell and shell.compile.format_code_name(filename)
+    return " ".join(named) if named else None
 
 
 _OWN_PACKAGES = ("codelet", "lowering", "ipu_backend")
@@ -68,8 +78,13 @@ class CodeletError(Exception):
         rows = [problem]
         for label, content in (("given", given), ("expected", expected), ("fix", fix), ("at", self.line)):
             if content is not None:
-                rows.append(f"  {label + ':':9} {content}")
+                text = str(content).replace("\n", "\n" + " " * 12)
+                rows.append(f"  {label + ':':9} {text}")
         super().__init__("\n".join(rows))
+
+
+class MissingExtraError(CodeletError, ImportError):
+    """A library that an extra brings and that is not installed."""
 
 
 # --- codelets -----------------------------------------------------------------------------------------

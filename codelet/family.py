@@ -19,11 +19,16 @@ import numpy as np
 from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
-from codelet.tensor import Tensor, Variable
+from codelet.tensor import Tensor, source_text
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
     from codelet.program import Recording
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun: `1 vertex`, `2,000 vertices`."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 class ComputeSet:
@@ -126,16 +131,19 @@ class Family:
         """What the axes are called in print."""
         return dict(zip(self.axes, self.axis_names, strict=True))
 
+    @property
+    def is_gathered(self) -> bool:
+        """Whether its vertices were added one at a time, so that its axis has no symbol."""
+        return self.line_of_vertex is not None
+
     def __str__(self) -> str:
         over = " x ".join(f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True))
-        rows = [
-            f"{self.compute_set.name} / {self.codelet.name}: {self.num_vertices:,} vertices over {over or 'no grid'}"
-        ]
+        what = f"{self.compute_set.name} / {self.codelet.name}"
+        where = "added one at a time" if self.is_gathered else f"over {over or 'no grid'}"
+        rows = [f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"]
         for field in self.fields:
             if field.tensor is not None:
-                source = field.tensor.source
-                what = source.name if isinstance(source, Variable) else repr(source)
-                where = f"{what} at {field.tensor.index.text(self.names)}"
+                where = f"{source_text(field.tensor.source)} at {field.tensor.index.text(self.names)}"
             else:
                 assert field.state is not None
                 where = "array" if field.state.index is None else field.state.index.text(self.names)

@@ -32,7 +32,7 @@ from codelet.errors import (
     VariableError,
     user_line,
 )
-from codelet.family import Columns, ComputeSet, Family, Field, State
+from codelet.family import Columns, ComputeSet, Family, Field, State, counted
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Program, Recording, Sequence
@@ -664,10 +664,10 @@ class Graph:
         return touching_vertices(self, self._own(tensor, "tensor"), written=False)
 
     def __str__(self) -> str:
-        rows = [
-            f"graph of {self.num_vertices:,} vertices and {self.num_edges:,} edges "
-            f"in {len(self._compute_sets)} compute sets, for {self.target}"
-        ]
+        vertices = counted(self.num_vertices, "vertex", "vertices")
+        edges = counted(self.num_edges, "edge", "edges")
+        sets = counted(len(self._compute_sets), "compute set", "compute sets")
+        rows = [f"graph of {vertices} and {edges} in {sets}, for {self.target}"]
         rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in self.variables]
         rows += [str(family) for family in self.families]
         return "\n".join(rows)
@@ -695,6 +695,8 @@ def _symbol_names(axes: tuple[Axis, ...], frame: FrameType) -> tuple[str, ...]:
         for name, value in frame.f_locals.items():
             if isinstance(value, Index) and not value.shape and not value.tables and len(value.symbols) == 1:
                 axis, coefficient = value.symbols[0]
-                if (value.offset, coefficient) == (axis.values.start, axis.values.step):
-                    found.setdefault(axis, name)
+                is_symbol = (value.offset, coefficient) == (axis.values.start, axis.values.step)
+                # An interactive shell keeps its last result under names of underscores.
+                if is_symbol and (axis not in found or found[axis].startswith("_")):
+                    found[axis] = name
     return tuple(found.get(axis, f"i{k}") for k, axis in enumerate(axes))

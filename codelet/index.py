@@ -514,15 +514,34 @@ class Index:
         return f"Index({self.text()})" if not self.shape else f"Index({self.text()}, shape={self.shape})"
 
     def text(self, names: dict[Axis, str] | None = None) -> str:
-        """The expression in symbols: `names` for grid axes (`i0`, `i1`, ... without), `f0`, ... for dimensions."""
-        names = names or {axis: f"i{k}" for k, axis in enumerate(self.axes)}
-        word = lambda key: f"f{key}" if isinstance(key, int) else names.get(key, "?")  # noqa: E731
-        terms = [(self.coefficient(key), word(key)) for key in self.keys if self.coefficient(key)]
-        terms += [(t.scale, f"table{list(t.values.shape)}[{', '.join(map(word, t.keys))}]") for t in self.tables]
-        parts = [str(self.offset)] if self.offset or not terms else []
+        """The expression in symbols and dimensions.
+
+        `names` says what the symbols of grid axes are called; without it positions are, i0, i1, ...
+        Dimensions are called f0, f1, ...
+        """
+        offset, terms = self.offset, []
+        for key in self.keys:
+            coefficient, name = self.coefficient(key), f"f{key}"
+            if isinstance(key, Axis):
+                name = names.get(key, "?") if names else f"i{self.axes.index(key)}"
+                start, step = key.values.start, key.values.step
+                if names and (start, step) != (0, 1) and coefficient % step == 0:
+                    coefficient //= step
+                    offset -= coefficient * start
+                elif names and (start, step) != (0, 1):
+                    name = f"position of {name}"
+            if coefficient:
+                terms.append((coefficient, name))
+        for table in self.tables:
+            if table.values.size == 1:
+                offset += int(table.values.flat[0]) * table.scale
+            else:
+                where = [f"f{key}" if isinstance(key, int) else (names or {}).get(key, "i") for key in table.keys]
+                terms.append((table.scale, f"table{list(table.values.shape)}[{', '.join(where)}]"))
+        parts = [str(offset)] if offset or not terms else []
         for coefficient, name in terms:
-            sign = "-" if coefficient < 0 else "+"
             factor = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
+            sign = "-" if coefficient < 0 else "+"
             parts.append(f"{sign} {factor}" if parts else factor if sign == "+" else f"-{factor}")
         return " ".join(parts)
 

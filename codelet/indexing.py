@@ -48,6 +48,7 @@ def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[I
             f"the length of a slice of dimension {dimension} depends on a symbol",
             given=f"stop - start = {Index(0) + last - first}",
             expected="stop minus start a fixed number, as in x[8*p : 8*p + 8]",
+            fix="add the vertices in a Python loop, where every slice has a length of its own",
         )
     return Index(0) + first, stride, max(0, -(-span // stride))
 

@@ -96,7 +96,7 @@ class Join:
             start = stop
 
     def __repr__(self) -> str:
-        return "join(" + ", ".join(map(repr, self.parts)) + ")"
+        return source_text(self)
 
 
 Source = Variable | Join
@@ -105,6 +105,13 @@ Source = Variable | Join
 def type_text(dtype: np.dtype, shape: tuple[int, ...]) -> str:
     """A shape and dtype as one word: `float32[4,8]`."""
     return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+def source_text(source: Source) -> str:
+    """What a tensor views, by name: `x`, or `concat(x, y)`."""
+    if isinstance(source, Variable):
+        return source.name
+    return f"concat({', '.join(source_text(part.source) for part in source.parts)})"
 
 
 class Tensor:
@@ -257,8 +264,7 @@ class Tensor:
         return source_elements(self.source)[self.index.values(axes)]
 
     def __repr__(self) -> str:
-        where = self.source.name if isinstance(self.source, Variable) else "joined tensors"
-        return f"Tensor({type_text(self.dtype, self.shape)} of {where}: {self.index.text()})"
+        return f"Tensor({type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()})"
 
 
 class _Numbers:

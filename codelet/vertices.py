@@ -29,6 +29,10 @@ class Edge(NamedTuple):
     start: int
     length: int
 
+    def __repr__(self) -> str:
+        what = f"{self.variable.name}[{self.start}:{self.start + self.length}]"
+        return f"edge of {what} to field {self.field!r} of {self.vertex!r}"
+
 
 def _runs(elements: np.ndarray) -> np.ndarray:
     """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`."""
@@ -37,7 +41,7 @@ def _runs(elements: np.ndarray) -> np.ndarray:
     return starts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Vertex:
     """One instance of a codelet.
 
@@ -142,9 +146,24 @@ class Vertex:
 
         return self.call(read)
 
-    def __str__(self) -> str:
+    @property
+    def number_in_compute_set(self) -> int:
+        """Its place among all vertices of its compute set, in the order in which they were added."""
+        before = 0
+        for family in self.family.compute_set.graph.families:
+            if family is self.family:
+                break
+            before += family.num_vertices if family.compute_set is self.family.compute_set else 0
+        return before + self.number
+
+    def __repr__(self) -> str:
         where = ", ".join(f"{name}={value}" for name, value in self.symbols.items())
-        rows = [f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where or 'no grid'}"]
+        if self.family.is_gathered or not where:
+            where = f"number {self.number_in_compute_set}"
+        return f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where}"
+
+    def __str__(self) -> str:
+        rows = [repr(self)]
         for field in self.family.fields:
             rows.append(f"  {field.kind:5} {field.name}: {field.type} = {self.fields[field.name]!r}")
         rows.append(f"  tile  {'chosen by placement' if self.tile is None else self.tile}")
@@ -179,16 +198,14 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
             number -= family.num_vertices
     found = []
     for family in families:
-        if number is None and set(family.axis_names) == set(symbols):
+        if number is None and not family.is_gathered and set(family.axis_names) == set(symbols):
             values = [symbols[axis_name] for axis_name in family.axis_names]
             if all(value in axis.values for axis, value in zip(family.axes, values, strict=True)):
                 places = [axis.values.index(value) for axis, value in zip(family.axes, values, strict=True)]
                 found.append(Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0))
     if len(found) == 1:
         return found[0]
-    has = "; ".join(
-        f"{f.codelet.name} over {', '.join(f.axis_names) or 'no grid'}, {f.num_vertices:,} vertices" for f in families
-    )
+    has = "; ".join(str(family).split("\n")[0] for family in families)
     raise NotInGraphError(
         f"compute set {name!r} has {'no such vertex' if not found else f'{len(found)} such vertices'}",
         given=", ".join(f"{k}={v}" for k, v in symbols.items()) or number,

@@ -17,17 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
-from codelet.errors import CodeletError
+from codelet.errors import CodeletError, MissingExtraError
 from codelet.models.mnist import Layer, init_parameters, network
 from ipu_backend.timing import time_in_turn
 
 _NUM_TRAIN = 4000
 _PEAK_RATE = 2e-3
 _SHIFT = 2  # pixels
-
-
-class MissingExtraError(CodeletError, ImportError):
-    """A library that an extra brings and that is not installed."""
 
 
 class BatchError(CodeletError, ValueError):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import (
+    Line,
     PartlyMappedError,
     ReadWriteRaceError,
     SelfAliasError,
@@ -23,6 +24,7 @@ from codelet.errors import (
 )
 from codelet.family import Family, Field
 from codelet.graph import Graph
+from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
 from codelet.vertices import Vertex
 from lowering.dataflow import ElementSet
@@ -177,7 +179,7 @@ def _raise_conflict(graph: Graph, step: ExecuteStep, conflict: _Conflict) -> Non
     if conflict.both_write:
         raise WriteRaceError(
             f"two vertices of compute set {step.name!r} write {name}",
-            given=f"{writers[0]}\nand {writers[1]}",
+            given=f"{writers[0]}\n{writers[1]}",
             expected="at most one writer of an element in a compute set",
             fix="write to an element of its own for each vertex, or use two compute sets",
             line=writers[0].line,
@@ -214,7 +216,7 @@ def check_races(plan: Plan) -> None:
 # --- values before they are read ----------------------------------------------------------------------
 
 
-def _need(written: ElementSet, tensor: Tensor, axes, by: str, plan: Plan) -> None:
+def _need(written: ElementSet, tensor: Tensor, axes: tuple[Axis, ...], by: str, plan: Plan, line: Line | None) -> None:
     missing = written.first_missing(tensor, axes)
     if missing is None:
         return
@@ -222,6 +224,8 @@ def _need(written: ElementSet, tensor: Tensor, axes, by: str, plan: Plan) -> Non
     raise UninitializedReadError(
         f"{plan.graph.element_text(missing)} is read by {by} before anything has given it a value",
         expected=f"that {variable.name!r} is given a value from outside, or written by an earlier step",
+        fix=f"inputs=[{variable.name!r}, ...] where the graph is lowered, or engine.write({{{variable.name!r}: ...}})",
+        line=line,
     )
 
 
@@ -232,13 +236,13 @@ def _follow(written: ElementSet, steps: Sequence[Step], plan: Plan) -> None:
                 for field in family.fields:
                     if field.is_read and field.tensor is not None:
                         by = f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {step.name!r}"
-                        _need(written, field.tensor, family.axes, by, plan)
+                        _need(written, field.tensor, family.axes, by, plan, family.lines[0])
             for family in step.families:
                 for field in family.fields:
                     if field.is_written and field.tensor is not None:
                         written.add(field.tensor, family.axes)
         elif isinstance(step, CopyStep):
-            _need(written, step.source, (), f"a copy to {step.destination}", plan)
+            _need(written, step.source, (), f"a copy to {step.destination}", plan, None)
             written.add(step.destination, ())
         elif step.count:
             # What the first turn reads has been written before it or earlier in it; later turns find more.
@@ -266,7 +270,7 @@ def check_initialized(plan: Plan, written: ElementSet) -> None:
     """
     _follow(written, plan.steps, plan)
     for tensor in plan.outputs:
-        _need(written, tensor, (), "the caller", plan)
+        _need(written, tensor, (), "the caller", plan, None)
 
 
 # --- variables and tiles ------------------------------------------------------------------------------
@@ -301,9 +305,9 @@ def check_tiles(plan: Plan) -> None:
         own = tiles[variable.first_element : variable.first_element + variable.size]
         if (own < 0).any():
             element = plan.graph.element_text(variable.first_element + int(np.argmax(own < 0)))
-            partly = (own >= 0).any()
+            partly, kind = (own >= 0).any(), "variable" if variable.value is None else "constant"
             raise PartlyMappedError(
-                f"variable {variable.name!r} is {'partly' if partly else 'not'} mapped to tiles, others are",
+                f"{kind} {variable.name!r} is {'partly' if partly else 'not'} mapped to tiles, others are",
                 given=f"no tile for {element}",
                 expected="a tile for every element of the graph, or for none",
                 fix="graph.set_tile_mapping for what is missing; without any, the placement pass chooses",

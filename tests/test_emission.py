@@ -46,7 +46,7 @@ def extents_of(keys, index):
     return [index.extent(key) for key in keys]
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(access_maps())
 def test_reading_through_any_access_map(drawn):
     shape, index, axes = drawn
@@ -57,7 +57,7 @@ def test_reading_through_any_access_map(drawn):
     np.testing.assert_array_equal(full, array.reshape(-1)[index.values(axes)])
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(access_maps())
 def test_writing_through_any_injective_access_map(drawn):
     shape, index, axes = drawn

@@ -111,7 +111,7 @@ def test_a_vertex_prints_runs_and_is_found():
     ]
     with pytest.raises(cl.NotInGraphError, match="no such vertex"):
         graph.vertex("multiply", row=2, p=0)
-    with pytest.raises(cl.NotInGraphError, match="over row, p, 6 vertices"):
+    with pytest.raises(cl.NotInGraphError, match="6 vertices over row: 2 x p: 3"):
         graph.vertex("multiply", row=1)
     with pytest.raises(cl.NotInGraphError, match="reads 'w'"):
         vertex.run({"x": np.arange(6.0)})
@@ -332,3 +332,30 @@ def test_a_million_single_vertices_are_columns():
     assert len(run.jaxpr.jaxpr.eqns) <= 4
     values = np.arange(30_000, dtype=np.float32)
     np.testing.assert_array_equal(run({"x": values})["y"], 2 * values[::-1])
+
+
+def test_a_symbol_over_a_range_prints_by_its_values():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (12,)), graph.add_variable("y", (12,))
+    _ = cl.grid(range(1, 11, 3))
+    i = _
+    graph.add_vertex("set", total, x=x[i - 1 : i + 2], out=y[2 * i // 2])
+    assert str(graph.families[0]) == (
+        "set / total: 4 vertices over i: 4\n  in    x: float32[3] = x at -1 + i + f0\n  out   out: float32[] = y at i"
+    )
+
+
+def test_vertices_added_one_at_a_time_are_numbered():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    for k in range(4):
+        graph.add_vertex("sums", total, x=x[k:], out=y[k])
+    assert graph.families[2].num_vertices == 1
+    assert str(graph.families[2]).startswith(
+        "sums / total: 1 vertex added one at a time\n  in    x: float32[2] = x at 2 + f0"
+    )
+    assert repr(graph.vertex("sums", 2)) == "vertex of sums / total at number 2"
+    assert repr(next(graph.vertex("sums", 2).edges())) == (
+        "edge of x[2:4] to field 'x' of vertex of sums / total at number 2"
+    )
+    assert repr(cl.concat([x, y])) == "Tensor(float32[8] of concat(x, y): f0)"

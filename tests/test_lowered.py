@@ -27,7 +27,7 @@ def assert_close(result, expected, rtol):
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-@settings(max_examples=120)
+@settings(max_examples=70)
 @given(cases(np.float32))
 def test_floats(case: Case):
     expected, run = interpreted(case), lowered(case)
@@ -35,7 +35,7 @@ def test_floats(case: Case):
     assert_close(jax.jit(run)(case.inputs), expected, 1e-5)
 
 
-@settings(max_examples=120)
+@settings(max_examples=70)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
     expected, run = interpreted(case), lowered(case)
@@ -45,7 +45,7 @@ def test_integers_exactly(case: Case):
             np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(cases(np.int32))
 def test_the_engine(case: Case):
     engine = cl.Engine(case.graph, case.sequence())
@@ -55,7 +55,7 @@ def test_the_engine(case: Case):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_gradients_against_finite_differences(data):
     with jax.enable_x64(True):
@@ -98,7 +98,7 @@ def test_vmap_and_scan(case: Case):
             np.testing.assert_allclose(scanned[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(cases(np.int32))
 def test_edges_are_counted_exactly(case: Case):
     assert case.graph.num_edges == sum(1 for _ in case.graph.edges())

@@ -55,16 +55,7 @@ def execute(path: Path, directory: Path) -> Any:
         resources={"metadata": {"path": str(directory)}},
     )
     client.execute(env=environment)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if output.output_type == "stream":
-                output.text = _without_process(output.text)
     return notebook
-
-
-def _without_process(text: str) -> str:
-    """Text in which the file of a cell, which ipykernel names after its process, is called `cell`."""
-    return re.sub(r"\S*ipykernel_\d+\S*?\.py:", "cell:", text)
 
 
 def texts(cell: Any) -> list[str]:
