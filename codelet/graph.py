@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from codelet.codelets import Codelet, FieldType, TracedCodelet
+from codelet.codelets import Codelet, FieldType
+from codelet.connect import check_fits, connect
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -32,12 +33,12 @@ from codelet.errors import (
     VariableError,
     user_line,
 )
-from codelet.family import Columns, ComputeSet, Family, Field, State, counted
+from codelet.family import Columns, ComputeSet, Family, Field, counted
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Program, Recording, Sequence
 from codelet.target import Target, default_target
-from codelet.tensor import Tensor, Variable, source_variables, type_text
+from codelet.tensor import Tensor, Variable
 
 
 class TileMapping(NamedTuple):
@@ -401,7 +402,7 @@ class Graph:
             compute_set, codelet = key[0], key[1]
             assert isinstance(compute_set, ComputeSet)
             assert isinstance(codelet, Codelet)
-            traced, connected = self._connect(codelet, fields, ())
+            traced, connected = connect(self, codelet, fields, ())
             if any(name not in fields for name in traced.outputs):
                 return None
             by_name = {field.name: field for field in connected}
@@ -422,7 +423,7 @@ class Graph:
         symbols = [value.axes for value in (*fields.values(), place) if isinstance(value, (Tensor, Index))]
         # A symbol brings its whole grid: an axis that no field uses still multiplies the vertices.
         axes = union_axes([axis.grid.axes for group in symbols for axis in group])
-        traced, connected = self._connect(codelet, fields, axes)
+        traced, connected = connect(self, codelet, fields, axes)
         extents = tuple(axis.extent for axis in axes)
         if place is not None:
             if place.shape:
@@ -467,109 +468,23 @@ class Graph:
             )
         return index
 
-    def _connect(
-        self, codelet: Codelet, fields: Mapping[str, Any], axes: tuple[Axis, ...]
-    ) -> tuple[TracedCodelet, list[Field]]:
-        """Trace the codelet for what its inputs are given, and check what its outputs are given."""
-        codelet.check_names(fields)
-        inputs: dict[str, FieldType] = {}
-        connected: dict[str, Field] = {}
-        for name in codelet.inputs:
-            connected[name] = self._input(codelet, name, fields[name], axes)
-            inputs[name] = connected[name].type
-        traced = codelet.trace(inputs, {name: fields[name] for name in codelet.static if name in fields})
-        for name in fields:
-            if name not in inputs and name not in codelet.static and name not in traced.outputs:
-                raise codelet.unknown_field(name, traced.outputs)
-        for name, kind in traced.outputs.items():
-            if name in inputs:
-                if connected[name].tensor is None:
-                    raise self._no_tensor(codelet, name, fields[name], "in-out")
-                connected[name] = Field(name, "inout", connected[name].type, connected[name].tensor)
-            elif name in fields:
-                connected[name] = self._output(codelet, name, fields[name], kind)
-        for field in connected.values():
-            if field.is_written and field.tensor is not None:
-                self._check_writable(codelet, field)
-        return traced, list(connected.values())
-
-    def _no_tensor(self, codelet: Codelet, name: str, value: object, what: str) -> FieldTypeError:
-        return FieldTypeError(
-            f"the {what} field {name!r} of codelet {codelet.name!r} is given something that cannot be written",
-            given=f"{value!r:.80}",
-            expected="a tensor",
-        )
-
-    def _check_writable(self, codelet: Codelet, field: Field) -> None:
-        assert field.tensor is not None
-        for variable in source_variables(field.tensor.source):
-            if variable.value is not None:
-                raise FieldTypeError(
-                    f"field {field.name!r} of codelet {codelet.name!r} would write the constant {variable.name!r}",
-                    given=field.tensor,
-                    expected="a view of variables",
-                )
-
-    def _own(self, tensor: Tensor, name: str) -> Tensor:
+    def _own(self, tensor: Tensor) -> Tensor:
         if tensor.graph is not self:
-            raise ForeignGraphError(f"field {name!r} is given a tensor of another graph", given=tensor)
+            raise ForeignGraphError("a tensor of another graph is used", given=tensor)
         return tensor
-
-    def _output(self, codelet: Codelet, name: str, value: object, kind: FieldType) -> Field:
-        if not isinstance(value, Tensor):
-            raise self._no_tensor(codelet, name, value, "output")
-        if value.shape != kind.shape or value.dtype != kind.dtype:
-            raise FieldTypeError(
-                f"what codelet {codelet.name!r} returns does not fit the view given for its field {name!r}",
-                given=f"a view {type_text(value.dtype, value.shape)}",
-                expected=str(kind),
-            )
-        return Field(name, "out", FieldType(kind.shape, kind.dtype), self._own(value, name))
-
-    def _input(self, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
-        if isinstance(value, Tensor):
-            return Field(name, "in", FieldType(value.shape, value.dtype), self._own(value, name))
-        integer = np.dtype(jax.dtypes.canonicalize_dtype(np.int64))
-        if isinstance(value, Index) or type(value) is int:
-            index = value if isinstance(value, Index) else Index(value)
-            ends, limits = index.bounds(), np.iinfo(integer)
-            if ends is not None and not (limits.min <= ends[0] and ends[1] <= limits.max):
-                raise FieldTypeError(
-                    f"field {name!r} of codelet {codelet.name!r} is given numbers too large for {integer}",
-                    given=f"{ends[0]} to {ends[1]}",
-                )
-            return Field(name, "state", FieldType(index.shape, integer, weak=True), state=State(index=index))
-        if isinstance(value, Tracer):
-            raise FieldTypeError(
-                f"field {name!r} of codelet {codelet.name!r} is given a traced value",
-                given=value,
-                expected="a tensor, or numbers known while the graph is built",
-                fix="make it a variable and pass the value as an input",
-            )
-        try:
-            values = known_array(value)
-        except (TypeError, ValueError):
-            raise FieldTypeError(
-                f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
-                given=f"{value!r:.80}",
-                expected="a tensor, an index expression, a number, or an array over the grid",
-            ) from None
-        extents = tuple(axis.extent for axis in axes)
-        weak = isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic)
-        if values.ndim and values.shape[: len(extents)] != extents:
-            raise FieldTypeError(
-                f"the array for field {name!r} of codelet {codelet.name!r} does not fit the grid",
-                given=f"shape {values.shape}",
-                expected=f"shape {extents}, then that of the field",
-                fix="an array that is the same for all vertices is a constant of the graph: graph.add_constant",
-            )
-        shape = values.shape[len(extents) :] if values.ndim else ()
-        return Field(name, "state", FieldType(shape, values.dtype, weak), state=State(array=values))
 
     @property
     def families(self) -> tuple[Family, ...]:
         """All vertices, as families, in the order in which their first vertices were added."""
-        return tuple(entry.family(self._lines) if isinstance(entry, Columns) else entry for entry in self._families)
+        return tuple(self._gathered(entry) if isinstance(entry, Columns) else entry for entry in self._families)
+
+    def _gathered(self, columns: Columns) -> Family:
+        """The family of vertices added one at a time, once the numbers in their columns are known to fit."""
+        family = columns.family(self._lines)
+        for field in family.fields:
+            if field.state is not None and field.state.index is not None:
+                check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
+        return family
 
     @property
     def num_vertices(self) -> int:
@@ -596,7 +511,7 @@ class Graph:
         Raises:
             TileError: a tile that does not exist, or an array that does not fit.
         """
-        self._own(tensor, "tensor")
+        self._own(tensor)
         index = self._tile_index(tile)
         stray = set(index.axes) - {axis for own in tensor.axes for axis in own.grid.axes}
         if (index.shape not in ((), tensor.shape)) or stray:
@@ -655,13 +570,13 @@ class Graph:
         """The vertices that write any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return touching_vertices(self, self._own(tensor, "tensor"), written=True)
+        return touching_vertices(self, self._own(tensor), written=True)
 
     def readers(self, tensor: Tensor) -> list[Any]:
         """The vertices that read any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return touching_vertices(self, self._own(tensor, "tensor"), written=False)
+        return touching_vertices(self, self._own(tensor), written=False)
 
     def __str__(self) -> str:
         vertices = counted(self.num_vertices, "vertex", "vertices")

@@ -40,6 +40,16 @@ def _squash(x):
 
 
 @cl.codelet
+def dot(x, w):
+    return jnp.dot(x, w)
+
+
+@cl.codelet
+def total(x):
+    return jnp.sum(x)
+
+
+@cl.codelet
 def gather_up(x, y):
     return _squash(jnp.sum(x) + 2 * jnp.sum(y)).astype(x.dtype)
 

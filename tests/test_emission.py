@@ -14,6 +14,7 @@ import codelet as cl
 from codelet.index import Grid, Index, Table
 from lowering import views
 from lowering.collect import normalize_family, radices
+from tests.strategies import dot, total
 
 
 @st.composite
@@ -86,16 +87,6 @@ def primitives(run):
 
     visit(run.jaxpr.jaxpr)
     return names
-
-
-@cl.codelet
-def dot(x, w):
-    return jnp.dot(x, w)
-
-
-@cl.codelet
-def total(x):
-    return jnp.sum(x)
 
 
 @cl.codelet

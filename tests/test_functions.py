@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-
-
-@cl.codelet
-def dot(x, w):
-    return jnp.dot(x, w)
-
-
-@cl.codelet
-def total(x):
-    return jnp.sum(x)
+from tests.strategies import dot, total
 
 
 @cl.codelet

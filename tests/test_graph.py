@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-
-
-@cl.codelet
-def dot(x, w):
-    return jnp.dot(x, w)
-
-
-@cl.codelet
-def total(x):
-    return jnp.sum(x)
+from tests.strategies import dot, total
 
 
 @cl.codelet
@@ -359,3 +350,13 @@ def test_vertices_added_one_at_a_time_are_numbered():
         "edge of x[2:4] to field 'x' of vertex of sums / total at number 2"
     )
     assert repr(cl.concat([x, y])) == "Tensor(float32[8] of concat(x, y): f0)"
+
+
+def test_numbers_too_large_are_found_in_columns_too():
+    graph = cl.Graph()
+    y = graph.add_variable("y", (3,), "int32")
+    for k in range(3):
+        graph.add_vertex("set", double, x=2**20 * 2 ** (10 * k), out=y[k])
+    with pytest.raises(cl.FieldTypeError, match="numbers too large for int32") as caught:
+        cl.lower(graph, inputs=[], outputs=[y])
+    assert "test_graph.py" in str(caught.value)

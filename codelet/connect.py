@@ -1,0 +1,158 @@
+"""Connect: what a user gives the fields of a vertex, as fields of a family.
+
+In come a codelet, and for each field a tensor, an index expression, a number or an array. Out come the
+codelet, traced for them, and the fields, every mistake told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from codelet.codelets import Codelet, FieldType, TracedCodelet
+from codelet.errors import FieldTypeError, ForeignGraphError, Line
+from codelet.family import Field, State
+from codelet.hostdata import known_array
+from codelet.index import Axis, Index
+from codelet.tensor import Tensor, source_variables, type_text
+
+if TYPE_CHECKING:
+    from codelet.graph import Graph
+
+
+def _integer() -> np.dtype:
+    """The dtype of plain integers."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.int64))
+
+
+def check_fits(codelet: Codelet, name: str, index: Index, line: Line | None = None) -> None:
+    """See that whole numbers given to a field fit the dtype of plain integers.
+
+    Raises:
+        FieldTypeError: numbers too large.
+    """
+    ends, limits = index.bounds(), np.iinfo(_integer())
+    if ends is not None and not (limits.min <= ends[0] and ends[1] <= limits.max):
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} is given numbers too large for {_integer()}",
+            given=f"{ends[0]} to {ends[1]}",
+            line=line,
+        )
+
+
+def _no_tensor(codelet: Codelet, name: str, value: object, what: str) -> FieldTypeError:
+    return FieldTypeError(
+        f"the {what} field {name!r} of codelet {codelet.name!r} is given something that cannot be written",
+        given=f"{value!r:.80}",
+        expected="a tensor",
+    )
+
+
+def _check_writable(codelet: Codelet, field: Field) -> None:
+    assert field.tensor is not None
+    for variable in source_variables(field.tensor.source):
+        if variable.value is not None:
+            raise FieldTypeError(
+                f"field {field.name!r} of codelet {codelet.name!r} would write the constant {variable.name!r}",
+                given=field.tensor,
+                expected="a view of variables",
+            )
+
+
+def _own(graph: Graph, tensor: Tensor, name: str) -> Tensor:
+    if tensor.graph is not graph:
+        raise ForeignGraphError(f"field {name!r} is given a tensor of another graph", given=tensor)
+    return tensor
+
+
+def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType) -> Field:
+    if not isinstance(value, Tensor):
+        raise _no_tensor(codelet, name, value, "output")
+    if value.shape != kind.shape or value.dtype != kind.dtype:
+        raise FieldTypeError(
+            f"what codelet {codelet.name!r} returns does not fit the view given for its field {name!r}",
+            given=f"a view {type_text(value.dtype, value.shape)}",
+            expected=str(kind),
+        )
+    return Field(name, "out", FieldType(kind.shape, kind.dtype), _own(graph, value, name))
+
+
+def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
+    if isinstance(value, Tensor):
+        return Field(name, "in", FieldType(value.shape, value.dtype), _own(graph, value, name))
+    if isinstance(value, Index) or type(value) is int:
+        index = value if isinstance(value, Index) else Index(value)
+        check_fits(codelet, name, index)
+        return Field(name, "state", FieldType(index.shape, _integer(), weak=True), state=State(index=index))
+    if isinstance(value, Tracer):
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} is given a traced value",
+            given=value,
+            expected="a tensor, or numbers known while the graph is built",
+            fix="make it a variable and pass the value as an input",
+        )
+    return _array_state(codelet, name, value, axes)
+
+
+def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
+    """A number, or an array over the grid, as vertex state."""
+    try:
+        values = known_array(value)
+    except (TypeError, ValueError):
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
+            given=f"{value!r:.80}",
+            expected="a tensor, an index expression, a number, or an array over the grid",
+        ) from None
+    extents = tuple(axis.extent for axis in axes)
+    weak = isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic)
+    if values.ndim and values.shape[: len(extents)] != extents:
+        raise FieldTypeError(
+            f"the array for field {name!r} of codelet {codelet.name!r} does not fit the grid",
+            given=f"shape {values.shape}",
+            expected=f"shape {extents}, then that of the field",
+            fix="an array that is the same for all vertices is a constant of the graph: graph.add_constant",
+        )
+    shape = values.shape[len(extents) :] if values.ndim else ()
+    return Field(name, "state", FieldType(shape, values.dtype, weak), state=State(array=values))
+
+
+def connect(
+    graph: Graph, codelet: Codelet, fields: Mapping[str, Any], axes: tuple[Axis, ...]
+) -> tuple[TracedCodelet, list[Field]]:
+    """The codelet traced for what its inputs are given, and its fields as far as they are given, in its order.
+
+    Args:
+        graph: what all tensors must belong to.
+        codelet: whose fields they are.
+        fields: what each is given, static values among them.
+        axes: the grid that arrays of vertex state are over.
+
+    Raises:
+        UnknownFieldError, MissingFieldError, FieldTypeError, ForeignGraphError, CodeletTraceError.
+    """
+    codelet.check_names(fields)
+    inputs: dict[str, FieldType] = {}
+    connected: dict[str, Field] = {}
+    for name in codelet.inputs:
+        connected[name] = _input(graph, codelet, name, fields[name], axes)
+        inputs[name] = connected[name].type
+    traced = codelet.trace(inputs, {name: fields[name] for name in codelet.static if name in fields})
+    for name in fields:
+        if name not in inputs and name not in codelet.static and name not in traced.outputs:
+            raise codelet.unknown_field(name, traced.outputs)
+    for name, kind in traced.outputs.items():
+        if name in inputs:
+            if connected[name].tensor is None:
+                raise _no_tensor(codelet, name, fields[name], "in-out")
+            connected[name] = Field(name, "inout", connected[name].type, connected[name].tensor)
+        elif name in fields:
+            connected[name] = _output(graph, codelet, name, fields[name], kind)
+    for field in connected.values():
+        if field.is_written and field.tensor is not None:
+            _check_writable(codelet, field)
+    return traced, list(connected.values())
