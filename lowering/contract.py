@@ -1,154 +1,260 @@
-"""Contract: sums of dot products become one product with longer rows.
+"""Contract: sums of products become one matrix product, and chains of rearrangements one.
 
-Vertices that multiply chunks, and vertices that add the chunks' results up, emit as
-
-    reduce_sum over a batch dimension of (dot_general with that batch dimension)
-
-possibly with transposes between. That is one `dot_general` that contracts the batch dimension as well,
-and XLA runs it as one matrix product. Calls of jitted functions are inlined, since they would hide the
-pattern, and equations that nothing needs are dropped.
+Vertices that multiply chunks, and vertices that add the chunks' results up, emit as a `reduce_sum` of a
+`dot_general`, with the rearrangements between them that lay partials out as variables. The sum is taken
+into the product: over its atoms, each a part of a dimension of an operand, it is one contraction of the
+operands as they lie in memory, neighbouring atoms merged. A sum of products of broadcast operands is a
+contraction too. Rearrangements that cancel vanish, and so does what nobody needs.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import jax
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.index import row_major
+from lowering.rewrite import Atom, Atomic, Rearrangement, bind, inline, rearrange, rearrangement, retrace, split_atom
 from lowering.views import reshape, transpose
 
-Atom = Any  # a jaxpr's Var or Literal
-
-_DEBUG_INFO = jax_core.DebugInfo("lowering", "one equation", None, None)
-
-_CALLS = ("jit", "pjit", "closed_call", "core_call")
+# --- a sum of products, by its labels -------------------------------------------------------------------
 
 
-def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
-    """Run an equation with its own parameters, so that custom derivative rules are kept.
+@dataclass(frozen=True)
+class Contraction:
+    """`sum over labels that are not in result of left * right`: an einsum whose labels are parts of dimensions.
 
-    As a jaxpr of one equation, which is how JAX's public interface lets an equation be run.
+    `left` and `right` name the label at each atom of their rearrangements, in memory order; `result` those of
+    the result, in order.
     """
-    variables, operands = [], []
-    for atom, operand in zip(eqn.invars, inputs, strict=True):
-        if not isinstance(atom, jax_core.Literal) and not any(atom is v for v in variables):
-            variables.append(atom)
-            operands.append(operand)
-    kept = [var for var in eqn.outvars if not isinstance(var, jax_core.DropVar)]
-    jaxpr = jax_core.Jaxpr((), variables, kept, [eqn], eqn.effects, debug_info=_DEBUG_INFO)
-    results = iter(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, ()))(*operands))
-    return [None if isinstance(var, jax_core.DropVar) else next(results) for var in eqn.outvars]
+
+    left: Rearrangement
+    right: Rearrangement
+    left_labels: tuple[int, ...]
+    right_labels: tuple[int, ...]
+    result: tuple[int, ...]
+    extents: dict[int, int]
+    precision: Any
+    preferred_element_type: Any
 
 
-# --- inlining -----------------------------------------------------------------------------------------
+def _by_dimension(view: Rearrangement, shape: tuple[int, ...]) -> list[list[Atom]] | None:
+    """The atoms of a root's view sorted by the dimensions of the root, those that run through several split."""
+    dims: list[list[Atom]] = [[] for _ in shape]
+    for atom in view.memory:
+        for d, (weight, extent) in enumerate(zip(row_major(shape).strides, shape, strict=True)):
+            low, high = max(weight, atom.weight), min(weight * extent, atom.weight * atom.extent)
+            if low < high:
+                if low % atom.weight or high % low or (low != weight and low % weight):
+                    return None
+                dims[d].append(Atom(False, low, high // low))
+    return dims
 
 
-def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
-    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in jaxpr.eqns:
-        operands = [value(atom) for atom in eqn.invars]
-        if eqn.primitive.name in _CALLS:
-            inner = eqn.params["jaxpr"]
-            results = _evaluate_inlined(inner.jaxpr, inner.consts, operands)
-        else:
-            results = bind(eqn, operands)
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
+def _refined(dims: Sequence[Sequence[Atom]], cuts: Sequence[Sequence[int]]) -> list[list[Atom]] | None:
+    """Dimensions as lists of atoms, split so that each dimension has parts of the extents in `cuts`."""
+    refined = []
+    for dim, sizes in zip(dims, cuts, strict=True):
+        left, own = list(dim)[::-1], []
+        for size in sizes:
+            if not left:
+                return None
+            atom = left.pop()
+            if atom.extent != size:
+                if atom.extent % size:
+                    return None
+                outer, inner = split_atom(atom, atom.extent // size)
+                left.append(inner)
+                atom = outer
+            own.append(atom)
+        if left:
+            return None
+        refined.append(own)
+    return refined
 
 
-def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A function traced for the inputs of a jaxpr."""
-    structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in like.jaxpr.invars]
-    return jax.make_jaxpr(function)(*structs)
-
-
-def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without calls of jitted functions."""
-    return retrace(lambda *inputs: _evaluate_inlined(closed.jaxpr, closed.consts, inputs), closed)
-
-
-# --- the rule -----------------------------------------------------------------------------------------
-
-
-class _SummedDot(NamedTuple):
-    """A sum over batch dimensions of a dot, seen through transposes: `order` is the transposes as one."""
-
-    dot: jax_core.JaxprEqn
-    summed: tuple[int, ...]
-    order: tuple[int, ...]
-
-
-def _find_summed_dot(eqn: jax_core.JaxprEqn, makers: dict[Any, Any], uses: Counter[Any]) -> _SummedDot | None:
-    """Whether a `reduce_sum` is a sum over batch dimensions of a dot that nothing else uses."""
-    atom: Atom = eqn.invars[0]
-    order = tuple(range(atom.aval.ndim))
-    while not isinstance(atom, jax_core.Literal) and uses[atom] == 1 and (maker := makers.get(atom)) is not None:
-        if maker.primitive.name == "transpose":
-            permutation = maker.params["permutation"]
-            order = tuple(permutation[d] for d in order)
-            atom = maker.invars[0]
-            continue
-        if maker.primitive.name == "dot_general":
-            (_, _), (left_batch, _) = maker.params["dimension_numbers"]
-            summed = tuple(order[axis] for axis in eqn.params["axes"])
-            return _SummedDot(maker, summed, order) if all(d < len(left_batch) for d in summed) else None
+def _common_cuts(*dims: Sequence[Atom]) -> list[int] | None:
+    """The extents of the coarsest common refinement of dimensions that are equal in size."""
+    sizes = [math.prod(atom.extent for atom in dim) for dim in dims]
+    assert len(set(sizes)) == 1, sizes
+    weights = {1}
+    for dim in dims:
+        weight = 1
+        for atom in reversed(dim):
+            weight *= atom.extent
+            weights.add(weight)
+    ordered = sorted(weights, reverse=True)
+    if any(a % b for a, b in itertools.pairwise(ordered)):
         return None
-    return None
+    return [a // b for a, b in itertools.pairwise(ordered)]
 
 
-def _merge_contracted(array: Any, dims: Sequence[int]) -> Any:
-    """Neighbouring dimensions `dims` as one."""
-    shape = array.shape
-    merged = 1
-    for d in dims:
-        merged *= shape[d]
-    return reshape(array, (*shape[: dims[0]], merged, *shape[dims[-1] + 1 :]))
+class _Labels:
+    """Deals out labels to the atoms of operands and result, dimension by dimension."""
+
+    def __init__(self) -> None:
+        self.extents: dict[int, int] = {}
+        self.at: list[dict[Atom, int]] = [{}, {}, {}]
+
+    def add(self, dims: Sequence[Sequence[Atom] | None]) -> bool:
+        """One dimension as operands and result see it (None where one has it not); False if they do not fit."""
+        given = [dim for dim in dims if dim is not None]
+        cuts = _common_cuts(*given) if given else []
+        if cuts is None:
+            return False
+        refined = [None if dim is None else _refined([dim], [cuts]) for dim in dims]
+        if any(own is None and dim is not None for own, dim in zip(refined, dims, strict=True)):
+            return False
+        for k, size in enumerate(cuts):
+            label = len(self.extents)
+            self.extents[label] = size
+            for where, own in zip(self.at, refined, strict=True):
+                if own is not None:
+                    where[own[0][k]] = label
+        return True
 
 
-def _contracted_dot(found: _SummedDot, left: Any, right: Any) -> Any:
-    """The dot with its summed batch dimensions contracted, in memory order, neighbouring ones merged."""
-    (left_inner, right_inner), (left_batch, right_batch) = found.dot.params["dimension_numbers"]
-    pairs = sorted(
-        [
-            *zip(left_inner, right_inner, strict=True),
-            *((left_batch[d], right_batch[d]) for d in found.summed),
-        ]
+def _by_memory(labels: dict[Atom, int]) -> tuple[int, ...]:
+    """The labels of an operand as they lie in memory; repetitions lie nowhere."""
+    real = [atom for atom in labels if not atom.repeats]
+    return tuple(labels[atom] for atom in sorted(real, key=lambda atom: -atom.weight))
+
+
+def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None, int | None]]:
+    """Which dimension of left, right and result go together, for a dot or a product."""
+    if eqn.primitive.name == "mul":
+        return [(d, d, d) for d in range(eqn.outvars[0].aval.ndim)]  # type: ignore[attr-defined]
+    (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    left, right = (atom.aval.ndim for atom in eqn.invars)  # type: ignore[attr-defined]
+    roles = [(a, b, k) for k, (a, b) in enumerate(zip(left_batch, right_batch, strict=True))]
+    for d in range(left):
+        if d not in left_inner and d not in left_batch:
+            roles.append((d, None, len(roles)))
+    for d in range(right):
+        if d not in right_inner and d not in right_batch:
+            roles.append((None, d, len(roles)))
+    return [*roles, *((a, b, None) for a, b in zip(left_inner, right_inner, strict=True))]
+
+
+def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
+    """Whether a `reduce_sum` is one of a product or dot that nothing else uses."""
+    if isinstance(eqn.invars[0], jax_core.Literal):
+        return None
+    view = rearrangement(eqn.invars[0], makers, stop=lambda atom: uses[atom] > 1)
+    product = makers.get(view.root)
+    if product is None or uses[view.root] > 1 or product.primitive.name not in ("mul", "dot_general"):
+        return None
+    if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
+        return None
+    sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
+    outside = _by_dimension(view, view.root.aval.shape)
+    if outside is None:
+        return None
+    labels = _Labels()
+    for left, right, result in _dimension_roles(product):
+        dims = (
+            None if left is None else sides[0].dims[left],
+            None if right is None else sides[1].dims[right],
+            None if result is None else outside[result],
+        )
+        # Of a product's operands one may have extent 1 where the other has more: it has no part in it.
+        if not labels.add(tuple(dim or None for dim in dims)):
+            return None
+    summed = {int(axis) for axis in eqn.params["axes"]}
+    if any(atom.repeats for d in summed for atom in view.dims[d]):
+        return None
+    return _as_contraction(eqn, product, sides, labels, [dim for d, dim in enumerate(view.dims) if d not in summed])
+
+
+def _as_contraction(
+    eqn: jax_core.JaxprEqn,
+    product: jax_core.JaxprEqn,
+    sides: Sequence[Rearrangement],
+    labels: _Labels,
+    kept: Sequence[Sequence[Atom]],
+) -> Contraction | None:
+    """The contraction, if a dot can do it and it is one: some label is summed, and some is in one operand only."""
+    result: list[int] = []
+    for dim in kept:
+        for atom in dim:
+            # An atom of the sum's operand may have been cut finer for the operands of the product.
+            parts = [
+                (part, label)
+                for part, label in labels.at[2].items()
+                if not part.repeats and atom.weight <= part.weight < atom.weight * atom.extent
+            ]
+            if atom.repeats or not parts:
+                return None
+            result += [label for _, label in sorted(parts, key=lambda item: -item[0].weight)]
+    left, right = _by_memory(labels.at[0]), _by_memory(labels.at[1])
+    gone = set(left) | set(right)
+    if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
+        return None
+    if set(left) == set(right) or gone == set(result):
+        return None
+    parameters = product.params
+    return Contraction(
+        sides[0],
+        sides[1],
+        left,
+        right,
+        tuple(result),
+        labels.extents,
+        parameters.get("precision"),
+        parameters.get("preferred_element_type") or eqn.outvars[0].aval.dtype,  # type: ignore[attr-defined]
     )
-    kept = [d for d in range(len(left_batch)) if d not in found.summed]
-    batch = [(left_batch[d], right_batch[d]) for d in kept]
-    left_dims, right_dims = [a for a, _ in pairs], [b for _, b in pairs]
-    runs = lambda dims: all(b == a + 1 for a, b in itertools.pairwise(dims))  # noqa: E731
-    if len(pairs) > 1 and runs(left_dims) and runs(right_dims):
-        gone = len(pairs) - 1
-        left, right = _merge_contracted(left, left_dims), _merge_contracted(right, right_dims)
-        batch = [(a - gone * (a > left_dims[0]), b - gone * (b > right_dims[0])) for a, b in batch]
-        left_dims, right_dims = left_dims[:1], right_dims[:1]
-    parameters = dict(found.dot.params)
-    parameters["dimension_numbers"] = (
-        (tuple(left_dims), tuple(right_dims)),
-        tuple(zip(*batch, strict=True)) or ((), ()),
+
+
+# --- as a dot -------------------------------------------------------------------------------------------
+
+
+def _merged(orders: Sequence[tuple[int, ...]], extents: dict[int, int]) -> tuple[list[tuple[int, ...]], dict[int, int]]:
+    """Labels that are neighbours wherever they occur, made one."""
+    orders, extents = [tuple(order) for order in orders], dict(extents)
+    for first in list(extents):
+        while True:
+            after = {order[order.index(first) + 1 : order.index(first) + 2] for order in orders if first in order}
+            if len(after) != 1 or not (following := next(iter(after))):
+                break
+            (second,) = following
+            if any((first in order) != (second in order) for order in orders):
+                break
+            extents[first] *= extents.pop(second)
+            orders = [tuple(label for label in order if label != second) for order in orders]
+        if first not in extents:
+            continue
+    return orders, extents
+
+
+def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any:
+    """The contraction of the operands' roots, in the result's shape."""
+    orders, extents = _merged([found.left_labels, found.right_labels, found.result], found.extents)
+    (left_order, right_order, result) = orders
+    if result and result[0] not in left_order:
+        left, right, left_order, right_order = right, left, right_order, left_order
+    left, right = reshape(left, [extents[k] for k in left_order]), reshape(right, [extents[k] for k in right_order])
+    batch = [k for k in left_order if k in right_order and k in result]
+    inner = [k for k in left_order if k in right_order and k not in result]
+    numbers = (
+        (tuple(left_order.index(k) for k in inner), tuple(right_order.index(k) for k in inner)),
+        (tuple(left_order.index(k) for k in batch), tuple(right_order.index(k) for k in batch)),
     )
-    return lax.dot_general(left, right, **_public(parameters))
+    dot = lax.dot_general(
+        left, right, numbers, precision=found.precision, preferred_element_type=found.preferred_element_type
+    )
+    made = [*batch, *(k for k in left_order if k not in right_order), *(k for k in right_order if k not in left_order)]
+    return reshape(transpose(dot, [made.index(k) for k in result]), shape)
 
 
-def _public(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a dot equation that `lax.dot_general` takes."""
-    return {name: parameters[name] for name in ("dimension_numbers", "precision", "preferred_element_type")}
+# --- evaluation on demand -------------------------------------------------------------------------------
 
-
-def _summed_order(found: _SummedDot) -> list[int]:
-    """Where the kept dimensions of the contracted dot go, for the result to be laid out as the sum's was."""
-    kept = [d for d in range(len(found.order)) if d not in found.summed]
-    return [kept.index(d) for d in found.order if d not in found.summed]
-
-
-# --- evaluation on demand -----------------------------------------------------------------------------
+_REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
 
 
 class _Contractor:
@@ -167,12 +273,24 @@ class _Contractor:
             for atom in atoms
             if not isinstance(atom, jax_core.Literal)
         )
-        self.contractions = {
-            eqn: found
-            for eqn in jaxpr.eqns
-            if eqn.primitive.name == "reduce_sum"
-            and (found := _find_summed_dot(eqn, self.makers, self.uses)) is not None
-        }
+        self.contractions: dict[Any, Contraction] = {}
+        self.views: dict[Any, Rearrangement] = {}
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "reduce_sum":
+                found = _find(eqn, self.makers, self.uses)
+                if found is not None:
+                    self.contractions[eqn] = found
+            elif eqn.primitive.name in _REARRANGING and len(eqn.invars) == 1:
+                view = rearrangement(eqn.outvars[0], self.makers, stop=lambda _: False)
+                if view.root is not eqn.outvars[0] and 0 not in eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
+                    self.views[eqn] = view
+
+    def sources(self, eqn: jax_core.JaxprEqn) -> list[Atomic]:
+        """What an equation is made from here."""
+        if eqn in self.contractions:
+            found = self.contractions[eqn]
+            return [found.left.root, found.right.root]
+        return [self.views[eqn].root] if eqn in self.views else list(eqn.invars)
 
     def needed(self) -> list[jax_core.JaxprEqn]:
         """The equations to run, in order: those with effects, and those that results depend on."""
@@ -181,29 +299,40 @@ class _Contractor:
         for eqn in reversed(self.jaxpr.eqns):
             if eqn.effects or any(var in wanted for var in eqn.outvars):
                 found.append(eqn)
-                source = self.contractions[eqn].dot if eqn in self.contractions else eqn
-                wanted.update(atom for atom in source.invars if not isinstance(atom, jax_core.Literal))
+                wanted.update(atom for atom in self.sources(eqn) if not isinstance(atom, jax_core.Literal))
         return found[::-1]
 
-    def value(self, atom: Atom) -> Any:
+    def value(self, atom: Atomic) -> Any:
         return atom.val if isinstance(atom, jax_core.Literal) else self.values[atom]
+
+    def results(self, eqn: jax_core.JaxprEqn) -> list[Any]:
+        inputs = [self.value(atom) for atom in self.sources(eqn)]
+        shape = getattr(eqn.outvars[0].aval, "shape", ()) if eqn.outvars else ()
+        if eqn in self.contractions:
+            return [_dot(self.contractions[eqn], *inputs, shape)]
+        if eqn in self.views:
+            return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
+        if eqn.primitive.name == "scan":
+            body = contract(eqn.params["jaxpr"])
+            return eqn.primitive.bind(*inputs, **{**eqn.params, "jaxpr": body})
+        return bind(eqn, inputs)
 
     def run(self) -> list[Any]:
         for eqn in self.needed():
-            if eqn in self.contractions:
-                found = self.contractions[eqn]
-                dot = _contracted_dot(found, *map(self.value, found.dot.invars))
-                results = [transpose(dot, _summed_order(found))]
-            elif eqn.primitive.name == "scan":
-                body = contract(eqn.params["jaxpr"])
-                results = eqn.primitive.bind(*map(self.value, eqn.invars), **{**eqn.params, "jaxpr": body})
-            else:
-                results = bind(eqn, [self.value(atom) for atom in eqn.invars])
-            self.values.update(zip(eqn.outvars, results, strict=True))
+            self.values.update(zip(eqn.outvars, self.results(eqn), strict=True))
         return [self.value(atom) for atom in self.jaxpr.outvars]
 
 
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with sums of dots contracted, in the bodies of loops as well."""
+    """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
     closed = inline(closed)
-    return retrace(lambda *inputs: _Contractor(closed, inputs).run(), closed)
+    while True:
+        contractors: list[_Contractor] = []
+
+        def run(*inputs: Any, closed: jax_core.ClosedJaxpr = closed, made: Any = contractors) -> list[Any]:
+            made.append(_Contractor(closed, inputs))
+            return made[-1].run()
+
+        closed = retrace(run, closed)
+        if not contractors[0].contractions:  # a product made by one contraction may be summed by another
+            return closed

@@ -5,7 +5,7 @@
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> a pure JAX function                        emit
-      -> traced, sums of dots contracted            contract
+      -> traced, sums of products contracted        contract, by rewrite
 
 `plan` ends where fast execution and the model of the machine part: both start from its result.
 """

@@ -1,0 +1,186 @@
+"""Contraction: sums of products become one dot just where they should, and values and gradients stay."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+from jax.extend import core as jax_core
+
+import codelet as cl
+from lowering.contract import contract
+from tests.strategies import dot, total
+
+
+def names(closed):
+    return [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+
+
+def contracted(function, *arrays):
+    return contract(jax.make_jaxpr(function)(*arrays))
+
+
+@st.composite
+def rearranged(draw, shape):
+    """A chain of reshapes, transposes and broadcasts from `shape`: the function, and the shape it ends in."""
+    steps = []
+    for _ in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(["transpose", "split", "merge", "expand", "repeat", "squeeze"]))
+        if kind == "transpose" and shape:
+            order = tuple(draw(st.permutations(range(len(shape)))))
+            steps.append(lambda x, o=order: lax.transpose(x, o))
+            shape = tuple(shape[d] for d in order)
+        elif kind == "split" and shape:
+            d = draw(st.integers(0, len(shape) - 1))
+            factor = draw(st.sampled_from([n for n in (1, 2, 3, 4, 6) if shape[d] % n == 0]))
+            shape = (*shape[:d], factor, shape[d] // factor, *shape[d + 1 :])
+            steps.append(lambda x, s=shape: x.reshape(s))
+        elif kind == "merge" and len(shape) > 1:
+            d = draw(st.integers(0, len(shape) - 2))
+            shape = (*shape[:d], shape[d] * shape[d + 1], *shape[d + 2 :])
+            steps.append(lambda x, s=shape: x.reshape(s))
+        elif kind == "expand":
+            shape = (1, *shape)
+            steps.append(lambda x, s=shape: lax.broadcast_in_dim(x, s, tuple(range(1, len(s)))))
+        elif kind == "repeat" and math.prod(shape) < 300:
+            n = draw(st.integers(2, 3))
+            shape = (n, *shape)
+            steps.append(lambda x, s=shape: lax.broadcast_in_dim(x, s, tuple(range(1, len(s)))))
+        elif kind == "squeeze" and 1 in shape:
+            d = shape.index(1)
+            shape = (*shape[:d], *shape[d + 1 :])
+            steps.append(lambda x, d=d: lax.squeeze(x, (d,)))
+
+    def apply(x):
+        for step in steps:
+            x = step(x)
+        return x
+
+    return apply, shape
+
+
+@st.composite
+def summed_products(draw):
+    """A sum, over some dimensions of a rearrangement, of a product or dot of rearranged operands."""
+    shapes = [tuple(draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=3))) for _ in range(2)]
+    (left, a), (right, b) = (draw(rearranged(shape)) for shape in shapes)
+    if draw(st.booleans()):
+        # An outer product through broadcasts, with some dimensions perhaps in common.
+        common = 0
+        while common < min(len(a), len(b)) and a[common] == b[common] and draw(st.booleans()):
+            common += 1
+        shape = (*a, *b[common:])
+        spread_a, spread_b = tuple(range(len(a))), (*range(common), *range(len(a), len(shape)))
+
+        def product(x, y, shape=shape):
+            return lax.broadcast_in_dim(x, shape, spread_a) * lax.broadcast_in_dim(y, shape, spread_b)
+
+    else:
+        pairs = [(i, j) for i, n in enumerate(a) for j, m in enumerate(b) if n == m]
+        chosen: list[tuple[int, int]] = []
+        for i, j in draw(st.permutations(pairs)):
+            if i not in {p[0] for p in chosen} and j not in {p[1] for p in chosen} and draw(st.booleans()):
+                chosen.append((i, j))
+        cut = draw(st.integers(0, len(chosen)))
+        inner, batch = (tuple(zip(*part, strict=True)) or ((), ()) for part in (chosen[:cut], chosen[cut:]))
+        product = lambda x, y: lax.dot_general(x, y, (inner, batch))  # noqa: E731
+        shape = jax.eval_shape(product, jnp.zeros(a), jnp.zeros(b)).shape
+    last, shape = draw(rearranged(shape))
+    axes = tuple(d for d in range(len(shape)) if draw(st.booleans()))
+    return (lambda x, y: last(product(left(x), right(y))).sum(axes)), shapes
+
+
+@settings(max_examples=100)
+@given(summed_products())
+def test_values_are_kept(drawn):
+    function, shapes = drawn
+    arrays = [np.random.default_rng(k).integers(-4, 5, shape).astype(np.float32) for k, shape in enumerate(shapes)]
+    closed = contracted(function, *arrays)
+    (result,) = jax_core.jaxpr_as_fun(closed)(*arrays)
+    np.testing.assert_array_equal(result, function(*arrays))
+
+
+def block_product(by_loops=False):
+    """An 8 x 8 matrix product of 2 x 2 blocks and chunks of 4."""
+
+    def build(graph, a, b):
+        t, y = graph.add_variable("t", (2, 8, 8)), graph.add_variable("y", (8, 8))
+        adder = cl.codelet(lambda x: jnp.sum(x, 0))
+        blocks = [(i, j) for i in range(4) for j in range(4)] if by_loops else [cl.grid(4, 4)]
+        places = [(i, j, p) for i, j in blocks for p in range(2)] if by_loops else [cl.grid(4, 4, 2)]
+        cut = lambda i, n: slice(n * i, n * i + n)  # noqa: E731
+        for i, j, p in places:
+            field = {"x": a[cut(i, 2), cut(p, 4)], "w": b[cut(p, 4), cut(j, 2)]}
+            graph.add_vertex("multiply", dot, **field, out=t[p, cut(i, 2), cut(j, 2)])
+        for i, j in blocks:
+            graph.add_vertex("add", adder, x=t[:, cut(i, 2), cut(j, 2)], out=y[cut(i, 2), cut(j, 2)])
+        return y
+
+    return cl.lower(build)
+
+
+MATRICES = [np.random.default_rng(k).normal(size=(8, 8)).astype(np.float32) for k in range(2)]
+
+
+@pytest.mark.parametrize("by_loops", [False, True])
+def test_a_split_matrix_product_is_one_matrix_product(by_loops):
+    layer = block_product(by_loops)
+    assert names(layer.at(*MATRICES).jaxpr) == ["dot_general"]
+    a, b = MATRICES
+    np.testing.assert_allclose(layer(a, b), a @ b, rtol=1e-5, atol=1e-5)
+    slopes = jax.grad(lambda a, b: jnp.sin(layer(a, b)).sum(), (0, 1))(a, b)
+    expected = jax.grad(lambda a, b: jnp.sin(a @ b).sum(), (0, 1))(a, b)
+    for slope, other in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-4, atol=1e-5)
+
+
+def test_sums_of_products_of_broadcasts_are_a_product():
+    def build(graph, x, w):
+        i, k = cl.grid(4, 6)
+        times = cl.codelet(lambda x, w: x * w)
+        products = graph.add_vertex("times", times, x=x[k], w=w[i, k])
+        return graph.add_vertex("add", total, x=products[cl.grid(4)])
+
+    x, w = jnp.arange(6.0), jnp.arange(24.0).reshape(4, 6)
+    layer = cl.lower(build)
+    assert names(layer.at(x, w).jaxpr) == ["dot_general"]
+    np.testing.assert_allclose(layer(x, w), w @ x)
+
+
+def test_a_product_without_broadcasts_stays_elementwise():
+    x, w = jnp.arange(6.0).reshape(2, 3), jnp.ones((2, 3))
+    assert names(contracted(lambda x, w: (x * w).sum(1), x, w)) == ["mul", "reduce_sum"]
+
+
+def test_a_product_that_is_used_twice_is_kept():
+    x, w = jnp.arange(3.0), jnp.ones((2, 3))
+
+    def both(x, w):
+        product = x[None] * w
+        return product.sum(1), product
+
+    assert "dot_general" not in names(contracted(both, x, w))
+
+
+def test_a_sum_over_one_operand_alone_is_not_taken_in():
+    a, b = jnp.ones((2, 3)), jnp.ones((3, 4))
+    assert names(contracted(lambda a, b: (a @ b).sum(0), a, b)) == ["dot_general", "reduce_sum"]
+
+
+def test_rearrangements_that_cancel_vanish():
+    x = jnp.arange(24.0).reshape(2, 3, 4)
+    assert names(contracted(lambda x: x.transpose(2, 0, 1).reshape(4, 6).T.reshape(2, 3, 4) + 1, x)) == ["add"]
+    assert names(contracted(lambda x: x.reshape(6, 4).reshape(24).reshape(4, 6) * 2, x)) == ["reshape", "mul"]
+
+
+def test_what_nothing_needs_is_dropped_and_what_speaks_is_kept():
+    def speak(x):
+        jnp.sin(x)
+        jax.debug.print("x is {}", x)
+        return x + 1
+
+    assert names(contracted(speak, 1.0)) == ["debug_print", "add"] or "debug_callback" in names(contracted(speak, 1.0))
