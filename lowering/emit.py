@@ -20,6 +20,7 @@ from codelet.index import Axis, Index, Key
 from codelet.tensor import Source, Tensor, Variable
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
 from lowering.views import Array, arranged, computed, constant, covers, read, write
+from lowering.windows import Convolution, as_convolution, convolve
 
 State = dict[Variable, Array]
 
@@ -105,6 +106,9 @@ def _vertex_function(family: Family, keys: Sequence[tuple[Key, ...]]) -> Callabl
 
 def _call_family(state: State, family: Family) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What every output field of a family computes, with the keys of its dimensions."""
+    convolution = as_convolution(family)
+    if convolution is not None:
+        return _convolve_family(state, family, convolution)
     by_name = {field.name: field for field in family.fields}
     operands = [_operand(state, by_name[name], family.axes) for name in family.codelet.inputs]
     arrays, keys = [array for array, _ in operands], [own for _, own in operands]
@@ -122,6 +126,15 @@ def _call_family(state: State, family: Family) -> dict[str, tuple[Array, tuple[K
         name: (result, (*mapped, *range(len(kind.shape))))
         for (name, kind), result in zip(family.codelet.outputs.items(), results, strict=True)
     }
+
+
+def _convolve_family(state: State, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
+    """What a family that is a convolution computes."""
+    assert found.image.tensor is not None
+    ((name, kind),) = family.codelet.outputs.items()
+    image = _source_array(state, found.image.tensor.source)
+    kernel, keys = _operand(state, found.kernel, family.axes)
+    return {name: convolve(found, image, kernel, keys, kind.dtype)}
 
 
 def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]) -> tuple[Array, tuple[Key, ...]]:

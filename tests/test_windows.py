@@ -1,0 +1,142 @@
+"""Windows: a dot over windows is a convolution, just where it is one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import codelet as cl
+from tests.strategies import total
+
+
+@cl.codelet
+def inner(x, w):
+    return jnp.vdot(x, w)
+
+
+@cl.codelet
+def multiply_and_add(x, w):
+    return jnp.sum(x * w)
+
+
+@cl.codelet
+def squared_distance(x, w):
+    return jnp.sum((x - w) ** 2)
+
+
+def names(layer, *arrays):
+    return [eqn.primitive.name for eqn in layer.at(*arrays).jaxpr.jaxpr.eqns]
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+def layer(codelet, size=3, stride=1, dilation=1):
+    """A two-dimensional convolution, one vertex for each value."""
+
+    def build(graph, x, w):
+        images, _, height, _ = x.shape
+        span = dilation * (size - 1) + 1
+        count = (height - span) // stride + 1
+        n, o, i, j = cl.grid(images, len(w), count, count)
+        window = [slice(stride * k, stride * k + span, dilation) for k in (i, j)]
+        return graph.add_vertex("convolve", codelet, x=x[n, :, window[0], window[1]], w=w[o])
+
+    return cl.lower(build)
+
+
+@pytest.mark.parametrize("codelet", [inner, multiply_and_add])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 3)])
+def test_a_dot_over_windows_is_a_convolution(codelet, stride, dilation):
+    x, w = normal(2, 3, 13, 13), normal(4, 3, 3, 3)
+    ours = layer(codelet, stride=stride, dilation=dilation)
+    plain = lambda x, w: lax.conv_general_dilated(x, w, (stride,) * 2, "VALID", rhs_dilation=(dilation,) * 2)  # noqa: E731
+    found = names(ours, x, w)
+    assert found.count("conv_general_dilated") == 1
+    assert not set(found) & {"gather", "concatenate", "stack"}
+    np.testing.assert_allclose(ours(x, w), plain(x, w), rtol=1e-4, atol=1e-4)
+    slopes = jax.grad(lambda x, w: jnp.sin(ours(x, w)).sum(), (0, 1))(x, w)
+    expected = jax.grad(lambda x, w: jnp.sin(plain(x, w)).sum(), (0, 1))(x, w)
+    for slope, other in zip(slopes, expected, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
+
+
+def test_another_codelet_over_windows_is_none():
+    x, w = normal(1, 2, 6, 6), normal(2, 2, 3, 3)
+    assert "conv_general_dilated" not in names(layer(squared_distance), x, w)
+
+
+def test_windows_that_do_not_overlap_are_a_matrix_product():
+    x, w = normal(1, 2, 9, 9), normal(2, 2, 3, 3)
+    found = names(layer(inner, stride=3), x, w)
+    assert "conv_general_dilated" not in found
+    assert "dot_general" in found
+
+
+def test_a_kernel_that_moves_with_the_window_is_none():
+    def build(graph, x, w):
+        i = cl.grid(5)
+        return graph.add_vertex("local", inner, x=x[i : i + 3], w=w[i])
+
+    x, w = normal(7), normal(5, 3)
+    ours = cl.lower(build)
+    assert "conv_general_dilated" not in names(ours, x, w)
+    np.testing.assert_allclose(ours(x, w), [x[i : i + 3] @ w[i] for i in range(5)], rtol=1e-5)
+
+
+def test_integers_are_not_convolved():
+    x, w = np.arange(9, dtype=np.int32), np.arange(3, dtype=np.int32)
+    ours = cl.lower(lambda graph, x, w: graph.add_vertex("sum", inner, x=x[(i := cl.grid(7)) : i + 3], w=w))
+    assert "conv_general_dilated" not in names(ours, x, w)
+    np.testing.assert_array_equal(ours(x, w), np.correlate(x, w))
+
+
+def test_a_window_alone_is_none():
+    ours = cl.lower(lambda graph, x: graph.add_vertex("sum", total, x=x[(i := cl.grid(7)) : i + 3]))
+    assert "conv_general_dilated" not in names(ours, normal(9))
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_convolutions_mean_what_their_vertices_mean(data):
+    """Any number of windows, batches and channels, in any order of dimensions."""
+    draw = data.draw
+    kinds = draw(
+        st.permutations(["window", *draw(st.lists(st.sampled_from(["window", "batch", "channel", "at"]), max_size=3))])
+    )
+    sizes, items, field, axes = [], [], [], []
+    for kind in kinds:
+        if kind == "window":
+            n, k, s, d = (draw(st.integers(1, 3)) for _ in range(4))
+            start = draw(st.integers(0, 2))
+            sizes.append(start + (n - 1) * s + (k - 1) * d + 1 + draw(st.integers(0, 1)))
+            axes.append(n)
+            items.append(lambda i, start=start, s=s, d=d, k=k: slice(start + s * i, start + s * i + d * (k - 1) + 1, d))
+            field.append(k)
+        else:
+            sizes.append(draw(st.integers(1, 3)))
+            if kind == "batch":
+                axes.append(sizes[-1])
+                items.append(lambda i: i)
+            elif kind == "channel":
+                items.append(slice(None))
+                field.append(sizes[-1])
+            else:
+                items.append(draw(st.integers(0, sizes[-1] - 1)))
+    kernels = draw(st.lists(st.integers(1, 3), max_size=1))
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", tuple(sizes)), graph.add_variable("w", (*kernels, *field))
+    symbols = cl.grid(*axes, *kernels, 1)
+    remaining = iter(symbols)
+    view = x[tuple(item(next(remaining)) if callable(item) else item for item in items)]
+    y = graph.add_vertex(
+        "convolve", draw(st.sampled_from([inner, multiply_and_add])), x=view, w=w[symbols[-2]] if kernels else w
+    )
+    values = {"x": normal(*sizes), "w": normal(*kernels, *field)}
+    (name,) = [v.name for v in graph.variables if v.name not in values]
+    result = cl.lower(graph, inputs=[x, w], outputs=[y])(values)[name]
+    np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
