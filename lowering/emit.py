@@ -8,7 +8,7 @@ A repeat is a `lax.scan` over the variables its body writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -18,11 +18,27 @@ from jax import lax
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key
 from codelet.tensor import Source, Tensor, Variable
+from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
-from lowering.views import Array, arranged, computed, constant, covers, read, write
+from lowering.views import (
+    Access,
+    Array,
+    arranged,
+    computed,
+    constant,
+    covers,
+    read,
+    read_access,
+    take_apart,
+    write,
+    write_access,
+)
 from lowering.windows import Convolution, as_convolution, convolve
 
 State = dict[Variable, Array]
+
+Pieces = dict[Field, tuple[Array, Access]]
+"""For some fields, the piece of a divided variable that they read, and the access to it."""
 
 _SMALL = 64  # elements; constants of at most this many stand in the jaxpr itself
 
@@ -80,12 +96,14 @@ def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, 
     return value, (*own, *range(len(field.type.shape)))
 
 
-def _operand(state: State, field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, ...]]:
+def _operand(state: State, field: Field, axes: tuple[Axis, ...], pieces: Pieces) -> tuple[Any, tuple[Key, ...]]:
     """An input as an array in memory order, and the key of each of its dimensions."""
     if field.tensor is None:
         return _state_array(field, axes)
     if not field.tensor.size:
         return jnp.zeros(field.tensor.shape, field.tensor.dtype), tuple(range(field.tensor.ndim))
+    if field in pieces:
+        return read_access(*pieces[field])
     return read(_source_array(state, field.tensor.source), field.tensor.index)
 
 
@@ -104,13 +122,13 @@ def _vertex_function(family: Family, keys: Sequence[tuple[Key, ...]]) -> Callabl
     return vertex
 
 
-def _call_family(state: State, family: Family) -> dict[str, tuple[Array, tuple[Key, ...]]]:
+def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What every output field of a family computes, with the keys of its dimensions."""
     convolution = as_convolution(family)
     if convolution is not None:
         return _convolve_family(state, family, convolution)
     by_name = {field.name: field for field in family.fields}
-    operands = [_operand(state, by_name[name], family.axes) for name in family.codelet.inputs]
+    operands = [_operand(state, by_name[name], family.axes, pieces) for name in family.codelet.inputs]
     arrays, keys = [array for array, _ in operands], [own for _, own in operands]
     mapped = [axis for axis in family.axes if any(axis in own for own in keys)]
     function: Callable[..., list[Array]] = _vertex_function(family, keys)
@@ -133,7 +151,7 @@ def _convolve_family(state: State, family: Family, found: Convolution) -> dict[s
     assert found.image.tensor is not None
     ((name, kind),) = family.codelet.outputs.items()
     image = _source_array(state, found.image.tensor.source)
-    kernel, keys = _operand(state, found.kernel, family.axes)
+    kernel, keys = _operand(state, found.kernel, family.axes, {})
     return {name: convolve(found, image, kernel, keys, kind.dtype)}
 
 
@@ -146,16 +164,66 @@ def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis,
     return arranged(array, keys, order, extents), order
 
 
+# --- compute sets -------------------------------------------------------------------------------------
+
+
+def _pieces(state: State, step: ExecuteStep) -> Pieces:
+    """For fields that together divide a variable they read, the piece that each reads, and how."""
+    reads: dict[Variable, dict[Hashable, Access]] = {}
+    for family in step.families:
+        for field in family.fields:
+            if field.is_read and field.tensor is not None and field.tensor.size:
+                source = field.tensor.source
+                if isinstance(source, Variable):
+                    reads.setdefault(source, {})[field] = take_apart(source.shape, field.tensor.index)
+    pieces: Pieces = {}
+    for variable, accesses in reads.items():
+        division = divide(variable.shape, accesses) if len(accesses) > 1 else None
+        if division is not None:
+            parts = split(_source_array(state, variable), division)
+            for field, access in accesses.items():
+                place = division.place[field]
+                assert isinstance(field, Field)
+                pieces[field] = parts[place], within(access, division, place)
+    return pieces
+
+
+def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ...]]]) -> None:
+    """Write what a compute set computed: parts that divide a variable as one, the rest one by one."""
+    by_variable: dict[Variable, dict[Hashable, Access]] = {}
+    for k, (tensor, value, _) in enumerate(writes):
+        if isinstance(tensor.source, Variable) and value.size:
+            access = take_apart(tensor.source.shape, tensor.index)
+            by_variable.setdefault(tensor.source, {})[k] = access
+    done: set[Hashable] = set()
+    for variable, accesses in by_variable.items():
+        division = divide(variable.shape, accesses) if len(accesses) > 1 else None
+        if division is not None:
+            values = {}
+            for k, access in accesses.items():
+                assert isinstance(k, int)
+                _, value, keys = writes[k]
+                values[division.place[k]] = write_access(None, within(access, division, division.place[k]), value, keys)
+            before = None if len(values) == len(division.sizes) else _source_array(state, variable)
+            state[variable] = join(before, division, values)
+            done.update(accesses)
+    for k, (tensor, value, keys) in enumerate(writes):
+        if k not in done:
+            write_view(state, tensor.source, tensor.index, value, keys)
+
+
 def _execute(state: State, step: ExecuteStep) -> None:
     """All families read the state as it was before the step; then all write."""
     before = dict(state)
-    results = [_call_family(before, family) for family in step.families]
+    pieces = _pieces(before, step)
+    results = [_call_family(before, family, pieces) for family in step.families]
+    writes = []
     for family, result in zip(step.families, results, strict=True):
         for field in family.fields:
             if field.is_written:
                 assert field.tensor is not None
-                array, keys = _spread(*result[field.name], field, family.axes)
-                write_view(state, field.tensor.source, field.tensor.index, array, keys)
+                writes.append((field.tensor, *_spread(*result[field.name], field, family.axes)))
+    _write_all(state, writes)
 
 
 # --- steps --------------------------------------------------------------------------------------------

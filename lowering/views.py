@@ -284,6 +284,17 @@ def _read_box(array: Array, dimensions: Sequence[Dimension]) -> tuple[Array, lis
     return (_slice(array, *zip(*box, strict=True)) if box else array), left
 
 
+def read_access(array: Array, access: Access) -> tuple[Array, tuple[Key, ...]]:
+    """`read`, for an access map that is already taken apart for the array's shape."""
+    array, dimensions = _read_box(reshape(array, access.shape), access.dimensions)
+    keys: list[Key] = []
+    for at in reversed(range(len(dimensions))):
+        array, own = _read_dimension(array, at, *dimensions[at])
+        keys = own + keys
+    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
+    return (lax.rev(array, backwards) if backwards else array), tuple(keys)
+
+
 def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
     """What an access map reads: an array with one dimension for each key it varies over, in memory order.
 
@@ -294,14 +305,7 @@ def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
     Returns:
         The array, and the key of each of its dimensions. Keys along which nothing varies have none.
     """
-    access = take_apart(array.shape, index)
-    array, dimensions = _read_box(reshape(array, access.shape), access.dimensions)
-    keys: list[Key] = []
-    for at in reversed(range(len(dimensions))):
-        array, own = _read_dimension(array, at, *dimensions[at])
-        keys = own + keys
-    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
-    return (lax.rev(array, backwards) if backwards else array), tuple(keys)
+    return read_access(array, take_apart(array.shape, index))
 
 
 def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
@@ -395,17 +399,9 @@ def _box(access: Access) -> list[_Radix] | None:
     return found
 
 
-def write(array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]) -> Array:
-    """An array after a write through an access map that names no element twice.
-
-    Args:
-        array: the array before, of `shape`; it may be None where the write `covers` it.
-        shape: the array's shape.
-        index: flat positions in the array.
-        value: what is written, with one dimension for each of `keys`.
-        keys: must be what the index varies over, and may hold more keys of extent 1.
-    """
-    access = take_apart(shape, index)
+def write_access(array: Array | None, access: Access, value: Array, keys: Sequence[Key]) -> Array:
+    """`write`, for an access map that is already taken apart for the array's shape."""
+    shape = access.shape if array is None else array.shape
     written = {key for dimension in access.dimensions for term in dimension.terms for key in term.keys}
     gone = [k for k, key in enumerate(keys) if key not in written]
     value = reshape(value, [n for k, n in enumerate(value.shape) if k not in gone])
@@ -418,3 +414,16 @@ def write(array: Array | None, shape: tuple[int, ...], index: Index, value: Arra
         return _write_box(array, shape, radices, reshape(ordered, [radix.length for radix in radices]))
     assert array is not None
     return _write_scattered(array, access, value, keys)
+
+
+def write(array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]) -> Array:
+    """An array after a write through an access map that names no element twice.
+
+    Args:
+        array: the array before, of `shape`; it may be None where the write `covers` it.
+        shape: the array's shape.
+        index: flat positions in the array.
+        value: what is written, with one dimension for each of `keys`.
+        keys: must be what the index varies over, and may hold more keys of extent 1.
+    """
+    return reshape(write_access(array, take_apart(shape, index), value, keys), shape)

@@ -323,6 +323,31 @@ class _Builder:
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
 
+    def patchwork(self) -> list[Any]:
+        """Families that read parts of one variable, and write parts of another; some parts may be left."""
+        draw, graph = self.draw, self.case.graph
+        compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
+        sizes = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
+        across, dimension = draw(st.integers(1, 3)), draw(st.integers(0, 1))
+        shape = (sum(sizes), across) if dimension == 0 else (across, sum(sizes))
+        source, target = self.variable(shape), self.variable(shape)
+        factor = self.variable((1,))
+        starts = np.cumsum([0, *sizes])
+        for part in draw(st.permutations(range(len(sizes)))):
+            if draw(st.integers(0, 5)) == 0:
+                continue
+            i, j = cl.grid(sizes[part], across)
+            at = lambda t, start, i=i, j=j: t[start + i, j] if dimension == 0 else t[j, start + i]  # noqa: E731
+            graph.add_vertex(
+                compute_set,
+                shift_all,
+                x=at(source, int(starts[part])),
+                y=factor[0],
+                out=at(target, int(starts[part])),
+                by=part,
+            )
+        return [cl.Execute(compute_set)]
+
     def copy(self) -> list[Any]:
         source = self.readable()
         kind = self.draw(st.integers(0, 2))
@@ -349,11 +374,13 @@ class _Builder:
         return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted"]))
+        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted", "patchwork"]))
         if kind == "copy":
             return self.copy()
         if kind == "counted" and depth == 0:
             return self.counted()
+        if kind == "patchwork":
+            return self.patchwork()
         if kind == "repeat" and depth < 2:
             body = [part for _ in range(self.draw(st.integers(1, 2))) for part in self.step(depth + 1)]
             return [cl.Repeat(self.draw(st.integers(1, 3)), cl.Sequence(*body))]

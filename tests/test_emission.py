@@ -200,6 +200,41 @@ def test_equations_do_not_grow_with_windows():
     assert equations(100) == equations(900) < 20
 
 
+def patches(starts, size=12, twice=False):
+    """Families that each read and write a part of 4 elements, by a static value of its own."""
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (size,)), graph.add_variable("y", (size,))
+    scale = cl.codelet(lambda x, *, by: by * x)
+    for k, start in enumerate(starts):
+        i = cl.grid(4)
+        graph.add_vertex("scale", scale, x=x[start - twice * (k > 0) + i], out=y[start + i], by=k + 1.0)
+    return cl.lower(graph, inputs=[x, y], outputs=[y])
+
+
+def test_parts_are_read_by_one_split_and_written_by_one_concatenate():
+    values = {"x": np.arange(12.0), "y": -np.ones(12)}
+    run = patches([8, 0, 4])
+    names = [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
+    assert sorted(names) == ["concatenate", "mul", "mul", "mul", "split"]
+    np.testing.assert_array_equal(run(values)["y"], np.arange(12.0) * np.repeat([2, 3, 1], 4))
+    slope = jax.grad(lambda x: (run({**values, "x": x})["y"] * jnp.arange(12.0)).sum())(jnp.ones(12))
+    np.testing.assert_array_equal(slope, np.arange(12.0) * np.repeat([2, 3, 1], 4))
+
+
+def test_parts_with_a_gap_keep_what_is_between():
+    run = patches([8, 0])
+    assert primitives(run) >= {"concatenate", "split"}
+    expected = [0, 2, 4, 6, -1, -1, -1, -1, 8, 9, 10, 11]
+    np.testing.assert_array_equal(run({"x": np.arange(12.0), "y": -np.ones(12)})["y"], expected)
+
+
+def test_parts_that_overlap_are_not_split():
+    run = patches([0, 4, 8], twice=True)
+    assert "split" not in primitives(run)
+    expected = [0, 1, 2, 3, 6, 8, 10, 12, 21, 24, 27, 30]
+    np.testing.assert_array_equal(run({"x": np.arange(12.0), "y": np.zeros(12)})["y"], expected)
+
+
 # --- normal form ------------------------------------------------------------------------------------------
 
 
