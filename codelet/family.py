@@ -195,13 +195,10 @@ class Columns:
         self.width = column + 2
         self._family: Family | None = None
 
-    def __len__(self) -> int:
-        return len(self.integers) // self.width
-
     @property
     def num_vertices(self) -> int:
         """The number of vertices so far."""
-        return len(self)
+        return len(self.integers) // self.width
 
     def add(self, integers: list[int], objects: list[object]) -> None:
         """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`."""
@@ -213,7 +210,7 @@ class Columns:
 
     def family(self, lines: list[Line]) -> Family:
         """The vertices so far, as a family over one axis."""
-        count = len(self)
+        count = self.num_vertices
         if self._family is not None and self._family.num_vertices == count:
             return self._family
         axis = Grid([range(count)]).axes[0]

@@ -79,11 +79,11 @@ class Graph:
         self._families: list[Family | Columns] = []
         self._columns: dict[tuple[object, ...], Columns] = {}
         self._lines: list[Line] = []
-        self._line_numbers: dict[tuple[object, int], int] = {}
+        self._line_numbers: dict[tuple[Any, int], int] = {}
         self._tile_mappings: list[TileMapping] = []
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
-        self._num_tiles: int | None = None
+        self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
     # --- names ----------------------------------------------------------------------------------------
 
@@ -365,26 +365,28 @@ class Graph:
                 break
         else:
             if tile is None or type(tile) is int:
-                columns = self._columns_for(tuple(key), fields)
+                try:
+                    columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
+                except TypeError:  # a static value that cannot be hashed: the full check words it
+                    columns = None
                 if columns is not None:
-                    if tile is not None:
+                    if tile is not None and not 0 <= tile < self._num_tiles:
                         self._check_tile(tile, tile)
-                    row += (-1 if tile is None else tile, self._line_number(frame))
+                    where = (frame.f_code, frame.f_lineno)
+                    line = self._line_numbers.get(where)
+                    row.append(-1 if tile is None else tile)
+                    row.append(self._new_line(where) if line is None else line)
                     columns.add(row, objects)
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
 
-    def _line_number(self, frame: FrameType) -> int:
-        where = (frame.f_code, frame.f_lineno)
-        number = self._line_numbers.get(where)
-        if number is None:
-            number = self._line_numbers[where] = len(self._lines)
-            self._lines.append(Line(*where))
+    def _new_line(self, where: tuple[Any, int]) -> int:
+        number = self._line_numbers[where] = len(self._lines)
+        self._lines.append(Line(*where))
         return number
 
     def _check_tile(self, low: int, high: int) -> None:
-        if self._num_tiles is None:
-            self._num_tiles = self.target.num_tiles
+        self._num_tiles = self.target.num_tiles
         if low < 0 or high >= self._num_tiles:
             raise TileError(
                 "a tile does not exist",
@@ -392,23 +394,18 @@ class Graph:
                 expected=f"0 to {self._num_tiles - 1}, on {self.target}",
             )
 
-    def _columns_for(self, key: tuple[object, ...], fields: Mapping[str, Any]) -> Columns | None:
-        """The columns that hold vertices alike; None when an output is left off, so that one must be made."""
-        try:
-            columns = self._columns.get(key)
-        except TypeError:  # a static value that cannot be hashed: let the full check word it
+    def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any]) -> Columns | None:
+        """Columns for vertices of a new kind; None when an output is left off, so that one must be made."""
+        compute_set, codelet = key[0], key[1]
+        assert isinstance(compute_set, ComputeSet)
+        assert isinstance(codelet, Codelet)
+        traced, connected = connect(self, codelet, fields, ())
+        if any(name not in fields for name in traced.outputs):
             return None
-        if columns is None:
-            compute_set, codelet = key[0], key[1]
-            assert isinstance(compute_set, ComputeSet)
-            assert isinstance(codelet, Codelet)
-            traced, connected = connect(self, codelet, fields, ())
-            if any(name not in fields for name in traced.outputs):
-                return None
-            by_name = {field.name: field for field in connected}
-            columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name])
-            self._columns[key] = columns
-            self._families.append(columns)
+        by_name = {field.name: field for field in connected}
+        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name])
+        self._columns[key] = columns
+        self._families.append(columns)
         return columns
 
     def _add_family(
@@ -476,7 +473,8 @@ class Graph:
     @property
     def families(self) -> tuple[Family, ...]:
         """All vertices, as families, in the order in which their first vertices were added."""
-        return tuple(self._gathered(entry) if isinstance(entry, Columns) else entry for entry in self._families)
+        entries = [entry for entry in self._families if entry.num_vertices]
+        return tuple(self._gathered(entry) if isinstance(entry, Columns) else entry for entry in entries)
 
     def _gathered(self, columns: Columns) -> Family:
         """The family of vertices added one at a time, once the numbers in their columns are known to fit."""

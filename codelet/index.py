@@ -404,7 +404,7 @@ class Index:
     def __getitem__(self, items: object) -> Index:
         """The index at some of its positions, by NumPy's rules of indexing."""
         if self.is_strided:
-            basic = _take_basic(self, items)
+            basic = take_basic(self, items)
             if basic is not None:
                 return basic
         from codelet.indexing import take
@@ -627,15 +627,19 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 # --- composing ------------------------------------------------------------------------------------------
 
 
-def _take_basic(index: Index, items: object) -> Index | None:
-    """Indexing of a strided index by plain numbers and slices, the common case, kept fast; else None."""
-    items = items if type(items) is tuple else (items,)
-    shape, strides = index.shape, index.strides
+def take_basic(index: Index, items: object) -> Index | None:
+    """Indexing of a strided index by plain numbers and slices; None when it is anything else.
+
+    Graphs of single vertices are built of little else: it is written to be fast.
+    """
+    if type(items) is not tuple:
+        items = (items,)
+    shape, strides, offset = index.shape, index.strides, index.offset
     if len(items) > len(shape):
         return None
-    offset, d = index.offset, 0
     kept_shape: list[int] = []
     kept_strides: list[int] = []
+    d = 0
     for item in items:
         extent = shape[d]
         if type(item) is int:
@@ -645,15 +649,20 @@ def _take_basic(index: Index, items: object) -> Index | None:
                 return None
             offset += item * strides[d]
         elif type(item) is slice:
-            try:
-                start, stop, step = item.indices(extent)
-            except (TypeError, ValueError, SymbolError):
-                return None
-            length = len(range(start, stop, step))
-            if length:
-                offset += start * strides[d]
-            kept_shape.append(length)
-            kept_strides.append(step * strides[d])
+            start, stop, step = item.start, item.stop, item.step
+            if step is not None or type(start) is not int or type(stop) is not int or not 0 <= start < stop <= extent:
+                try:
+                    start, stop, step = item.indices(extent)
+                except (TypeError, ValueError, SymbolError):
+                    return None
+                length = len(range(start, stop, step))
+                start = start if length else 0
+                kept_shape.append(length)
+                kept_strides.append(step * strides[d])
+            else:
+                kept_shape.append(stop - start)
+                kept_strides.append(strides[d])
+            offset += start * strides[d]
         else:
             return None
         d += 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
-from codelet.index import Axis, Index, row_major, union_axes
+from codelet.index import Axis, Index, row_major, take_basic, union_axes
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -179,7 +179,9 @@ class Tensor:
             OutOfBoundsError: an index that leaves the tensor at any position of the grid.
             ViewError: a slice whose length depends on a symbol, or something that is no index.
         """
-        return Tensor(self.source, self.index[items])
+        index = self.index
+        basic = None if index.symbols or index.tables else take_basic(index, items)
+        return Tensor(self.source, index[items] if basic is None else basic)
 
     def __len__(self) -> int:
         if not self.shape:

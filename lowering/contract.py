@@ -314,7 +314,8 @@ class _Contractor:
             return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
         if eqn.primitive.name == "scan":
             body = contract(eqn.params["jaxpr"])
-            return eqn.primitive.bind(*inputs, **{**eqn.params, "jaxpr": body})
+            parameters: dict[str, Any] = {**eqn.params, "jaxpr": body}
+            return eqn.primitive.bind(*inputs, **parameters)  # type: ignore[call-arg]
         return bind(eqn, inputs)
 
     def run(self) -> list[Any]:

@@ -360,3 +360,17 @@ def test_numbers_too_large_are_found_in_columns_too():
     with pytest.raises(cl.FieldTypeError, match="numbers too large for int32") as caught:
         cl.lower(graph, inputs=[], outputs=[y])
     assert "test_graph.py" in str(caught.value)
+
+
+def test_a_refused_vertex_leaves_nothing_behind():
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    for k in range(4):
+        if k % 2 == 0:
+            with pytest.raises(cl.TileError):
+                graph.add_vertex("double", double, x=x[k], out=y[k], tile=5)
+        graph.add_vertex("double", double, x=x[k], out=y[k], tile=k % 2)
+    assert graph.num_vertices == 4
+    assert len(graph.families) == 1
+    with pytest.raises(cl.FieldTypeError, match="cannot be hashed"):
+        graph.add_vertex("more", cl.codelet(lambda x, *, k: x), x=x[0], out=y[0], k=[1])
