@@ -146,13 +146,20 @@ def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tupl
     }
 
 
+def _image_array(state: State, found: Convolution) -> tuple[Array, Sequence[tuple[int, int]]]:
+    """The array that windows move over, and the zeros around it, which the convolution adds by itself."""
+    assert found.image.tensor is not None
+    source = found.image.tensor.source
+    return _source_array(state, source), [(0, 0)] * len(source.shape)
+
+
 def _convolve_family(state: State, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What a family that is a convolution computes."""
     assert found.image.tensor is not None
     ((name, kind),) = family.codelet.outputs.items()
-    image = _source_array(state, found.image.tensor.source)
+    image, widths = _image_array(state, found)
     kernel, keys = _operand(state, found.kernel, family.axes, {})
-    return {name: convolve(found, image, kernel, keys, kind.dtype)}
+    return {name: convolve(found, image, widths, kernel, keys, kind.dtype)}
 
 
 def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]) -> tuple[Array, tuple[Key, ...]]:

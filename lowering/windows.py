@@ -112,6 +112,11 @@ class Convolution:
     kernel_axes: tuple[Axis, ...]
 
     @property
+    def unpadded(self) -> tuple[int, ...]:
+        """The dimensions over which no window moves: padding of these must be there when they are read."""
+        return tuple(d for d in range(len(self.shape)) if d not in {window.dimension for window in self.windows})
+
+    @property
     def keys(self) -> tuple[Key, ...]:
         """The key of each dimension of the result."""
         return (*(axis for _, axis in self.batch), *self.kernel_axes, *(window.axis for window in self.windows))
@@ -177,17 +182,19 @@ def as_convolution(family: Family) -> Convolution | None:
 # --- running them ---------------------------------------------------------------------------------------
 
 
-def _image(found: Convolution, array: Array) -> Array:
-    """The array as (batch, channels, windows...), cut to what is read."""
-    starts, stops, steps = [], [], []
+def _image(found: Convolution, array: Array, widths: Sequence[tuple[int, int]]) -> tuple[Array, list[tuple[int, int]]]:
+    """The array, without its padding, as (batch, channels, windows...), cut to what is read; and padding still due."""
     windows = {window.dimension: window for window in found.windows}
-    for d, (start, terms) in enumerate(found.dimensions):
+    starts, stops, steps, due = [], [], [], {}
+    for d, ((start, terms), (before, _), extent) in enumerate(zip(found.dimensions, widths, array.shape, strict=True)):
         if d in windows:
             reach, step = windows[d].span(found.image.type.shape[windows[d].key]) - 1, 1
         else:
             reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
-        starts.append(start)
-        stops.append(start + reach + 1)
+        first, last = start - before, start - before + reach + 1
+        due[d] = (max(0, -first), max(0, last - extent))
+        starts.append(max(0, first))
+        stops.append(min(extent, last))
         steps.append(step)
     if any(starts) or tuple(stops) != array.shape or max(steps) > 1:
         array = lax.slice(array, starts, stops, steps)
@@ -197,7 +204,8 @@ def _image(found: Convolution, array: Array) -> Array:
     array = transpose(array, [*alone, *outer, *inner, *moving])
     sizes = array.shape[len(alone) :]
     batch, channels = sizes[: len(outer)], sizes[len(outer) : len(outer) + len(inner)]
-    return reshape(array, [math.prod(batch), math.prod(channels), *sizes[len(outer) + len(inner) :]])
+    image = reshape(array, [math.prod(batch), math.prod(channels), *sizes[len(outer) + len(inner) :]])
+    return image, [due[d] for d in moving]
 
 
 def _kernel(found: Convolution, array: Array, keys: Sequence[Key]) -> Array:
@@ -212,22 +220,29 @@ def _kernel(found: Convolution, array: Array, keys: Sequence[Key]) -> Array:
 
 
 def convolve(
-    found: Convolution, image: Array, kernel: Array, kernel_keys: Sequence[Key], dtype: object
+    found: Convolution,
+    image: Array,
+    widths: Sequence[tuple[int, int]],
+    kernel: Array,
+    kernel_keys: Sequence[Key],
+    dtype: object,
 ) -> tuple[Array, tuple[Key, ...]]:
     """The results of all vertices, with one dimension for each key of the convolution.
 
     Args:
         found: the convolution.
-        image: the array that the image's field views.
+        image: the array that the image's field views, without the zeros around it.
+        widths: how many zeros stand before and after each dimension of it.
         kernel: what the kernel's field reads, with one dimension for each of `kernel_keys`.
         kernel_keys: the keys of the kernel's dimensions.
         dtype: of the result.
     """
+    cut, padding = _image(found, image, widths)
     result = lax.conv_general_dilated(
-        _image(found, image),
+        cut,
         _kernel(found, kernel, kernel_keys),
         window_strides=[window.stride for window in found.windows],
-        padding=[(0, 0)] * len(found.windows),
+        padding=padding,
         rhs_dilation=[window.dilation for window in found.windows],
         preferred_element_type=dtype,  # type: ignore[arg-type]
     )
