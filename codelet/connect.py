@@ -18,7 +18,7 @@ from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index
-from codelet.tensor import Tensor, source_variables, type_text
+from codelet.tensor import Tensor, source_variables, type_text, views_padding
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -52,8 +52,24 @@ def _no_tensor(codelet: Codelet, name: str, value: object, what: str) -> FieldTy
     )
 
 
+def check_no_padding(codelet: Codelet, name: str, tensor: Tensor) -> None:
+    """See that a view that a field writes holds no padding.
+
+    Raises:
+        FieldTypeError: a view of padding.
+    """
+    if views_padding(tensor):
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} would write padding, which is an element of no variable",
+            given=tensor,
+            expected="a view of elements of variables alone",
+            fix="write to the tensor that was padded, or slice the padding off",
+        )
+
+
 def _check_writable(codelet: Codelet, field: Field) -> None:
     assert field.tensor is not None
+    check_no_padding(codelet, field.name, field.tensor)
     for variable in source_variables(field.tensor.source):
         if variable.value is not None:
             raise FieldTypeError(

@@ -19,7 +19,7 @@ import numpy as np
 from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
-from codelet.tensor import Tensor, source_text
+from codelet.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -173,9 +173,10 @@ class Columns:
         fields: in the order in which the user's calls name them.
         integers: for each vertex the offsets and whole numbers of its fields, its tile (-1 for none), and
             the number of the line that added it.
+        padded_outputs: the fields written through a source with padding, which each vertex must keep off.
     """
 
-    __slots__ = ("_family", "codelet", "compute_set", "fields", "integers", "width")
+    __slots__ = ("_family", "codelet", "compute_set", "fields", "integers", "padded_outputs", "width")
 
     def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field]):
         self.compute_set = compute_set
@@ -193,6 +194,9 @@ class Columns:
             else:
                 self.fields.append(ColumnField(field, None, []))
         self.width = column + 2
+        self.padded_outputs = tuple(
+            f.name for f in fields if f.is_written and f.tensor is not None and has_padding(f.tensor.source)
+        )
         self._family: Family | None = None
 
     @property

@@ -21,7 +21,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType
-from codelet.connect import check_fits, connect
+from codelet.connect import check_fits, check_no_padding, connect
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -38,7 +38,7 @@ from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Program, Recording, Sequence
 from codelet.target import Target, default_target
-from codelet.tensor import Tensor, Variable
+from codelet.tensor import Tensor, Variable, views_padding
 
 
 class TileMapping(NamedTuple):
@@ -370,6 +370,8 @@ class Graph:
                 except TypeError:  # a static value that cannot be hashed: the full check words it
                     columns = None
                 if columns is not None:
+                    for name in columns.padded_outputs:
+                        check_no_padding(codelet, name, fields[name])
                     if tile is not None and not 0 <= tile < self._num_tiles:
                         self._check_tile(tile, tile)
                     where = (frame.f_code, frame.f_lineno)
@@ -507,7 +509,7 @@ class Graph:
                 view's shape.
 
         Raises:
-            TileError: a tile that does not exist, or an array that does not fit.
+            TileError: a tile that does not exist, an array that does not fit, or a view of padding.
         """
         self._own(tensor)
         index = self._tile_index(tile)
@@ -517,6 +519,13 @@ class Graph:
                 "a tile mapping does not fit its tensor",
                 given=index,
                 expected=f"a tile, or an array of shape {tensor.shape}",
+            )
+        if views_padding(tensor):
+            raise TileError(
+                "a tile mapping names padding, which is an element of no variable and lives nowhere",
+                given=tensor,
+                expected="a view of elements of variables alone",
+                fix="map the tensor that was padded",
             )
         if (ends := index.bounds()) is not None:
             self._check_tile(*ends)

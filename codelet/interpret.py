@@ -36,6 +36,7 @@ class _Memory:
 
     def read(self, tensor: Tensor, by: object) -> np.ndarray:
         elements = tensor.elements()
+        elements = elements[elements >= 0]  # padding holds its value from the start
         if not self.written[elements].all():
             missing = self.graph.element_text(int(elements[~self.written[elements]][0]))
             raise UninitializedReadError(f"{missing} is read by {by} before anything has given it a value")

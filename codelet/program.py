@@ -10,7 +10,7 @@ import numpy as np
 
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.family import ComputeSet
-from codelet.tensor import Tensor
+from codelet.tensor import Tensor, views_padding
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -60,7 +60,7 @@ class Copy(Program):
     """Copy the elements of one view to another, as if the source were read whole first.
 
     Raises:
-        ProgramError: views that differ in shape or dtype, or depend on symbols.
+        ProgramError: views that differ in shape or dtype, or depend on symbols; padding as destination.
         ForeignGraphError: views of different graphs.
     """
 
@@ -85,6 +85,13 @@ class Copy(Program):
                 "the two sides of a copy differ",
                 given=f"{self.source} to {self.destination}",
                 expected="one shape and dtype",
+            )
+        if views_padding(self.destination):
+            raise ProgramError(
+                "a copy would write padding, which is an element of no variable",
+                given=self.destination,
+                expected="a destination of elements of variables alone",
+                fix="copy to the tensor that was padded, or slice the padding off both sides",
             )
 
     def lines(self) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Variables, and tensors: views of variables.
 
 A `Tensor` is a source and an access map, an `Index` into the flat elements of the source. Viewing a
-tensor composes the map and never makes state. The source is a `Variable`, or a `Join` of several
-tensors laid end to end, so that a view over several variables is an ordinary view of their join.
+tensor composes the map and never makes state. The source is a `Variable`; or a `Join` of several
+tensors laid end to end, so that a view over several variables is an ordinary view of their join; or a
+`Pad`, a tensor among positions that are elements of no variable and all hold one value.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.index import Axis, Index, row_major, take_basic, union_axes
+from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -63,6 +65,10 @@ class Variable:
         return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
+Box = tuple[slice, ...]
+"""A slice of every dimension, its start and stop given."""
+
+
 class Join:
     """Tensors of one dtype laid end to end along a dimension: what a view over several variables views.
 
@@ -87,19 +93,57 @@ class Join:
         """The number of elements."""
         return math.prod(self.shape)
 
-    def regions(self) -> Iterator[tuple[Tensor, Index]]:
-        """Every part, with the positions it takes among the elements of the join."""
-        start, whole = 0, row_major(self.shape)
+    def regions(self) -> Iterator[tuple[Tensor, Box]]:
+        """Every part, with the box of the join that it fills."""
+        start = 0
         for part in self.parts:
-            stop = start + part.shape[self.dimension]
-            yield part, whole[(slice(None),) * self.dimension + (slice(start, stop),)]
-            start = stop
+            corner = [0] * part.ndim
+            corner[self.dimension] = start
+            yield part, tuple(slice(a, a + n) for a, n in zip(corner, part.shape, strict=True))
+            start += part.shape[self.dimension]
 
     def __repr__(self) -> str:
         return source_text(self)
 
 
-Source = Variable | Join
+class Pad:
+    """A tensor with padding around it: positions that are elements of no variable and hold one value.
+
+    Attributes:
+        part: the tensor, with no symbols: those of the padded tensor are leading dimensions here.
+        widths: how many positions of padding stand before and after it in each dimension.
+        value: what the padding holds, a NumPy scalar of the tensor's dtype.
+    """
+
+    __slots__ = ("dtype", "graph", "part", "shape", "value", "widths")
+
+    def __init__(self, part: Tensor, widths: Widths, value: Any):
+        self.part = part
+        self.widths = widths
+        self.value = value
+        self.graph = part.graph
+        self.dtype = part.dtype
+        self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
+
+    @property
+    def size(self) -> int:
+        """The number of elements and of positions of padding."""
+        return math.prod(self.shape)
+
+    @property
+    def parts(self) -> tuple[Tensor]:
+        """The tensor alone."""
+        return (self.part,)
+
+    def regions(self) -> Iterator[tuple[Tensor, Box]]:
+        """The tensor, with the box of the padded one that it fills."""
+        yield self.part, tuple(slice(a, a + n) for (a, _), n in zip(self.widths, self.part.shape, strict=True))
+
+    def __repr__(self) -> str:
+        return source_text(self)
+
+
+Source = Variable | Join | Pad
 
 
 def type_text(dtype: np.dtype, shape: tuple[int, ...]) -> str:
@@ -108,9 +152,11 @@ def type_text(dtype: np.dtype, shape: tuple[int, ...]) -> str:
 
 
 def source_text(source: Source) -> str:
-    """What a tensor views, by name: `x`, or `concat(x, y)`."""
+    """What a tensor views, by name: `x`, `concat(x, y)`, or `pad(x, 0.0)`."""
     if isinstance(source, Variable):
         return source.name
+    if isinstance(source, Pad):
+        return f"pad({source_text(source.part.source)}, {source.value})"
     return f"concat({', '.join(source_text(part.source) for part in source.parts)})"
 
 
@@ -258,10 +304,58 @@ class Tensor:
         at = self._dimension(dimension, self.ndim)
         return self[(slice(None),) * at + (slice(None, None, -1),)]
 
-    def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
-        """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`.
+    def pad(self, widths: object, mode: str = "constant", value: object = 0) -> Tensor:
+        """With more positions before and after its dimensions, as `numpy.pad` adds them. It needs no memory.
 
-        Two positions hold the same number exactly when they view the same element.
+        Modes `edge`, `wrap` and `reflect` repeat its own elements. Mode `constant` adds positions that are
+        elements of no variable: no edge leads to them, nothing writes them, and they hold `value`. Pad once
+        and index the result: vertices added in a loop that each pad anew are each a family of their own.
+
+        Args:
+            widths: for each dimension how many positions before and after, ((1, 1), (0, 2)); or one such
+                pair for all dimensions; or one number for all.
+            mode: "constant"; "edge" for the element at the end; "wrap" for those of the other end;
+                "reflect" for those next to the end, in reverse.
+            value: what a constant pad holds; any number that the dtype holds.
+
+        Raises:
+            ViewError: widths that do not fit or are negative, a mode that is none, a value without mode
+                "constant", an empty dimension that would have to repeat something.
+            FieldTypeError: a value that the dtype cannot hold.
+
+        Source: numpy.pad, NumPy's API reference.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (3,))
+        >>> x.pad(2).elements().tolist(), x.pad((0, 2), "wrap").elements().tolist()
+        ([-1, -1, 0, 1, 2, -1, -1], [0, 1, 2, 0, 1])
+        >>> i = cl.grid(3)
+        >>> x.pad(1)[i : i + 3].elements(i.axes).tolist()
+        [[-1, 0, 1], [0, 1, 2], [1, 2, -1]]
+        """
+        pairs = as_widths(widths, self.shape)
+        if mode not in MODES:
+            raise ViewError("a pad has an unknown mode", given=f"mode={mode!r}", expected=" or ".join(map(repr, MODES)))
+        if mode != "constant":
+            if not (isinstance(value, int) and value == 0):
+                raise ViewError(f"a pad of mode {mode!r} is given a value", given=value, expected="mode 'constant'")
+            padded = self
+            for d, (before, after) in enumerate(pairs):
+                positions = repeated_positions(self.shape[d], before, after, mode) if before or after else slice(None)
+                padded = padded[(slice(None),) * d + (positions,)]
+            return padded
+        held = as_padding(value, self.dtype)
+        if not any(map(any, pairs)):
+            return self
+        # As of a join, symbols become dimensions of what is padded.
+        axes = self.axes
+        pad = Pad(Tensor(self.source, self.index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
+        return Tensor(pad, row_major(pad.shape).bound(axes))
+
+    def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
+        """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.
+
+        Two positions hold the same number exactly when they view the same element, or padding both.
         """
         return source_elements(self.source)[self.index.values(axes)]
 
@@ -280,11 +374,13 @@ class _Numbers:
 
 
 def source_elements(source: Source) -> Any:
-    """What gives the graph's element number for flat positions of a source, by indexing."""
+    """What gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
     if isinstance(source, Variable):
         return _Numbers(source.first_element)
-    numbers = [part.elements() for part in source.parts]
-    return np.concatenate(numbers, axis=source.dimension).reshape(-1)
+    numbers = np.full(source.shape, -1, np.int64)
+    for part, box in source.regions():
+        numbers[box] = part.elements()
+    return numbers.reshape(-1)
 
 
 def source_variables(source: Source) -> tuple[Variable, ...]:
@@ -293,6 +389,21 @@ def source_variables(source: Source) -> tuple[Variable, ...]:
         return (source,)
     found = {variable for part in source.parts for variable in source_variables(part.source)}
     return tuple(sorted(found, key=lambda variable: variable.number))
+
+
+def has_padding(source: Source) -> bool:
+    """Whether any position of a source is padding."""
+    return isinstance(source, Pad) or (
+        isinstance(source, Join) and any(has_padding(part.source) for part in source.parts)
+    )
+
+
+def views_padding(tensor: Tensor) -> bool:
+    """Whether a view holds padding at any position of the grid, so that it cannot be written."""
+    if not has_padding(tensor.source):
+        return False
+    numbers = source_elements(tensor.source)
+    return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.axes))
 
 
 def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
-from codelet.tensor import Tensor, Variable, source_elements, source_variables
+from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
     from codelet.family import ComputeSet
@@ -35,9 +35,12 @@ class Edge(NamedTuple):
 
 
 def _runs(elements: np.ndarray) -> np.ndarray:
-    """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`."""
-    starts = np.ones(elements.shape, bool)
-    starts[:, 1:] = np.diff(elements, axis=1) != 1
+    """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`.
+
+    Padding is of no run and ends those before it.
+    """
+    starts = elements >= 0
+    starts[:, 1:] &= (np.diff(elements, axis=1) != 1) | (elements[:, :-1] < 0)
     return starts
 
 
@@ -100,9 +103,9 @@ class Vertex:
         for name, tensor in self.fields.items():
             if isinstance(tensor, Tensor) and tensor.size:
                 elements = tensor.elements().reshape(1, -1)
-                starts = np.flatnonzero(_runs(elements))
-                lengths = np.diff(np.append(starts, elements.size))
-                for start, length in zip(elements[0, starts], lengths, strict=True):
+                starts = _runs(elements)
+                runs = np.cumsum(starts)[elements[0] >= 0] - 1
+                for start, length in zip(elements[starts], np.bincount(runs), strict=True):
                     variable, position = graph.locate(int(start))
                     yield Edge(self, name, variable, position, int(length))
 
@@ -171,15 +174,19 @@ class Vertex:
         return "\n".join(rows)
 
 
+def _source_values(arrays: Mapping[int, np.ndarray], source: Source) -> np.ndarray:
+    """The values of a source, in one dimension; padding holds its own."""
+    if isinstance(source, Variable):
+        return arrays[source.first_element]
+    values = np.full(source.shape, source.value if isinstance(source, Pad) else 0, source.dtype)
+    for part, box in source.regions():
+        values[box] = gather(arrays, part)
+    return values.reshape(-1)
+
+
 def gather(arrays: Mapping[int, np.ndarray], tensor: Tensor) -> np.ndarray:
     """The values of a view, from flat arrays of variables keyed by their first element's number."""
-    elements = tensor.elements()
-    result = np.empty(elements.shape, tensor.dtype)
-    for variable in source_variables(tensor.source):
-        positions = elements - variable.first_element
-        inside = (positions >= 0) & (positions < variable.size)
-        result[inside] = arrays[variable.first_element][positions[inside]]
-    return result
+    return _source_values(arrays, tensor.source)[tensor.index.values()]
 
 
 def family_vertices(family: Family) -> Iterator[Vertex]:
@@ -217,6 +224,7 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
 def touching_vertices(graph: Graph, tensor: Tensor, *, written: bool) -> list[Vertex]:
     """The vertices that write, or that read, any element of a view, in order."""
     wanted = np.unique(tensor.elements(tensor.axes))
+    wanted = wanted[wanted >= 0]  # padding is nobody's
     variables = set(source_variables(tensor.source))
     found = []
     for family in graph.families:

@@ -2,7 +2,7 @@
 
 A compute set's vertices run in no order, so no element may be written by two of them, nor written by one
 and read by another; a vertex may read what it writes itself. All answers are exact: by arithmetic for
-affine fields (`lowering/races.py`), by stamping elements for tables and joins.
+affine fields (`lowering/races.py`), by stamping elements for tables, joins and pads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Touch:
 
     @cached_property
     def image(self) -> Image | None:
-        """The affine form; None for tables and joins."""
+        """The affine form; None for tables, joins and pads."""
         index, source = self.tensor.index, self.tensor.source
         if index.tables or not isinstance(source, Variable):
             return None
@@ -64,7 +64,7 @@ class _Touch:
 
     @cached_property
     def addresses(self) -> np.ndarray:
-        """Element numbers of shape `(vertices, elements per vertex)`."""
+        """Element numbers of shape `(vertices, elements per vertex)`; -1 for padding."""
         values = self.tensor.index.values(self.family.axes)
         return source_elements(self.tensor.source)[values].reshape(self.family.num_vertices, -1)
 
@@ -78,15 +78,19 @@ class _Touch:
 
 
 def _on_tables(question, first: _Touch, second: _Touch | None, *more: bool) -> int | None:
-    """Ask a question of enumerated addresses, counted from the least one."""
-    arrays = [touch.addresses for touch in (first, second) if touch is not None]
-    base = min(int(array.min()) for array in arrays)
-    span = max(int(array.max()) for array in arrays) - base + 1
-    if second is None:
-        found = question(arrays[0] - base, span)
-    else:
-        found = question(arrays[0] - base, arrays[1] - base, span, *more)
-    return None if found is None else found + base
+    """Ask a question of enumerated addresses, counted from the least one that `first`, which is written, touches.
+
+    All that lies outside what `first` spans, padding included, is one address beyond it: nobody writes there.
+    """
+    written = first.addresses
+    low, high = int(written.min()), int(written.max())
+    beyond = high - low + 1
+    counted = [written - low]
+    if second is not None:
+        others = second.addresses
+        counted.append(np.where((low <= others) & (others <= high), others - low, beyond))
+    found = question(*counted, beyond + 1, *more)
+    return None if found is None else found + low
 
 
 def _aliased(touch: _Touch) -> int | None:

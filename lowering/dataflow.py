@@ -77,8 +77,8 @@ class ElementSet:
             return
         marked = np.zeros(tensor.source.size, bool)
         _mark(marked, tensor.index, axes)
-        for part, region in tensor.source.regions():
-            chosen = marked[region.values()]
+        for part, box in tensor.source.regions():
+            chosen = marked.reshape(tensor.source.shape)[box]
             if chosen.all():
                 self.add(part, ())
             elif chosen.any():

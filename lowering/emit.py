@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key
-from codelet.tensor import Source, Tensor, Variable
+from codelet.index import Axis, Index, Key, from_values
+from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
 from lowering.views import (
@@ -29,6 +30,7 @@ from lowering.views import (
     covers,
     read,
     read_access,
+    reshape,
     take_apart,
     write,
     write_access,
@@ -52,6 +54,8 @@ def _source_array(state: State, source: Source) -> Array:
         if source not in state:
             state[source] = jnp.zeros(source.shape, source.dtype)
         return state[source]
+    if isinstance(source, Pad):
+        return lax.pad(read_view(state, source.part), source.value, [(a, b, 0) for a, b in source.widths])
     return lax.concatenate([read_view(state, part) for part in source.parts], source.dimension)
 
 
@@ -63,21 +67,42 @@ def read_view(state: State, tensor: Tensor) -> Array:
     return arranged(array, keys, range(tensor.ndim), tensor.shape)
 
 
+def _repeats(source: Source) -> bool:
+    """Whether an element stands at several positions of a source."""
+    numbers = source_elements(source)
+    numbers = numbers[numbers >= 0]
+    return bool(numbers.size) and bool((np.bincount(numbers - numbers.min()) > 1).any())
+
+
+def _write_elements(state: State, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
+    numbers = source_elements(source)[index.values_over(keys)].reshape(-1)
+    value = reshape(value, (value.size,))
+    for variable in source_variables(source):
+        positions = numbers - variable.first_element
+        inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
+        if inside.size:
+            target = from_values(positions[inside], (0,), inside.shape)
+            every = inside.size == value.size
+            own = value if every else value.at[constant(inside)].get(mode="promise_in_bounds")
+            write_view(state, variable, target, own, (0,))
+
+
 def write_view(state: State, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write `value`, with one dimension for each of `keys`, through an access map."""
     if 0 in value.shape:
+        return
+    if not isinstance(source, Variable) and _repeats(source):
+        _write_elements(state, source, index, value, keys)
         return
     before = None if covers(source.shape, index) else _source_array(state, source)
     after = write(before, source.shape, index, value, keys)
     if isinstance(source, Variable):
         state[source] = after
         return
-    start = 0
-    for part in source.parts:
-        stop = start + part.shape[source.dimension]
-        piece = lax.slice_in_dim(after, start, stop, axis=source.dimension)
+    for part, box in source.regions():
+        piece = lax.slice(after, [side.start for side in box], [side.stop for side in box])
         write_view(state, part.source, part.index, piece, range(part.ndim))
-        start = stop
 
 
 # --- families -----------------------------------------------------------------------------------------
@@ -150,6 +175,8 @@ def _image_array(state: State, found: Convolution) -> tuple[Array, Sequence[tupl
     """The array that windows move over, and the zeros around it, which the convolution adds by itself."""
     assert found.image.tensor is not None
     source = found.image.tensor.source
+    if isinstance(source, Pad) and source.value == 0 and all(source.widths[d] == (0, 0) for d in found.unpadded):
+        return read_view(state, source.part), source.widths
     return _source_array(state, source), [(0, 0)] * len(source.shape)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.index import Axis, Index
-from codelet.tensor import Source, Tensor, Variable
+from codelet.tensor import Pad, Source, Tensor, Variable
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +140,9 @@ def _index_key(index: Index | None, axes: tuple[Axis, ...]) -> Hashable:
 def _source_key(source: Source) -> Hashable:
     if isinstance(source, Variable):
         return source.number
+    if isinstance(source, Pad):
+        # Bytes, since a NaN is not equal to itself.
+        return source.widths, source.value.tobytes(), _tensor_key(source.part, ())
     return source.dimension, tuple(_tensor_key(part, ()) for part in source.parts)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,18 +10,59 @@ import pytest
 
 import benchmarks
 from benchmarks.__main__ import main
+from benchmarks.conv import Convolution
+from benchmarks.fresh import in_fresh_process
 from benchmarks.harness import BENCHMARKS, Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
+from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 
 SMALL = {
+    "build": {"rows": 2, "parts": 3, "rounds": 1},
+    "compile": {"rows": 4, "columns": 32, "fewer": 2, "rounds": 1},
+    "conv": {"batches": (1, 2), "layers": [Convolution("conv1", 2, 9, 3, 3, 2, 1)]},
+    "correlate": {"points": 20, "windows": (3, 8)},
     "elementwise": {"rows": 4, "columns": 6},
+    "gather_dot": {"vertices": 5, "length": 3, "elements": 20},
+    "heat": {"side": 6, "steps": 4},
+    "ising": {"side": 6},
+    "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "patchwork": {"size": 32, "parts": 4},
 }
 
 ROWS = {
+    "build": ["build"],
+    "compile": ["compile", "compile/fewer_vertices", "compile/growth"],
+    "conv": [
+        "conv/batch1/conv1",
+        "conv/batch1/conv1/gradient",
+        "conv/batch2/conv1",
+        "conv/batch2/conv1/gradient",
+        "conv/mean",
+        "conv/mean/gradient",
+    ],
+    "correlate": ["correlate/3", "correlate/8"],
     "elementwise": ["elementwise", "elementwise/gradient"],
+    "gather_dot": ["gather_dot", "gather_dot/gradient"],
+    "heat": ["heat", "heat/there_and_back"],
+    "ising": ["ising"],
+    "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "patchwork": ["patchwork", "patchwork/gradient"],
+}
+
+KEYS = {
+    "name",
+    "ours_seconds",
+    "plain_jax_seconds",
+    "ratio",
+    "bar",
+    "note",
+    "ours_peak_mb",
+    "plain_jax_peak_mb",
+    "peak_ratio",
+    "peak_bar",
 }
 
 
@@ -33,9 +75,83 @@ def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name):
     rows = list(measure(name, repeats=2, seconds=0, **SMALL[name]))
     assert [row.name for row in rows] == ROWS[name]
     for row in rows:
-        assert row.plain_jax_seconds is not None
-        assert row.ratio == row.ours_seconds / row.plain_jax_seconds
-        assert row.as_json().keys() == {"name", "ours_seconds", "plain_jax_seconds", "ratio", "bar"}
+        assert row.as_json().keys() == KEYS
+        if row.plain_jax_seconds is None:
+            assert (row.ratio is None) == (row.note == "")
+        else:
+            assert row.ours_seconds is not None
+            assert row.ratio == row.ours_seconds / row.plain_jax_seconds
+            assert row.note == ""
+
+
+def test_mean_of_the_convolutions_is_geometric():
+    *_, batch2, batch2_gradient, mean, mean_gradient = rows = list(
+        measure("conv", repeats=1, seconds=0, **SMALL["conv"])
+    )
+    assert mean.ratio == pytest.approx((rows[0].ratio * batch2.ratio) ** 0.5)
+    assert mean_gradient.ratio == pytest.approx((rows[1].ratio * batch2_gradient.ratio) ** 0.5)
+    assert mean.note == "the geometric mean of 2 ratios"
+
+
+def test_rows_without_plain_jax_say_what_their_ratio_is():
+    assert str(Row("build", 8e-6, None, 0.8, 1.0, "to 10 us")).split() == [
+        "build",
+        "8.000",
+        "us",
+        "0.80",
+        "1.00",
+        "to",
+        "10",
+        "us",
+    ]
+    assert str(Row("mean", None, None, 1.2, 1.0, "a mean")).split() == ["mean", "1.20", "1.00", "a", "mean", "missed"]
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def hold(num_bytes):
+    before = peak_bytes()
+    np.ones(num_bytes, np.int8)
+    return before, peak_bytes()
+
+
+def test_peak_memory_is_that_of_the_process_alone():
+    filler = np.ones(10**9, np.int8)  # a process inherits `ru_maxrss`: it must not count this
+    before, after = in_fresh_process(hold, 10**8)
+    assert before < 5 * 10**8 < len(filler)
+    assert 0.9e8 < after - before < 1.1e8
+
+
+def test_peaks_are_measured_for_rows_with_two_sides():
+    row = with_peaks("elementwise", Row("elementwise/gradient", 1.0, 1.0, 1.0, 1.05), **SMALL["elementwise"])
+    assert row.ours_peak_mb > 50
+    assert row.peak_ratio == row.ours_peak_mb / row.plain_jax_peak_mb
+    assert row.peak_bar == 1.25
+    assert replace(row, peak_ratio=1.3).is_missed
+    assert not replace(row, peak_ratio=1.2).is_missed
+    alone = Row("build", 1e-5, None, 1.0, 1.0)
+    assert with_peaks("build", alone) is alone
+
+
+def test_comparison_is_found_without_measuring():
+    found = find_comparison("conv", "conv/batch2/conv1", SMALL["conv"])
+    assert (found.name, found.bar) == ("conv/batch2/conv1", 1.3)
+
+
+def test_memory_is_printed_where_it_is_asked_for(monkeypatch, capsys):
+    def measured(name, row):
+        return replace(row, ours_peak_mb=130.0, plain_jax_peak_mb=100.0, peak_ratio=1.3, peak_bar=1.25)
+
+    monkeypatch.setitem(BENCHMARKS, "quick", quick)
+    monkeypatch.setattr("benchmarks.__main__.with_peaks", measured)
+    assert main(["quick", "--repeats", "2", "--memory"]) == 1
+    assert "130 MB      100 MB   1.30   1.25 missed" in capsys.readouterr().out
+    assert main(["quick", "--repeats", "2", "--memory", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["peak_ratio"] == 1.3
+
+
+# --- the harness --------------------------------------------------------------------------------------
 
 
 def nap(seconds):
@@ -67,13 +183,7 @@ def test_missed_bar_is_the_exit_status(monkeypatch, capsys):
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["name"], first["bar"]) == ("slow", 2.0)
     assert first["ratio"] == first["ours_seconds"] / first["plain_jax_seconds"] > 2
-    assert second == {
-        "name": "slow/own",
-        "ours_seconds": first["ours_seconds"],
-        "plain_jax_seconds": None,
-        "ratio": None,
-        "bar": None,
-    }
+    assert second == {**dict.fromkeys(KEYS), "name": "slow/own", "ours_seconds": first["ours_seconds"], "note": ""}
     assert main(["slow", "--repeats", "2"]) == 1
     out = capsys.readouterr().out
     assert "missed" in out
@@ -116,10 +226,21 @@ def test_gradient_of_pulls_back_random_cotangents():
     double = jax.jit(lambda x: 2 * x)
     gradient = gradient_of(Comparison("double", double, double, ones), bar=1.5)
     cotangents, x = gradient.arguments(np.random.default_rng(0))
-    value, (slope,) = gradient.ours(cotangents, x)
+    value, (slope,) = gradient.side("ours")(cotangents, x)
     assert (gradient.name, gradient.bar) == ("double/gradient", 1.5)
     np.testing.assert_allclose(value, 2 * x)
     np.testing.assert_allclose(slope, 2 * cotangents)
+
+
+def test_what_a_side_holds_has_no_gradient():
+    scaled = jax.jit(lambda index, x: 2 * x[index])
+    held = lambda: (np.array([2, 0], np.int32),)  # noqa: E731
+    forward = Comparison("scaled", scaled, scaled, ones, ours_held=held, plain_held=held)
+    gradient = gradient_of(forward, bar=None)
+    cotangents, x = gradient.arguments(np.random.default_rng(0))
+    value, (slope,) = gradient.side("plain")(cotangents, x)
+    np.testing.assert_allclose(value, [2, 2])
+    np.testing.assert_allclose(slope, [2 * cotangents[1], 0, 2 * cotangents[0]])
 
 
 def test_list_and_unknown_names(capsys):
@@ -129,4 +250,4 @@ def test_list_and_unknown_names(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["matvek"])
     assert stopped.value.code == 2
-    assert "there is no benchmark 'matvek'; there are elementwise" in capsys.readouterr().err
+    assert "there is no benchmark 'matvek'; there are build" in capsys.readouterr().err

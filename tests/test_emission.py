@@ -171,6 +171,42 @@ def test_affine_reads_need_no_gather_and_do_not_grow(size):
     np.testing.assert_allclose(run({"u": values, "v": values})["v"], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [6, 40])
+def test_a_padded_read_is_one_pad(size):
+    graph = cl.Graph()
+    x = graph.add_variable("x", (2, size, size))
+    oy, ox = cl.grid(size, size)
+    window = x.pad(((0, 0), (1, 1), (1, 1)), value=0.5)[:, oy : oy + 3, ox : ox + 3]
+    y = graph.add_vertex("windows", total, x=window)
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    names = [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
+    assert names.count("pad") == 1
+    assert not set(names) & {"gather", "concatenate", "scatter"}
+    assert len(names) == 10
+    values = np.random.default_rng(0).normal(size=(2, size, size)).astype("f")
+    padded = np.pad(values, ((0, 0), (1, 1), (1, 1)), constant_values=0.5)
+    expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).sum((0, 3, 4))
+    np.testing.assert_allclose(next(iter(run({"x": values}).values())), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_may_be_returned_and_has_no_gradient():
+    layer = cl.lower(lambda graph, x: {"constant": x.pad(1, value=2), "reflect": x.pad((0, 3), "reflect")})
+    results = layer(np.arange(3.0))
+    np.testing.assert_array_equal(results["constant"], [2, 0, 1, 2, 2])
+    np.testing.assert_array_equal(results["reflect"], [0, 1, 2, 1, 0, 1])
+    slope = jax.grad(lambda x: layer(x)["constant"].sum() + layer(x)["reflect"].sum())(jnp.arange(3.0))
+    np.testing.assert_array_equal(slope, [3, 4, 2])
+
+
+def test_a_view_that_names_elements_twice_is_written_once():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    i = cl.grid(4)
+    graph.add_vertex("set", total, x=y[i], out=cl.concat([x, x.reverse(0)])[i])
+    run = cl.lower(graph, inputs=[y], outputs=[x])
+    np.testing.assert_array_equal(run({"y": np.arange(4.0)})["x"], np.arange(4))
+
+
 def test_wrap_around_is_an_index_vector_along_its_dimension():
     graph = cl.Graph()
     u = graph.add_variable("u", (32, 16))

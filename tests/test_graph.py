@@ -194,6 +194,87 @@ def test_dtypes_follow_jax():
     assert graph.add_variable("c", 3, jnp.bfloat16).dtype == jnp.bfloat16
 
 
+def convolved(by_loops=False):
+    """Windows of a padded picture."""
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (2, 4, 5)), graph.add_variable("y", (4, 5))
+    padded = x.pad(((0, 0), (1, 1), (1, 1)))
+    for oy, ox in [(i, j) for i in range(4) for j in range(5)] if by_loops else [cl.grid(4, 5)]:
+        graph.add_vertex("windows", total, x=padded[:, oy : oy + 3, ox : ox + 3], out=y[oy, ox])
+    return graph
+
+
+def test_padding_has_no_edges():
+    graph = convolved()
+    # A run for each row of each window that lies in the picture, and one for each output.
+    rows = [sum(0 <= oy + k < 4 for k in (-1, 0, 1)) for oy in range(4)]
+    assert graph.num_edges == 2 * 5 * sum(rows) + 20
+    assert convolved(by_loops=True).num_edges == graph.num_edges == sum(1 for _ in graph.edges())
+    corner = graph.vertex("windows", oy=0, ox=0)
+    assert [e[1:] for e in corner.edges()] == [
+        ("x", corner.family.fields[0].tensor.source.part.source, start, 2) for start in (0, 5, 20, 25)
+    ] + [("out", graph.variable("y").source, 0, 1)]
+    assert len(graph.readers(graph.variable("x")[0, 0, 0])) == 4
+    assert graph.readers(graph.variable("x").pad(1)[0]) == []
+    assert str(graph.families[0]).split("\n")[1] == (
+        "  in    x: float32[2,3,3] = pad(x, 0.0) at 7*oy + ox + 42*f0 + 7*f1 + f2"
+    )
+    values = np.arange(40.0).reshape(2, 4, 5)
+    assert corner.run({"x": values})["out"] == values[:, :2, :2].sum()
+
+
+def test_a_run_ends_at_padding_and_starts_at_the_first_element():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4,))  # its first element has number 0, one more than padding has
+    graph.add_vertex("sum", total, x=cl.concat([x.pad(1), x[2:].pad((0, 1)), x[:0].pad(2)]), out=x[0])
+    edges = list(graph.edges())
+    assert [(e.start, e.length) for e in edges] == [(0, 4), (2, 2), (0, 1)]
+    assert graph.num_edges == 3
+    graph.add_vertex("nothing", total, x=x.pad(2)[:2], out=x[1])
+    assert [e.field for e in graph.vertex("nothing", 0).edges()] == ["out"]
+
+
+def test_padding_needs_no_value_and_has_no_tile():
+    graph = convolved()
+    graph.set_tile_mapping(graph.variable("x").pad(1)[1:-1, 1:-1, 1:-1], 3)
+    assert graph.tile_mapping()[:42].tolist() == [3] * 40 + [-1, -1]
+    graph = convolved()
+    x = graph.variable("x")
+    half = cl.Copy(graph.add_constant("c", np.ones((2, 2, 5), "f")), x[:, :2])
+    with pytest.raises(cl.UninitializedReadError, match=r"x\[0, 2, 0\] is read by field 'x'"):
+        cl.lower(graph, cl.Sequence(half, graph.compute_sets[0]), inputs=[], outputs=["y"])
+    with pytest.raises(cl.UninitializedReadError, match=r"x\[0, 2, 0\]"):
+        cl.interpret(graph, {}, ["y"], cl.Sequence(half, graph.compute_sets[0]))
+
+
+def test_graphs_that_pad_differently_differ():
+    lowered = [
+        cl.lower(lambda graph, x, pad=pad: pad(x)).at(np.zeros(3, "f"))
+        for pad in (
+            lambda x: x.pad(1),
+            lambda x: x.pad(1, value=1),
+            lambda x: x.pad((2, 0)),
+            lambda x: x.pad(1, value=float("nan")),
+        )
+    ]
+    assert len(set(lowered)) == 4
+    again = cl.lower(lambda graph, x: x.pad(1, value=float("nan"))).at(np.zeros(3, "f"))
+    assert again == lowered[3]
+
+
+def test_no_vertex_added_one_at_a_time_writes_padding():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (3,)).pad(1)
+    for k in range(3):
+        graph.add_vertex("set", double, x=x[k], out=y[k + 1])
+    with pytest.raises(cl.FieldTypeError, match="field 'out' of codelet 'double' would write padding"):
+        graph.add_vertex("set", double, x=x[0], out=y[4])
+    with pytest.raises(cl.FieldTypeError, match="would write padding"):
+        graph.add_vertex("set", double, x=x[0], out=y[0])
+    run = cl.lower(graph, inputs=[x], outputs=["y"])
+    np.testing.assert_array_equal(run({"x": np.ones(3)})["y"], [2, 2, 2])
+
+
 def refusals():
     """A mistake of each kind, the error it gets, and what the error says."""
     graph = cl.Graph(cl.IPU(num_tiles=4))
@@ -201,7 +282,7 @@ def refusals():
     x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
     elsewhere = other.add_variable("z", (4,))
     multiply = graph.add_compute_set("multiply")
-    i = cl.grid(4)
+    i, padded = cl.grid(4), x.pad((0, 1))
     add: Any = graph.add_vertex
     wrong: Any = "ipu"
     return {
@@ -230,6 +311,22 @@ def refusals():
             lambda: add(multiply, cl.codelet(lambda out: out), out=3),
             cl.FieldTypeError,
             "in-out field 'out'",
+        ),
+        "padding as output": (
+            lambda: add(multiply, double, x=x[i], out=padded[i + 1]),
+            cl.FieldTypeError,
+            "field 'out' of codelet 'double' would write padding",
+        ),
+        "padding as in-out": (
+            lambda: add(multiply, cl.codelet(lambda out: out), out=cl.concat([padded, y])),
+            cl.FieldTypeError,
+            "write to the tensor that was padded, or slice the padding off",
+        ),
+        "copy to padding": (lambda: cl.Copy(y, padded[1:]), cl.ProgramError, "a copy would write padding"),
+        "mapping of padding": (
+            lambda: graph.set_tile_mapping(padded, 1),
+            cl.TileError,
+            "a tile mapping names padding",
         ),
         "text": (
             lambda: add(multiply, double, x="no"),

@@ -23,11 +23,12 @@ def careless(draw):
         graph.add_variable("b", (3, 4), "int32"),
     ]
     tensors.append(cl.concat([tensors[0], tensors[1].flatten()]))
+    readable = [*tensors, tensors[1].pad(1), cl.concat([tensors[2].pad((0, 2)), tensors[0].pad(1, "edge")])]
     compute_set = graph.add_compute_set("set")
     for _ in range(draw(st.integers(1, 2))):
         extents = draw(st.lists(st.integers(1, 4), max_size=2))
-        x = draw(readings(draw(st.sampled_from(tensors)), extents))
-        y = draw(readings(draw(st.sampled_from(tensors)), extents))
+        x = draw(readings(draw(st.sampled_from(readable)), extents))
+        y = draw(readings(draw(st.sampled_from(readable)), extents))
         out = draw(readings(draw(st.sampled_from(tensors)), extents))
         if out.shape == x.shape and draw(st.booleans()):
             kind, fields = shift_all, {"x": x, "y": y, "out": out}

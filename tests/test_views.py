@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.strategies import viewed
+from tests.strategies import padded_numbers, viewed
 
 
 @settings(max_examples=600)
@@ -107,6 +107,41 @@ def test_a_symbol_is_no_number(use):
         use(i)
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect"])
+@pytest.mark.parametrize("extent", [1, 2, 3, 5])
+@pytest.mark.parametrize("widths", [(7, 9), (0, 11), (4, 0), 6])
+def test_padding_wider_than_the_dimension_is_numpys(mode, extent, widths):
+    x = cl.Graph().add_variable("x", (extent,))
+    np.testing.assert_array_equal(x.pad(widths, mode).elements(), padded_numbers(np.arange(extent), widths, mode))
+
+
+def test_symbols_index_a_padded_tensor_and_are_padded_as_loops_would():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (2, 4, 5))
+    oy, ox = cl.grid(4, range(0, 5, 2))
+    window = x.pad(((0, 0), (1, 1), (1, 1)))[:, oy : oy + 3, ox : ox + 3]
+    numbers = np.arange(40).reshape(2, 4, 5)
+    padded = padded_numbers(numbers, ((0, 0), (1, 1), (1, 1)), "constant")
+    expected = [[padded[:, i : i + 3, j : j + 3] for j in range(0, 5, 2)] for i in range(4)]
+    np.testing.assert_array_equal(window.elements(window.axes), expected)
+    # The other way round: what depends on symbols is padded.
+    for mode in ("constant", "edge", "wrap", "reflect"):
+        row = x[1, oy, ox : ox + 1].pad((1, 2), mode)
+        expected = [[padded_numbers(numbers[1, i, j : j + 1], (1, 2), mode) for j in range(0, 5, 2)] for i in range(4)]
+        np.testing.assert_array_equal(row.elements(row.axes), expected)
+
+
+def test_pads_and_joins_nest():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (2,)), graph.add_variable("y", (3,))
+    inner = x.pad(1)
+    np.testing.assert_array_equal(inner.pad((0, 1), value=2).elements(), [-1, 0, 1, -1, -1])
+    np.testing.assert_array_equal(cl.concat([inner, y]).elements(), [-1, 0, 1, -1, 3, 4, 5])
+    np.testing.assert_array_equal(cl.concat([x, y]).pad(1).elements(), [-1, 0, 1, 3, 4, 5, -1])
+    assert repr(cl.concat([inner, y])) == "Tensor(float32[7] of concat(pad(x, 0.0), y): f0)"
+    assert x.pad(0) is x
+
+
 def test_views_of_two_graphs_do_not_join():
     a, b = cl.Graph().add_variable("a", (2,)), cl.Graph().add_variable("b", (2,))
     with pytest.raises(cl.ForeignGraphError):
@@ -131,6 +166,18 @@ def test_views_of_two_graphs_do_not_join():
         (lambda x: x.reverse(2), cl.ViewError, "a dimension does not exist"),
         (lambda x: cl.concat([x, x[0]]), cl.ViewError, "do not fit together"),
         (lambda x: cl.concat([]), cl.ViewError, "nothing to join"),
+        (lambda x: x.pad(-1), cl.ViewError, "negative width"),
+        (lambda x: x.pad(((0, 1), (0, -1)), "edge"), cl.ViewError, "cut elements off by slicing"),
+        (lambda x: x.pad((1, 2, 3)), cl.ViewError, "expected: non-negative integers: 2 pairs (before, after)"),
+        (lambda x: x.pad(0.5), cl.ViewError, "not integers"),
+        (lambda x: x.pad(cl.grid(2)), cl.ViewError, "do not fit a tensor of shape (4, 6)"),
+        (lambda x: x.pad(0, "symmetric"), cl.ViewError, "expected: 'constant' or 'edge' or 'wrap' or 'reflect'"),
+        (lambda x: x.pad(1, "edge", 2), cl.ViewError, "mode 'edge' is given a value"),
+        (lambda x: x[:0].pad(1, "wrap"), cl.ViewError, "empty dimension"),
+        (lambda x: x.pad(1, value=1j), cl.FieldTypeError, "expected: a number of dtype float32"),
+        (lambda x: x.pad(1, value=1e40), cl.FieldTypeError, "given:    value=1e+40"),
+        (lambda x: x.pad(1, value=[1, 2]), cl.FieldTypeError, "the dtype cannot hold"),
+        (lambda x: x.pad(1, value=cl.grid(2)), cl.FieldTypeError, "the dtype cannot hold"),
     ],
 )
 def test_views_that_cannot_be(view, error, says):
@@ -139,3 +186,32 @@ def test_views_that_cannot_be(view, error, says):
         view(x)
     assert says in str(caught.value)
     assert "test_views.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "held"),
+    [
+        ("float32", float("-inf"), -np.inf),
+        ("float32", float("nan"), np.nan),
+        ("int32", 3.0, 3),
+        ("int32", 0.5, None),
+        ("int32", float("nan"), None),
+        ("int32", 2**31, None),
+        ("uint8", -1, None),
+        ("uint32", 2**32 - 1, 2**32 - 1),
+        ("bool", True, True),
+        ("bool", 2, None),
+        ("complex64", 1j, 1j),
+        ("bfloat16", 0.5, 0.5),
+        ("bfloat16", 1e39, None),
+    ],
+)
+def test_padding_holds_what_the_dtype_holds(dtype, value, held):
+    x = cl.Graph().add_variable("x", (2,), dtype)
+    if held is None:
+        with pytest.raises(cl.FieldTypeError, match="cannot hold"):
+            x.pad(1, value=value)
+        return
+    returned = cl.lower(lambda graph, x: x.pad((1, 0), value=value))(np.ones(2, x.dtype))
+    np.testing.assert_array_equal(np.asarray(returned), np.array([held, 1, 1], x.dtype))
+    assert returned.dtype == x.dtype
