@@ -313,9 +313,8 @@ class _Contractor:
         if eqn in self.views:
             return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
         if eqn.primitive.name == "scan":
-            body = contract(eqn.params["jaxpr"])
-            parameters: dict[str, Any] = {**eqn.params, "jaxpr": body}
-            return eqn.primitive.bind(*inputs, **parameters)  # type: ignore[call-arg]
+            body, scan = contract(eqn.params["jaxpr"]), eqn.primitive.bind
+            return scan(*inputs, **{**eqn.params, "jaxpr": body})  # pyright: ignore[reportCallIssue]
         return bind(eqn, inputs)
 
     def run(self) -> list[Any]:

@@ -1,6 +1,7 @@
 """Contraction: sums of products become one dot just where they should, and values and gradients stay."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,8 +77,10 @@ def summed_products(draw):
         shape = (*a, *b[common:])
         spread_a, spread_b = tuple(range(len(a))), (*range(common), *range(len(a), len(shape)))
 
-        def product(x, y, shape=shape):
-            return lax.broadcast_in_dim(x, shape, spread_a) * lax.broadcast_in_dim(y, shape, spread_b)
+        full = shape
+
+        def product(x, y):
+            return lax.broadcast_in_dim(x, full, spread_a) * lax.broadcast_in_dim(y, full, spread_b)
 
     else:
         pairs = [(i, j) for i, n in enumerate(a) for j, m in enumerate(b) if n == m]
@@ -86,8 +89,11 @@ def summed_products(draw):
             if i not in {p[0] for p in chosen} and j not in {p[1] for p in chosen} and draw(st.booleans()):
                 chosen.append((i, j))
         cut = draw(st.integers(0, len(chosen)))
-        inner, batch = (tuple(zip(*part, strict=True)) or ((), ()) for part in (chosen[:cut], chosen[cut:]))
-        product = lambda x, y: lax.dot_general(x, y, (inner, batch))  # noqa: E731
+        numbers: Any = tuple(tuple(zip(*part, strict=True)) or ((), ()) for part in (chosen[:cut], chosen[cut:]))
+
+        def product(x, y):
+            return lax.dot_general(x, y, numbers)
+
         shape = jax.eval_shape(product, jnp.zeros(a), jnp.zeros(b)).shape
     last, shape = draw(rearranged(shape))
     axes = tuple(d for d in range(len(shape)) if draw(st.booleans()))

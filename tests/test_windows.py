@@ -32,7 +32,7 @@ def names(layer, *arrays):
 
 
 def normal(*shape):
-    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+    return jnp.asarray(np.random.default_rng(len(shape)).normal(size=shape), jnp.float32)
 
 
 def layer(codelet, size=3, stride=1, dilation=1):
@@ -63,6 +63,33 @@ def test_a_dot_over_windows_is_a_convolution(codelet, stride, dilation):
     expected = jax.grad(lambda x, w: jnp.sin(plain(x, w)).sum(), (0, 1))(x, w)
     for slope, other in zip(slopes, expected, strict=True):
         np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("value", "folded"), [(0, True), (2, False)])
+def test_zeros_around_are_the_convolutions_own(value, folded):
+    def build(graph, x, w):
+        padded = x.pad(((0, 0), (0, 0), (1, 2), (2, 0)), value=value)
+        n, o, i, j = cl.grid(2, 4, 7, 6)
+        return graph.add_vertex("convolve", inner, x=padded[n, :, i : i + 3, j : j + 3], w=w[o])
+
+    x, w = normal(2, 3, 6, 6), normal(4, 3, 3, 3)
+    ours = cl.lower(build)
+    found = names(ours, x, w)
+    assert found.count("conv_general_dilated") == 1
+    assert ("pad" in found) is not folded
+    around = jnp.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=value)
+    expected = lax.conv_general_dilated(around, w, (1, 1), "VALID")
+    np.testing.assert_allclose(ours(x, w), expected, rtol=1e-4, atol=1e-4)
+    slope, other = (
+        jax.grad(lambda x: jnp.sin(f(x)).sum())(x)
+        for f in (
+            lambda x: ours(x, w),
+            lambda x: lax.conv_general_dilated(
+                jnp.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=value), w, (1, 1), "VALID"
+            ),
+        )
+    )
+    np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
 
 
 def test_another_codelet_over_windows_is_none():
