@@ -309,12 +309,12 @@ class _Contractor:
         inputs = [self.value(atom) for atom in self.sources(eqn)]
         shape = getattr(eqn.outvars[0].aval, "shape", ()) if eqn.outvars else ()
         if eqn in self.contractions:
-            return [_dot(self.contractions[eqn], *inputs, shape)]
+            return [_dot(self.contractions[eqn], inputs[0], inputs[1], shape)]
         if eqn in self.views:
             return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
         if eqn.primitive.name == "scan":
-            body, scan = contract(eqn.params["jaxpr"]), eqn.primitive.bind
-            return scan(*inputs, **{**eqn.params, "jaxpr": body})  # pyright: ignore[reportCallIssue]
+            primitive: Any = eqn.primitive
+            return primitive.bind(*inputs, **{**eqn.params, "jaxpr": contract(eqn.params["jaxpr"])})
         return bind(eqn, inputs)
 
     def run(self) -> list[Any]:
