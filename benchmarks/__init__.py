@@ -4,6 +4,32 @@
 what it measures; `benchmarks/harness.py` says how.
 """
 
-from benchmarks import elementwise, matvec, mnist_step
+from benchmarks import (
+    build,
+    compile,
+    conv,
+    correlate,
+    elementwise,
+    gather_dot,
+    heat,
+    ising,
+    matmul,
+    matvec,
+    mnist_step,
+    patchwork,
+)
 
-__all__ = ["elementwise", "matvec", "mnist_step"]
+__all__ = [
+    "build",
+    "compile",
+    "conv",
+    "correlate",
+    "elementwise",
+    "gather_dot",
+    "heat",
+    "ising",
+    "matmul",
+    "matvec",
+    "mnist_step",
+    "patchwork",
+]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import jax
 
-from benchmarks.harness import BENCHMARKS, HEADER, measure
+from benchmarks.harness import BENCHMARKS, HEADER, PEAK_HEADER, measure
+from benchmarks.memory import with_peaks
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -27,6 +28,9 @@ def _parser() -> argparse.ArgumentParser:
         default=9,
         metavar="N",
         help="rounds of each side, at least; short calls get more (default: 9)",
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="also the peak memory of either side, each in a process of its own"
     )
     return parser
 
@@ -46,10 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not arguments.json:
         device = jax.devices()[0]
-        print(f"jax {jax.__version__} on {device.device_kind}, {os.cpu_count()} CPU cores\n{HEADER}", flush=True)
+        print(f"jax {jax.__version__} on {device.device_kind}, {os.cpu_count()} CPU cores")
+        print(HEADER + PEAK_HEADER * arguments.memory, flush=True)
     missed = 0
     for name in arguments.names or BENCHMARKS:
         for row in measure(name, repeats=arguments.repeats):
+            if arguments.memory:
+                row = with_peaks(name, row)
             missed += row.is_missed
             print(json.dumps(row.as_json()) if arguments.json else row, flush=True)
     if missed and not arguments.json:

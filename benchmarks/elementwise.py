@@ -36,7 +36,7 @@ def elementwise(rows: int = 1472, columns: int = 1024) -> Generator[Comparison |
         ours=jax.jit(cl.lower(combine_all)),
         plain=jax.jit(lambda a, b: jnp.tanh(a * b) + a),
         arguments=arguments,
-        bar=1.1,
+        bar=1.05,
     )
     yield forward
-    yield gradient_of(forward, bar=1.1)
+    yield gradient_of(forward, bar=1.05)

@@ -1,4 +1,4 @@
-"""How benchmarks are written, and how they are measured.
+"""How benchmarks are written, and how they are timed.
 
 A benchmark is a function under the decorator `benchmark` that yields comparisons: ours, plain JAX, their
 arguments, and the bar that the ratio of their times must keep. Out comes a row for each. Before it is
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,15 +26,20 @@ from ipu_backend.timing import time_in_turn
 class Comparison:
     """Two functions that compute the same.
 
+    What they take is made when it is needed, and in the process that needs it, so that a comparison costs
+    nothing until it is run, and a process that runs one side holds nothing of the other.
+
     Attributes:
         name: the benchmark's, and `/variant` behind it unless it is the chief one.
         ours: jitted, as whoever calls it would.
         plain: the best plain JAX, jitted.
-        arguments: makes the arguments of both. They are made when they are needed, so that a comparison
-            costs nothing until it is run.
+        arguments: makes the arguments of both.
         bar: what the ratio of ours to plain JAX may be at most; None where there is only a report.
         tolerance: how far results may be apart, as a part of the largest number in the array; integers
             must be equal.
+        ours_held: makes what ours takes before the arguments and has no gradient: a lowered graph, its
+            tables with it.
+        plain_held: the same for plain JAX: its tables.
     """
 
     name: str
@@ -42,35 +48,74 @@ class Comparison:
     arguments: Callable[[np.random.Generator], tuple[Any, ...]]
     bar: float | None = None
     tolerance: float = 1e-5
+    ours_held: Callable[[], tuple[Any, ...]] = tuple
+    plain_held: Callable[[], tuple[Any, ...]] = tuple
+
+    def side(self, which: str) -> Callable[..., Any]:
+        """`ours` or `plain`, with what it holds already given to it: a function of the arguments."""
+        function, held = (self.ours, self.ours_held) if which == "ours" else (self.plain, self.plain_held)
+        return partial(function, *jax.device_put(held()))
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured, in seconds: medians, and their ratio where there are two."""
+    """What was measured.
+
+    Attributes:
+        name: as in `Comparison`.
+        ours_seconds: the median; None in a row that sums up others.
+        plain_jax_seconds: the median; None where there is no plain JAX beside it.
+        ratio: of the two; without plain JAX, of ours to what `note` says.
+        bar: what the ratio may be at most; None where there is only a report.
+        note: what the ratio is, where it is not of ours to plain JAX.
+        ours_peak_mb, plain_jax_peak_mb, peak_ratio, peak_bar: the peak memory of a process that runs one
+            side, in 10^6 bytes, where that was asked for; see `benchmarks/memory.py`.
+    """
 
     name: str
-    ours_seconds: float
+    ours_seconds: float | None
     plain_jax_seconds: float | None
     ratio: float | None
     bar: float | None
+    note: str = ""
+    ours_peak_mb: float | None = None
+    plain_jax_peak_mb: float | None = None
+    peak_ratio: float | None = None
+    peak_bar: float | None = None
 
     @property
     def is_missed(self) -> bool:
-        """Whether there is a bar and the ratio is above it."""
-        return self.bar is not None and self.ratio is not None and self.ratio > self.bar
+        """Whether there is a bar and the ratio is above it, of times or of memory."""
+        pairs = [(self.ratio, self.bar), (self.peak_ratio, self.peak_bar)]
+        return any(ratio is not None and bar is not None and ratio > bar for ratio, bar in pairs)
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         return asdict(self)
 
     def __str__(self) -> str:
-        milliseconds = lambda s: f"{'':>10}   " if s is None else f"{1e3 * s:10.3f} ms"  # noqa: E731
         number = lambda x: f"{'':>6}" if x is None else f"{x:6.2f}"  # noqa: E731
-        times = f"{milliseconds(self.ours_seconds)} {milliseconds(self.plain_jax_seconds)}"
-        return f"{self.name:28}{times} {number(self.ratio)} {number(self.bar)}{'  missed' if self.is_missed else ''}"
+        megabytes = lambda x: f"{x:8.0f} MB"  # noqa: E731
+        words = [
+            f"{self.name:28}{_time_text(self.ours_seconds)} {_time_text(self.plain_jax_seconds)}",
+            number(self.ratio),
+            number(self.bar),
+        ]
+        if self.ours_peak_mb is not None:
+            words += [megabytes(self.ours_peak_mb), megabytes(self.plain_jax_peak_mb)]
+            words += [number(self.peak_ratio), number(self.peak_bar)]
+        words += [self.note] * bool(self.note) + ["missed"] * self.is_missed
+        return " ".join(words).rstrip()
+
+
+def _time_text(seconds: float | None) -> str:
+    if seconds is None:
+        return " " * 13
+    return f"{1e3 * seconds:10.3f} ms" if seconds >= 1e-4 else f"{1e6 * seconds:10.3f} us"
 
 
 HEADER = f"{'benchmark':28}{'ours':>13} {'plain JAX':>13} {'ratio':>6} {'bar':>6}"
+PEAK_HEADER = f" {'peak, ours':>11} {'plain JAX':>11} {'ratio':>6} {'bar':>6}"
 
 Benchmark = Callable[..., Generator[Comparison | Row, Row, None]]
 
@@ -90,16 +135,16 @@ def gradient_of(forward: Comparison, bar: float | None) -> Comparison:
     """
 
     def value_and_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(cotangents: Any, *arguments: Any) -> Any:
-            value, pull_back = jax.vjp(function, *arguments)
+        def run(held: Any, cotangents: Any, *arguments: Any) -> Any:
+            value, pull_back = jax.vjp(partial(function, *held), *arguments)
             return value, pull_back(cotangents)
 
         return jax.jit(run)
 
     def arguments(random: np.random.Generator) -> tuple[Any, ...]:
         own = forward.arguments(random)
-        draw = lambda kind: random.normal(size=kind.shape).astype(kind.dtype)  # noqa: E731
-        return jax.tree.map(draw, jax.eval_shape(forward.plain, *own)), *own
+        draw = lambda kind: random.standard_normal(kind.shape, kind.dtype)  # noqa: E731
+        return jax.tree.map(draw, jax.eval_shape(forward.plain, *forward.plain_held(), *own)), *own
 
     return replace(
         forward,
@@ -108,6 +153,8 @@ def gradient_of(forward: Comparison, bar: float | None) -> Comparison:
         plain=value_and_gradient(forward.plain),
         arguments=arguments,
         bar=bar,
+        ours_held=lambda: (forward.ours_held(),),
+        plain_held=lambda: (forward.plain_held(),),
     )
 
 
@@ -145,13 +192,13 @@ def check_same(name: str, ours: Any, plain: Any, tolerance: float) -> None:
 def compare(comparison: Comparison, repeats: int, seconds: float) -> Row:
     """Check that the two sides agree, and time them."""
     arguments = jax.device_put(comparison.arguments(np.random.default_rng(0)))
-    ours, plain = comparison.ours, comparison.plain
+    ours, plain = comparison.side("ours"), comparison.side("plain")
     check_same(comparison.name, ours(*arguments), plain(*arguments), comparison.tolerance)
     times = time_in_turn([lambda: ours(*arguments), lambda: plain(*arguments)], repeats=repeats, seconds=seconds)
     return Row(comparison.name, *times, ratio=times[0] / times[1], bar=comparison.bar)
 
 
-def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: int) -> Iterator[Row]:
+def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: Any) -> Iterator[Row]:
     """The rows of a benchmark, each as soon as it is measured.
 
     Args:

@@ -51,6 +51,7 @@ def matvec(rows: int = 4096, columns: int = 9216) -> Generator[Comparison | Row,
         ours=jax.jit(cl.lower(multiply)),
         plain=jax.jit(lambda w, x: w @ x),
         arguments=arguments,
+        bar=1.1,
     )
     yield forward
-    yield gradient_of(forward, bar=None)
+    yield gradient_of(forward, bar=1.15)

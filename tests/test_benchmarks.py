@@ -85,12 +85,11 @@ def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name):
 
 
 def test_mean_of_the_convolutions_is_geometric():
-    *_, batch2, batch2_gradient, mean, mean_gradient = rows = list(
-        measure("conv", repeats=1, seconds=0, **SMALL["conv"])
-    )
-    assert mean.ratio == pytest.approx((rows[0].ratio * batch2.ratio) ** 0.5)
-    assert mean_gradient.ratio == pytest.approx((rows[1].ratio * batch2_gradient.ratio) ** 0.5)
-    assert mean.note == "the geometric mean of 2 ratios"
+    rows = {row.name: row for row in measure("conv", repeats=1, seconds=0, **SMALL["conv"])}
+    for kind in ("", "/gradient"):
+        ratios = np.array([rows[f"conv/batch{batch}/conv1{kind}"].ratio for batch in (1, 2)], float)
+        assert rows[f"conv/mean{kind}"].ratio == pytest.approx(np.sqrt(ratios.prod()))
+        assert rows[f"conv/mean{kind}"].note == "the geometric mean of 2 ratios"
 
 
 def test_rows_without_plain_jax_say_what_their_ratio_is():
@@ -117,14 +116,16 @@ def hold(num_bytes):
 
 
 def test_peak_memory_is_that_of_the_process_alone():
-    filler = np.ones(10**9, np.int8)  # a process inherits `ru_maxrss`: it must not count this
+    filler = np.ones(6 * 10**8, np.int8)  # a process inherits `ru_maxrss`: it must not count this
     before, after = in_fresh_process(hold, 10**8)
-    assert before < 5 * 10**8 < len(filler)
+    assert before < len(filler)
     assert 0.9e8 < after - before < 1.1e8
 
 
 def test_peaks_are_measured_for_rows_with_two_sides():
     row = with_peaks("elementwise", Row("elementwise/gradient", 1.0, 1.0, 1.0, 1.05), **SMALL["elementwise"])
+    assert row.ours_peak_mb is not None
+    assert row.plain_jax_peak_mb is not None
     assert row.ours_peak_mb > 50
     assert row.peak_ratio == row.ours_peak_mb / row.plain_jax_peak_mb
     assert row.peak_bar == 1.25

@@ -1,0 +1,71 @@
+"""The peak memory of either side of a comparison, each in a process of its own.
+
+The process imports what both need, makes the arguments, compiles one side and runs it a few times. Nothing
+is subtracted: interpreter, JAX and arguments are in the figure, as they are in that of whoever runs it.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks.fresh import in_fresh_process
+from benchmarks.harness import BENCHMARKS, Comparison, Row
+
+PEAK_BAR = 1.25
+
+RUNS = 3
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held at once.
+
+    On Linux from `VmHWM`: a process inherits `ru_maxrss` from the one that started it, whose arrays it
+    would count.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def find_comparison(name: str, row_name: str, sizes: dict[str, Any]) -> Comparison:
+    """One comparison of a benchmark, with nothing measured on the way there."""
+    made = BENCHMARKS[name](**sizes)
+    step = next(made)
+    while step.name != row_name:
+        step = made.send(Row(step.name, 1.0, 1.0, 1.0, None))
+    assert isinstance(step, Comparison)
+    return step
+
+
+def peak_of_side(name: str, row_name: str, which: str, sizes: dict[str, Any]) -> int:
+    """The peak memory of this process, in bytes, once it has run one side of a comparison."""
+    comparison = find_comparison(name, row_name, sizes)
+    arguments = jax.device_put(comparison.arguments(np.random.default_rng(0)))
+    side = comparison.side(which)
+    for _ in range(RUNS):
+        jax.block_until_ready(side(*arguments))
+    return peak_bytes()
+
+
+def with_peaks(name: str, row: Row, **sizes: Any) -> Row:
+    """A row of benchmark `name` with the peak memory of both sides; as it is where there are no two sides."""
+    if row.plain_jax_seconds is None:
+        return row
+    ours, plain = (1e-6 * in_fresh_process(peak_of_side, name, row.name, which, sizes) for which in ("ours", "plain"))
+    return replace(
+        row,
+        ours_peak_mb=ours,
+        plain_jax_peak_mb=plain,
+        peak_ratio=ours / plain,
+        peak_bar=None if row.bar is None else PEAK_BAR,
+    )
