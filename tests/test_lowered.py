@@ -136,7 +136,7 @@ def test_lowering_is_deterministic(case: Case):
 
 
 @pytest.mark.slow
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
     run = lowered(case)
