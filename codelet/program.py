@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from codelet.graph import Graph
 
 
-class Program:
+class Program(ABC):
     """What runs when. The kinds of program are the subclasses."""
 
+    @abstractmethod
     def lines(self) -> Iterator[str]:
         """The program as text, one line a step, the steps of a body indented."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -20,7 +20,18 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
-from lowering.rewrite import Atom, Atomic, Rearrangement, bind, inline, rearrange, rearrangement, retrace, split_atom
+from lowering.rewrite import (
+    REARRANGING,
+    Atom,
+    Atomic,
+    Rearrangement,
+    bind,
+    inline,
+    rearrange,
+    rearrangement,
+    retrace,
+    split_atom,
+)
 from lowering.views import reshape, transpose
 
 # --- a sum of products, by its labels -------------------------------------------------------------------
@@ -57,26 +68,20 @@ def _by_dimension(view: Rearrangement, shape: tuple[int, ...]) -> list[list[Atom
     return dims
 
 
-def _refined(dims: Sequence[Sequence[Atom]], cuts: Sequence[Sequence[int]]) -> list[list[Atom]] | None:
-    """Dimensions as lists of atoms, split so that each dimension has parts of the extents in `cuts`."""
-    refined = []
-    for dim, sizes in zip(dims, cuts, strict=True):
-        left, own = list(dim)[::-1], []
-        for size in sizes:
-            if not left:
-                return None
-            atom = left.pop()
-            if atom.extent != size:
-                if atom.extent % size:
-                    return None
-                outer, inner = split_atom(atom, atom.extent // size)
-                left.append(inner)
-                atom = outer
-            own.append(atom)
-        if left:
+def _refined(dim: Sequence[Atom], cuts: Sequence[int]) -> list[Atom] | None:
+    """A dimension's atoms, split into parts of the extents in `cuts`."""
+    left, refined = list(dim)[::-1], []
+    for size in cuts:
+        if not left:
             return None
-        refined.append(own)
-    return refined
+        atom = left.pop()
+        if atom.extent != size:
+            if atom.extent % size:
+                return None
+            atom, inner = split_atom(atom, atom.extent // size)
+            left.append(inner)
+        refined.append(atom)
+    return None if left else refined
 
 
 def _common_cuts(*dims: Sequence[Atom]) -> list[int] | None:
@@ -108,7 +113,7 @@ class _Labels:
         cuts = _common_cuts(*given) if given else []
         if cuts is None:
             return False
-        refined = [None if dim is None else _refined([dim], [cuts]) for dim in dims]
+        refined = [None if dim is None else _refined(dim, cuts) for dim in dims]
         if any(own is None and dim is not None for own, dim in zip(refined, dims, strict=True)):
             return False
         for k, size in enumerate(cuts):
@@ -116,7 +121,7 @@ class _Labels:
             self.extents[label] = size
             for where, own in zip(self.at, refined, strict=True):
                 if own is not None:
-                    where[own[0][k]] = label
+                    where[own[k]] = label
         return True
 
 
@@ -227,8 +232,6 @@ def _merged(orders: Sequence[tuple[int, ...]], extents: dict[int, int]) -> tuple
                 break
             extents[first] *= extents.pop(second)
             orders = [tuple(label for label in order if label != second) for order in orders]
-        if first not in extents:
-            continue
     return orders, extents
 
 
@@ -254,8 +257,6 @@ def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any
 
 # --- evaluation on demand -------------------------------------------------------------------------------
 
-_REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
-
 
 class _Contractor:
     """Evaluates a jaxpr from its results backwards, so that what nobody needs is never run."""
@@ -280,7 +281,7 @@ class _Contractor:
                 found = _find(eqn, self.makers, self.uses)
                 if found is not None:
                     self.contractions[eqn] = found
-            elif eqn.primitive.name in _REARRANGING and len(eqn.invars) == 1:
+            elif eqn.primitive.name in REARRANGING and len(eqn.invars) == 1:
                 view = rearrangement(eqn.outvars[0], self.makers, stop=lambda _: False)
                 if view.root is not eqn.outvars[0] and 0 not in eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
                     self.views[eqn] = view

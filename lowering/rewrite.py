@@ -24,7 +24,10 @@ Atomic = Any  # a jaxpr's Var or Literal
 
 _DEBUG_INFO = jax_core.DebugInfo("lowering", "one equation", None, None)
 
-_CALLS = ("jit", "pjit", "closed_call", "core_call")
+_CALLS = ("jit", "pjit")  # the same primitive, by the names it has in different releases of JAX
+
+REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
+"""The primitives that a rearrangement sees through."""
 
 
 # --- equations ----------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ def rearrangement(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], stop: Call
     root = atom
     while not isinstance(root, jax_core.Literal) and not stop(root):
         maker = makers.get(root)
-        if maker is None or maker.primitive.name not in ("transpose", "reshape", "squeeze", "broadcast_in_dim"):
+        if maker is None or maker.primitive.name not in REARRANGING:
             break
         if len(maker.invars) != 1 or isinstance(maker.invars[0], jax_core.Literal):
             break

@@ -69,11 +69,6 @@ def copy_one(x):
     return x
 
 
-@cl.codelet
-def copy_all(x):
-    return x
-
-
 def two_variables(n=8):
     graph = cl.Graph()
     return graph, graph.add_variable("x", (n,)), graph.add_variable("y", (n,))
@@ -105,7 +100,7 @@ def test_a_read_write_race_names_writer_and_reader():
 
 def test_an_aliased_output_names_the_element():
     graph, x, y = two_variables()
-    graph.add_vertex("set", copy_all, x=x[:4], out=y[[0, 1, 1, 2]])
+    graph.add_vertex("set", copy_one, x=x[:4], out=y[[0, 1, 1, 2]])
     with pytest.raises(cl.SelfAliasError, match=r"writes y\[1\] twice"):
         cl.lower(graph, inputs=[x, y], outputs=[y])
 
@@ -151,7 +146,7 @@ def alias(case):
     compute_set = case.graph.compute_sets[0]
     spare = _spare(case, np.int32)
     case.graph.add_vertex(
-        compute_set, copy_all, x=case.graph.add_constant("two", np.ones(2, np.int32)), out=spare[[0, 0]]
+        compute_set, copy_one, x=case.graph.add_constant("two", np.ones(2, np.int32)), out=spare[[0, 0]]
     )
 
 
