@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -36,8 +38,17 @@ def x64_is_on() -> bool:
     return jnp.result_type(float) == np.float64
 
 
+@functools.cache
+def length_symbols() -> tuple[Any, ...]:
+    """Sizes that stand for the lengths of ragged fields while a codelet is traced for all of them at once."""
+    return jax.export.symbolic_shape("n, m, k, l, p, q, r, s")
+
+
 class FieldType(NamedTuple):
-    """The shape and dtype of a field; `weak` for a plain Python number, whose dtype yields to others."""
+    """The shape and dtype of a field; `weak` for a plain Python number, whose dtype yields to others.
+
+    The size of a ragged dimension, which depends on the vertex, is one of `length_symbols`.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -50,6 +61,19 @@ class FieldType(NamedTuple):
         """It as JAX describes arrays."""
         return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether its shape depends on the vertex."""
+        return not all(isinstance(size, int) for size in self.shape)
+
+    def at(self, lengths: Lengths) -> FieldType:
+        """It where the lengths of ragged dimensions are known."""
+        return self._replace(shape=tuple(n if isinstance(n, int) else lengths[n] for n in self.shape))
+
+
+Lengths = Mapping[Any, int]
+"""What each of `length_symbols` stands for at a vertex."""
+
 
 @dataclass(frozen=True, eq=False)
 class TracedCodelet:
@@ -60,7 +84,9 @@ class TracedCodelet:
         inputs: the types of its parameters, by name, in the order of the signature.
         static: the static values, by name.
         outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
-        jaxpr: from the inputs, in order, to the outputs, in order.
+        jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at
+            once, or for some of them if the codelet does not trace for all at once.
+        for_all_lengths: whether it does.
     """
 
     codelet: Codelet
@@ -68,6 +94,7 @@ class TracedCodelet:
     static: Mapping[str, Hashable]
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
+    for_all_lengths: bool = True
 
     @property
     def name(self) -> str:
@@ -79,6 +106,14 @@ class TracedCodelet:
         """All fields: inputs in order, then outputs that are not inputs."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
+    def at(self, lengths: Lengths) -> TracedCodelet:
+        """The codelet traced for vertices whose ragged fields have these lengths.
+
+        Raises:
+            CodeletTraceError: it does not trace for them.
+        """
+        return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+
     def call(self, *inputs: Any) -> dict[str, Any]:
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
         return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
@@ -88,6 +123,25 @@ class TracedCodelet:
         fields += [f"{name}={value!r}" for name, value in self.static.items()]
         results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
         return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+
+
+def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
+    """The type of an output, of which the type for each of some lengths is known."""
+    kinds = [traced.outputs[name] for traced in traces]
+    shape = []
+    for size in kinds[-1].shape:
+        symbols = [symbol for symbol, length in lengths[-1].items() if length == size]
+        candidates = [size, *symbols] if len(lengths) > 1 else [*symbols, size]
+        shape.append(candidates)
+    for choice in itertools.product(*shape):
+        kind = kinds[-1]._replace(shape=choice)
+        if all(kind.at(some) == own for some, own in zip(lengths, kinds, strict=True)):
+            return kind
+    raise CodeletTraceError(
+        f"codelet {traces[0].name!r} returns a field {name!r} whose shape follows no length of its inputs",
+        given=", ".join(str(kind) for kind in dict.fromkeys(kinds[:4])),
+        expected="one shape, or the length of a ragged input",
+    )
 
 
 class Codelet:
@@ -239,6 +293,28 @@ class Codelet:
                     expected="one shape and dtype",
                 )
         return TracedCodelet(self, inputs, static, outputs, jaxpr)
+
+    def trace_ragged(
+        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], lengths: Sequence[Lengths]
+    ) -> TracedCodelet:
+        """The codelet for ragged fields: as one jaxpr for all lengths, or where it depends on them, for each.
+
+        Args:
+            inputs: the type of every input field.
+            static: static values; those with defaults may be left out.
+            lengths: all that occur together, the shortest first.
+
+        Raises:
+            CodeletTraceError: it does not trace for some lengths, or returns fields of other types for some.
+        """
+        try:
+            traced = self.trace(inputs, static)
+        except CodeletTraceError:
+            each = [self.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
+            outputs = {name: _over_lengths(each, lengths, name) for name in each[-1].outputs}
+            return replace(each[-1], inputs=dict(inputs), outputs=outputs, for_all_lengths=False)
+        traced.at(lengths[0])  # JAX takes lengths not to be zero where it traces for all at once
+        return traced
 
     def check_names(self, given: Mapping[str, Any]) -> None:
         """See that every input is given and nothing is that cannot be a field.

@@ -6,19 +6,20 @@ codelet, traced for them, and the fields, every mistake told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from codelet.codelets import Codelet, FieldType, TracedCodelet
+from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet, length_symbols
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index
-from codelet.tensor import Tensor, source_variables, type_text, views_padding
+from codelet.ragged import Ragged, RaggedTable, Rows, together
+from codelet.tensor import Tensor, source_variables, views_padding
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -85,21 +86,56 @@ def _own(graph: Graph, tensor: Tensor, name: str) -> Tensor:
     return tensor
 
 
-def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType) -> Field:
+class _Kinds:
+    """The kinds of rows that the ragged fields of a vertex have, each with the symbol that stands for its length."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Hashable, Rows] = {}
+
+    def type_of(self, tensor: Tensor) -> FieldType:
+        """The type of a field that is given a tensor."""
+        shape = list(tensor.shape)
+        if tensor.rows is not None:
+            if tensor.rows.key not in self.rows and len(self.rows) == len(length_symbols()):
+                raise FieldTypeError(
+                    "the fields of a vertex have too many lengths that depend on symbols in different ways",
+                    given=", ".join(str(rows) for rows in self.rows.values()),
+                    expected=f"at most {len(length_symbols())}",
+                )
+            self.rows.setdefault(tensor.rows.key, tensor.rows)
+            shape[tensor.ragged_dimension] = length_symbols()[list(self.rows).index(tensor.rows.key)]
+        return FieldType(tuple(shape), tensor.dtype)
+
+    def lengths(self) -> list[Lengths]:
+        """The lengths that occur together, each once, the shortest first."""
+        symbols = length_symbols()[: len(self.rows)]
+        found = np.unique(together(list(self.rows.values())).lengths, axis=0).tolist()
+        return [dict(zip(symbols, some, strict=True)) for some in found or [[0] * len(symbols)]]
+
+
+def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType, kinds: _Kinds) -> Field:
     if not isinstance(value, Tensor):
         raise _no_tensor(codelet, name, value, "output")
-    if value.shape != kind.shape or value.dtype != kind.dtype:
+    given = kinds.type_of(value)
+    if given.shape != kind.shape or given.dtype != kind.dtype:
         raise FieldTypeError(
             f"what codelet {codelet.name!r} returns does not fit the view given for its field {name!r}",
-            given=f"a view {type_text(value.dtype, value.shape)}",
+            given=f"a view {given}",
             expected=str(kind),
         )
     return Field(name, "out", FieldType(kind.shape, kind.dtype), _own(graph, value, name))
 
 
-def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
+def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...], kinds: _Kinds) -> Field:
     if isinstance(value, Tensor):
-        return Field(name, "in", FieldType(value.shape, value.dtype), _own(graph, value, name))
+        return Field(name, "in", kinds.type_of(value), _own(graph, value, name))
+    if isinstance(value, (Ragged, RaggedTable)):
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} is given a ragged table itself",
+            given=value,
+            expected="a tensor indexed by it, or numbers of the same shape for all vertices",
+            fix="make its entries a constant of the graph, and give rows of that",
+        )
     if isinstance(value, Index) or type(value) is int:
         index = value if isinstance(value, Index) else Index(value)
         check_fits(codelet, name, index)
@@ -154,10 +190,13 @@ def connect(
     codelet.check_names(fields)
     inputs: dict[str, FieldType] = {}
     connected: dict[str, Field] = {}
+    kinds = _Kinds()
     for name in codelet.inputs:
-        connected[name] = _input(graph, codelet, name, fields[name], axes)
+        connected[name] = _input(graph, codelet, name, fields[name], axes, kinds)
         inputs[name] = connected[name].type
-    traced = codelet.trace(inputs, {name: fields[name] for name in codelet.static if name in fields})
+    static = {name: fields[name] for name in codelet.static if name in fields}
+    ragged = bool(kinds.rows)
+    traced = codelet.trace_ragged(inputs, static, kinds.lengths()) if ragged else codelet.trace(inputs, static)
     for name in fields:
         if name not in inputs and name not in codelet.static and name not in traced.outputs:
             raise codelet.unknown_field(name, traced.outputs)
@@ -167,7 +206,7 @@ def connect(
                 raise _no_tensor(codelet, name, fields[name], "in-out")
             connected[name] = Field(name, "inout", connected[name].type, connected[name].tensor)
         elif name in fields:
-            connected[name] = _output(graph, codelet, name, fields[name], kind)
+            connected[name] = _output(graph, codelet, name, fields[name], kind, kinds)
     for field in connected.values():
         if field.is_written and field.tensor is not None:
             _check_writable(codelet, field)

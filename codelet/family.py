@@ -19,6 +19,7 @@ import numpy as np
 from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
+from codelet.ragged import Rows
 from codelet.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:
@@ -127,6 +128,12 @@ class Family:
         return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
 
     @functools.cached_property
+    def rows(self) -> dict[Any, Rows]:
+        """Whose elements are whose in ragged fields, by the symbol that stands for the length of each kind of rows."""
+        ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]
+        return {kind.shape[t.ragged_dimension]: t.rows for kind, t in ragged if t.rows is not None}
+
+    @functools.cached_property
     def names(self) -> dict[Axis, str]:
         """What the axes are called in print."""
         return dict(zip(self.axes, self.axis_names, strict=True))
@@ -144,6 +151,7 @@ class Family:
         for field in self.fields:
             if field.tensor is not None:
                 where = f"{source_text(field.tensor.source)} at {field.tensor.index.text(self.names)}"
+                where += f", {field.tensor.rows}" if field.tensor.rows is not None else ""
             else:
                 assert field.state is not None
                 where = "array" if field.state.index is None else field.state.index.text(self.names)

@@ -27,6 +27,7 @@ from codelet.errors import (
     FieldTypeError,
     ForeignGraphError,
     Line,
+    MissingFieldError,
     NotInGraphError,
     ProgramError,
     TileError,
@@ -343,7 +344,7 @@ class Graph:
             kind = type(value)
             if kind is Tensor:
                 index = value.index
-                if index.symbols:
+                if index.symbols or value.rows is not None:
                     break
                 if index.tables:
                     if index.axes:
@@ -438,6 +439,12 @@ class Graph:
         made = {}
         for name, kind in traced.outputs.items():
             if name not in fields:
+                if kind.is_ragged:
+                    raise MissingFieldError(
+                        f"codelet {codelet.name!r} was given nothing for {name!r}, whose length depends on the vertex",
+                        given=str(kind),
+                        expected="a ragged view of a variable to write to",
+                    )
                 label = compute_set.name.removeprefix("/".join([*self._scope, ""])) + "/" + name
                 variable = self.add_variable(self._free_name(label), (*extents, *kind.shape), kind.dtype)
                 made[name] = variable
@@ -513,6 +520,11 @@ class Graph:
         """
         self._own(tensor)
         index = self._tile_index(tile)
+        if tensor.rows is not None and not index.shape:
+            shape: list[int] = [1] * tensor.ndim
+            shape[tensor.ragged_dimension] = tensor.rows.total
+            index = tensor.rows.spread(index).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
+            index = index.broadcast_to(tensor.shape)
         stray = set(index.axes) - {axis for own in tensor.axes for axis in own.grid.axes}
         if (index.shape not in ((), tensor.shape)) or stray:
             raise TileError(
@@ -535,7 +547,7 @@ class Graph:
         """The tile of every element, by the graph's element number; -1 where none is given."""
         tiles = np.full(self._next_element, -1, np.int64)
         for tensor, tile in self._tile_mappings:
-            axes = union_axes([tensor.axes, tile.axes])
+            axes = union_axes([tensor.index.axes, tile.axes])
             tiles[tensor.elements(axes)] = tile.values(axes)
         return tiles
 

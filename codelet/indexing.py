@@ -1,6 +1,7 @@
 """Indexing by NumPy's rules, where any position may also be a symbol, an index expression or a table.
 
-In come an index and what stands between the brackets; out comes the index at those positions.
+In come an index and what stands between the brackets; out comes the index at those positions, a ragged one
+where a ragged table or a slice whose length depends on a symbol is among them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 
 from codelet.errors import OutOfBoundsError, ViewError
 from codelet.index import Index, as_index, broadcast_shapes, filled, from_values
+from codelet.ragged import Ragged, compose_ragged, ragged_slice
 
 
 def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
@@ -25,8 +27,8 @@ def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
     return item
 
 
-def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[Index, int, int]:
-    """Start, step and length of a slice that may have symbolic ends."""
+def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[Index | Ragged, int, int]:
+    """Start, step and length of a slice that may have symbolic ends; a ragged one is all of its positions."""
     extent = shape[dimension]
     ends = [None if end is None else as_index(end) for end in (item.start, item.stop, item.step)]
     given = (item.start, item.stop, item.step)
@@ -42,18 +44,18 @@ def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[I
     wrap = lambda end: end + extent if isinstance(end, int) and end < 0 else end  # noqa: E731
     first = wrap(start) if start is not None else (0 if stride > 0 else extent - 1)
     last = wrap(stop) if stop is not None else (extent if stride > 0 else -1)
-    span = (Index(0) + last - first).constant
-    if span is None:
+    first, span = Index(0) + first, Index(0) + last - first
+    if span.shape or first.shape:
         raise ViewError(
-            f"the length of a slice of dimension {dimension} depends on a symbol",
-            given=f"stop - start = {Index(0) + last - first}",
-            expected="stop minus start a fixed number, as in x[8*p : 8*p + 8]",
-            fix="add the vertices in a Python loop, where every slice has a length of its own",
+            "a slice has an end that is an array", given=item, expected="one start and one stop for each vertex"
         )
-    return Index(0) + first, stride, max(0, -(-span // stride))
+    if span.constant is None:
+        ragged = ragged_slice(first, span, stride)
+        return ragged, stride, ragged.rows.total
+    return first, stride, max(0, -(-span.constant // stride))
 
 
-def _expanded(items: object, shape: tuple[int, ...]) -> list[object]:
+def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
     """The items of an indexing with masks made positions, the ellipsis written out, missing slices added."""
     listed: list[object] = []
     for item in items if isinstance(items, tuple) else (items,):
@@ -74,21 +76,29 @@ def _expanded(items: object, shape: tuple[int, ...]) -> list[object]:
     return [*listed[:at], *[slice(None)] * (len(shape) - used), *listed[at + 1 :]]
 
 
-def take(index: Index, items: object) -> Index:
+def take(index: Index, items: object) -> Index | Ragged:
     """Indexing in full: numbers, slices, new axes, symbols and index arrays, by NumPy's rules."""
     shape = index.shape
-    plan: list[object] = []  # per item: None for a new axis, (start, step, length) for a slice, else an Index
+    # Per item: None for a new axis, (start, step, length) for a slice, else an Index or a Ragged.
+    plan: list[object] = []
     dimension = 0
-    for item in _expanded(items, shape):
+    for item in expanded_items(items, shape):
         if item is None:
             plan.append(None)
             continue
         if isinstance(item, slice):
             start, step, length = _slice_parts(item, dimension, shape)
-            if length:
+            if isinstance(start, Ragged):
+                _checked(start.index, dimension, shape)
+            elif length:
                 _checked(start, dimension, shape)
                 _checked(start + step * (length - 1), dimension, shape)
             plan.append((start, step, length))
+        elif isinstance(item, Ragged):
+            if item.index.ndim > 1:
+                raise ViewError("a tensor is indexed with a ragged index of more than one dimension", given=item)
+            _checked(item.index, dimension, shape)
+            plan.append(item)
         else:
             position = as_index(item)
             if position is None:
@@ -114,17 +124,47 @@ def _wrapped(position: Index, extent: int) -> Index:
     return position
 
 
-def _apply(index: Index, plan: list[object]) -> Index:
+def _as_positions(part: object) -> Index | None:
+    """What an item of a plan that is no slice and no new axis takes the positions of."""
+    return part.index if isinstance(part, Ragged) else part if isinstance(part, Index) else None
+
+
+def _find_ragged(plan: list[object]) -> tuple[int, Ragged] | None:
+    """The ragged item of a plan, if there is one, and its place."""
+    found = [
+        (k, ragged)
+        for k, part in enumerate(plan)
+        if isinstance(ragged := part[0] if isinstance(part, tuple) else part, Ragged)
+    ]
+    if len(found) > 1:
+        raise ViewError(
+            "a tensor is indexed with two lengths that depend on symbols",
+            given=" and ".join(str(ragged.rows) for _, ragged in found),
+            expected="one ragged dimension",
+            fix="connect two fields, or flatten the tensor and look up its elements by a ragged table",
+        )
+    return found[0] if found else None
+
+
+def _apply(index: Index, plan: list[object]) -> Index | Ragged:
     """Lay out the result's dimensions as NumPy does, then compose."""
-    arrays = [k for k, part in enumerate(plan) if isinstance(part, Index)]
+    ragged = _find_ragged(plan)
+    positions = [_as_positions(part) for part in plan]
+    arrays = [k for k, part in enumerate(positions) if part is not None]
     block: tuple[int, ...] = ()
     for k in arrays:
-        block = broadcast_shapes(block, plan[k].shape)  # type: ignore[union-attr]
+        if ragged is not None and k != ragged[0] and positions[k].shape:  # type: ignore[union-attr]
+            raise ViewError(
+                "a tensor is indexed with an index array beside a length that depends on a symbol",
+                given=positions[k],
+                expected="numbers, symbols and slices beside it",
+            )
+        block = broadcast_shapes(block, positions[k].shape)  # type: ignore[union-attr]
     together = not arrays or arrays == list(range(arrays[0], arrays[-1] + 1))
     result: list[tuple[int, int]] = []  # (item, extent) of each kept dimension, in order
     block_at = 0
     for k, part in enumerate(plan):
-        if isinstance(part, Index):
+        if positions[k] is not None:
             if together and k == arrays[0]:
                 block_at = len(result)
         else:
@@ -134,13 +174,20 @@ def _apply(index: Index, plan: list[object]) -> Index:
     after = len(result) - block_at
     inner = []
     for k, part in enumerate(plan):
-        if isinstance(part, Index):
-            spread = part.broadcast_to(block)
+        position = positions[k]
+        if position is not None:
+            spread = position.broadcast_to(block)
             inner.append(spread.with_trailing_ones(after).broadcast_to(shape))
         elif part is not None:
             start, step, _ = part  # type: ignore[misc]
-            strides = tuple(step if d == place[k] else 0 for d in range(len(shape)))
-            inner.append(Index(0, shape, strides) + start)
+            if isinstance(start, Ragged):
+                inner.append(start.index.rekeyed({0: place[k]}, shape))
+            else:
+                strides = tuple(step if d == place[k] else 0 for d in range(len(shape)))
+                inner.append(Index(0, shape, strides) + start)
+    if ragged is not None:
+        dimension = place.get(ragged[0], block_at)
+        return compose_ragged(index, inner, dimension, ragged[1].rows)
     if 0 in shape:
         return filled(0, shape)
     return index.compose(inner, shape)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from codelet.errors import SymbolError
 from codelet.index import Grid, Index, as_index
+from codelet.ragged import RaggedTable
 
 
 def grid(*sizes: int | range) -> Any:
@@ -45,21 +46,33 @@ def grid(*sizes: int | range) -> Any:
     return symbols[0] if len(symbols) == 1 else symbols
 
 
-def table(values: object) -> Index:
+@overload
+def table(values: object) -> Index: ...
+@overload
+def table(values: object, *, offsets: object) -> RaggedTable: ...
+def table(values: object, *, offsets: object = None) -> Index | RaggedTable:
     """An integer array to be looked up by symbols: edges from data.
 
     Args:
         values: integers, of any shape. With fewer symbols than axes, a lookup gives an array of indices.
+        offsets: for a table with rows of different lengths, whose entries `values` holds one row after
+            another: where each row starts, and where the last one ends, as in a matrix of compressed rows.
+            A lookup then gives each vertex a row, and its field as many elements.
 
     Raises:
-        SymbolError: values that are not integers.
+        SymbolError: values that are not integers, or offsets that do not cut them into rows.
 
     >>> import codelet as cl
     >>> senders = cl.table([3, 1, 2])
     >>> e = cl.grid(3)
     >>> senders[e].values(e.axes).tolist()
     [3, 1, 2]
+    >>> i = cl.grid(2)
+    >>> cl.table([3, 1, 2], offsets=[0, 1, 3])[i]
+    Ragged(2 rows of 1 to 2, 3 in all at table[3][f0])
     """
+    if offsets is not None:
+        return RaggedTable(values, offsets)
     index = None if isinstance(values, Index) else as_index(np.asarray(values))
     if index is None:
         raise SymbolError("a table holds something other than integers", given=values, expected="an integer array")

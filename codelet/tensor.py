@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
-from codelet.index import Axis, Index, row_major, take_basic, union_axes
+from codelet.index import Axis, Index, as_index, row_major, take_basic, union_axes
+from codelet.indexing import expanded_items
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
+from codelet.ragged import Ragged, Rows
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -146,7 +148,7 @@ class Pad:
 Source = Variable | Join | Pad
 
 
-def type_text(dtype: np.dtype, shape: tuple[int, ...]) -> str:
+def type_text(dtype: np.dtype, shape: Sequence[object]) -> str:
     """A shape and dtype as one word: `float32[4,8]`."""
     return f"{dtype.name}[{','.join(map(str, shape))}]"
 
@@ -168,13 +170,18 @@ class Tensor:
     Attributes:
         source: what is viewed.
         index: which element of the source stands at each position.
+        rows: for a view with a ragged dimension, whose length depends on the vertex, whose elements are
+            whose; `index`, and so the tensor's shape, is that of the elements of all vertices.
+        ragged_dimension: the dimension that is ragged, where there are rows.
     """
 
-    __slots__ = ("index", "source")
+    __slots__ = ("index", "ragged_dimension", "rows", "source")
 
-    def __init__(self, source: Source, index: Index):
+    def __init__(self, source: Source, index: Index, rows: Rows | None = None, ragged_dimension: int = 0):
         self.source = source
         self.index = index
+        self.rows = rows
+        self.ragged_dimension = ragged_dimension
 
     @property
     def graph(self) -> Graph:
@@ -188,7 +195,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, at each position of the grid where it depends on symbols."""
+        """Its shape, at each position of the grid where it depends on symbols; of a ragged one, that of all rows."""
         return self.index.shape
 
     @property
@@ -204,7 +211,7 @@ class Tensor:
     @property
     def axes(self) -> tuple[Axis, ...]:
         """The grid axes it depends on."""
-        return self.index.axes
+        return self.index.axes if self.rows is None else union_axes([self.index.axes, self.rows.axes])
 
     @property
     def is_whole_variable(self) -> bool:
@@ -212,6 +219,7 @@ class Tensor:
         source, index = self.source, self.index
         return (
             isinstance(source, Variable)
+            and self.rows is None
             and index.is_strided
             and index.shape == source.shape
             and index.offset == 0
@@ -221,13 +229,59 @@ class Tensor:
     def __getitem__(self, items: object) -> Tensor:
         """A view of some elements, by NumPy's rules; symbols and tables may stand where integers may.
 
+        A ragged table, or a slice whose length depends on a symbol, makes a view with a ragged dimension.
+
         Raises:
             OutOfBoundsError: an index that leaves the tensor at any position of the grid.
-            ViewError: a slice whose length depends on a symbol, or something that is no index.
+            ViewError: two lengths that depend on symbols, or something that is no index.
         """
         index = self.index
         basic = None if index.symbols or index.tables else take_basic(index, items)
-        return Tensor(self.source, index[items] if basic is None else basic)
+        if self.rows is not None:
+            return self._within_rows(items)
+        taken = index[items] if basic is None else basic
+        if isinstance(taken, Ragged):
+            return Tensor(self.source, taken.index, taken.rows, taken.dimension)
+        return Tensor(self.source, taken)
+
+    def _within_rows(self, items: object) -> Tensor:
+        """A view of a ragged tensor that keeps all of each row."""
+        rows, at = self.rows, self.ragged_dimension
+        assert rows is not None
+        dimension = kept = moved = 0
+        for item in expanded_items(items, self.shape):
+            is_slice = isinstance(item, slice)
+            position = None if item is None or is_slice else as_index(item)
+            if dimension == at and is_slice and item == slice(None):
+                moved = kept
+            elif item is not None and (
+                dimension == at
+                or not (is_slice or (position is not None and not position.shape))
+                or (position is not None and set(position.axes) & set(rows.axes))
+            ):
+                raise ViewError(
+                    "a view with a ragged dimension is indexed by more than numbers and slices beside that dimension",
+                    given=f"{item} for dimension {dimension}",
+                    expected=f"`:` for dimension {at}, which holds a row of another length for each vertex",
+                    fix="look up what is wanted by the ragged table or slice itself",
+                )
+            kept += item is None or is_slice
+            dimension += item is not None
+        taken = self.index[items]
+        if isinstance(taken, Ragged):
+            raise ViewError(
+                "a view has two lengths that depend on symbols", given=f"{rows} and {taken.rows}", expected="one"
+            )
+        return Tensor(self.source, taken, rows, moved)
+
+    def _refuse_rows(self, what: str) -> None:
+        if self.rows is not None:
+            raise ViewError(
+                f"a view with a ragged dimension is {what}",
+                given=self,
+                expected="a view whose length is the same for all vertices",
+                fix=f"see that what it views is {what} first, and look up rows of that",
+            )
 
     def __len__(self) -> int:
         if not self.shape:
@@ -243,6 +297,7 @@ class Tensor:
         Raises:
             ViewError: a shape of another size.
         """
+        self._refuse_rows("reshaped")
         first = shape[0] if shape else ()
         wanted = first if isinstance(first, tuple) else tuple(n for n in shape if not isinstance(n, tuple))
         known = math.prod(n for n in wanted if n != -1)
@@ -263,7 +318,8 @@ class Tensor:
             raise ViewError(
                 "a transpose does not name each dimension once", given=order, expected=f"0 to {self.ndim - 1}"
             )
-        return Tensor(self.source, self.index.transpose(positive))
+        moved = positive.index(self.ragged_dimension) if self.rows is not None else 0
+        return Tensor(self.source, self.index.transpose(positive), self.rows, moved)
 
     @property
     def T(self) -> Tensor:
@@ -272,6 +328,7 @@ class Tensor:
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
         """Its elements repeated over `shape`, by NumPy's rules."""
+        self._refuse_rows("broadcast")
         try:
             fits = np.broadcast_shapes(shape, self.shape) == tuple(shape)
         except ValueError:
@@ -333,6 +390,7 @@ class Tensor:
         >>> x.pad(1)[i : i + 3].elements(i.axes).tolist()
         [[-1, 0, 1], [0, 1, 2], [1, 2, -1]]
         """
+        self._refuse_rows("padded")
         pairs = as_widths(widths, self.shape)
         if mode not in MODES:
             raise ViewError("a pad has an unknown mode", given=f"mode={mode!r}", expected=" or ".join(map(repr, MODES)))
@@ -355,12 +413,17 @@ class Tensor:
     def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
         """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.
 
+        Of a view with a ragged dimension, those of all rows; `axes` need not cover the axes of the rows.
+
         Two positions hold the same number exactly when they view the same element, or padding both.
         """
         return source_elements(self.source)[self.index.values(axes)]
 
     def __repr__(self) -> str:
-        return f"Tensor({type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()})"
+        shape: list[object] = list(self.shape)
+        if self.rows is not None and self.rows.count:
+            shape[self.ragged_dimension] = f"{self.rows.lengths.min()}..{self.rows.lengths.max()}"
+        return f"Tensor({type_text(self.dtype, shape)} of {source_text(self.source)}: {self.index.text()})"
 
 
 class _Numbers:
@@ -403,7 +466,7 @@ def views_padding(tensor: Tensor) -> bool:
     if not has_padding(tensor.source):
         return False
     numbers = source_elements(tensor.source)
-    return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.axes))
+    return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.index.axes))
 
 
 def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
@@ -430,6 +493,7 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     at = first._dimension(dimension, first.ndim)
     others = [n for d, n in enumerate(first.shape) if d != at]
     for tensor in tensors:
+        tensor._refuse_rows("joined")
         if tensor.graph is not first.graph:
             raise ForeignGraphError("joined tensors belong to different graphs", given=f"{first} and {tensor}")
         if tensor.dtype != first.dtype:

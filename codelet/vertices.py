@@ -13,6 +13,7 @@ import numpy as np
 
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
+from codelet.index import Axis, row_major
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ class Vertex:
 
     def _field(self, field: Field) -> Any:
         if field.tensor is not None:
-            return Tensor(field.tensor.source, field.tensor.index.at(self._position))
+            tensor = field.tensor
+            index = tensor.index.at(self._position)
+            if tensor.rows is not None:
+                index = index[(slice(None),) * tensor.ragged_dimension + (tensor.rows.row(self._position),)]
+            return Tensor(tensor.source, index)
         assert field.state is not None
         if field.state.index is not None:
             value = field.state.index.at(self._position).values()
@@ -189,6 +194,31 @@ def gather(arrays: Mapping[int, np.ndarray], tensor: Tensor) -> np.ndarray:
     return _source_values(arrays, tensor.source)[tensor.index.values()]
 
 
+def free_axes(family: Family, tensor: Tensor) -> tuple[Axis, ...]:
+    """The axes of a family that choose no row of a ragged field, over which its index is evaluated."""
+    assert tensor.rows is not None
+    return tuple(axis for axis in family.axes if axis not in tensor.rows.axes)
+
+
+def vertex_numbers(family: Family, tensor: Tensor) -> np.ndarray:
+    """The number in the family of the vertex at each position of a ragged field's index.
+
+    Of shape `(extents of the family's axes that choose no row..., *shape)`, or extents of 1 where it is the same
+    along a dimension.
+    """
+    assert tensor.rows is not None
+    weights = dict(zip(family.axes, row_major(family.extents).strides, strict=True))
+    of_rows = sum(weights[axis] * tensor.rows.position(axis).astype(np.int64) for axis in tensor.rows.axes)
+    free = free_axes(family, tensor)
+    ones = [1] * tensor.ndim
+    ones[tensor.ragged_dimension] = tensor.rows.total
+    numbers = np.reshape(of_rows, (*[1] * len(free), *ones))
+    for k, axis in enumerate(free):
+        own = np.arange(axis.extent) * weights[axis]
+        numbers = numbers + own.reshape([-1 if k == d else 1 for d in range(numbers.ndim)])
+    return numbers
+
+
 def family_vertices(family: Family) -> Iterator[Vertex]:
     """All vertices of a family, in order."""
     return (Vertex(family, number) for number in range(family.num_vertices))
@@ -234,6 +264,11 @@ def touching_vertices(graph: Graph, tensor: Tensor, *, written: bool) -> list[Ve
             if not concerned or field.tensor is None or not variables & set(source_variables(field.tensor.source)):
                 continue
             elements = source_elements(field.tensor.source)
+            if field.tensor.rows is not None:
+                found_here = np.isin(elements[field.tensor.index.values(free_axes(family, field.tensor))], wanted)
+                touched = np.broadcast_to(vertex_numbers(family, field.tensor), found_here.shape)[found_here]
+                numbers.update(touched.tolist())
+                continue
             for first, block in field.tensor.index.blocks(family.axes):
                 hits = np.isin(elements[block], wanted).reshape(len(block), -1).any(axis=1)
                 numbers.update((np.flatnonzero(hits) + first).tolist())
@@ -245,7 +280,9 @@ def count_edges(family: Family) -> int:
     """The exact number of edges of all vertices of a family."""
     total = 0
     for field in family.fields:
-        if field.tensor is None or (not field.type.shape and isinstance(field.tensor.source, Variable)):
+        if field.tensor is not None and field.tensor.rows is not None:
+            total += _count_ragged_edges(family, field.tensor)
+        elif field.tensor is None or (not field.type.shape and isinstance(field.tensor.source, Variable)):
             total += 0 if field.tensor is None else family.num_vertices
         elif math.prod(field.type.shape):
             total += _count_field_edges(family, field.tensor)
@@ -269,3 +306,20 @@ def _count_field_edges(family: Family, tensor: Tensor) -> int:
     elements = source_elements(tensor.source)
     runs = sum(int(_runs(elements[block].reshape(len(block), -1)).sum()) for _, block in index.blocks(axes))
     return runs * (family.num_vertices // max(1, math.prod(axis.extent for axis in axes)))
+
+
+def _count_ragged_edges(family: Family, tensor: Tensor) -> int:
+    rows, axes = tensor.rows, tensor.index.axes
+    assert rows is not None
+    elements = source_elements(tensor.source)[tensor.index.values(axes)]
+    positions = math.prod(axis.extent for axis in axes)
+    # Sorted by vertex, the elements of each stay in the field's order.
+    place = [1] * elements.ndim
+    place[len(axes) + tensor.ragged_dimension] = rows.total
+    whose = np.arange(positions).reshape([axis.extent for axis in axes] + [1] * tensor.ndim) * rows.count
+    whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
+    order = np.argsort(whose, kind="stable")
+    whose, elements = whose[order], elements.reshape(-1)[order]
+    starts = elements >= 0
+    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
+    return int(starts.sum()) * (family.num_vertices // max(1, positions * rows.count))

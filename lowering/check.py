@@ -26,13 +26,15 @@ from codelet.family import Family, Field
 from codelet.graph import Graph
 from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
-from codelet.vertices import Vertex
+from codelet.vertices import Vertex, free_axes, vertex_numbers
 from lowering.dataflow import ElementSet
 from lowering.plan import CopyStep, ExecuteStep, Plan, Step, all_steps
 from lowering.races import (
+    Addresses,
     Image,
     aliased_address,
     aliased_table_address,
+    by_rows,
     shared_across_vertices,
     shared_by_families,
     shared_by_table_vertices,
@@ -56,17 +58,20 @@ class _Touch:
     def image(self) -> Image | None:
         """The affine form; None for tables, joins and pads."""
         index, source = self.tensor.index, self.tensor.source
-        if index.tables or not isinstance(source, Variable):
+        if index.tables or self.tensor.rows is not None or not isinstance(source, Variable):
             return None
         vertex = tuple((index.coefficient(axis), axis.extent) for axis in self.family.axes)
         inside = tuple(zip(index.strides, index.shape, strict=True))
         return Image(index.offset + source.first_element, vertex, inside)
 
     @cached_property
-    def addresses(self) -> np.ndarray:
-        """Element numbers of shape `(vertices, elements per vertex)`; -1 for padding."""
-        values = self.tensor.index.values(self.family.axes)
-        return source_elements(self.tensor.source)[values].reshape(self.family.num_vertices, -1)
+    def addresses(self) -> Addresses:
+        """Element numbers, -1 for padding, and the vertices that touch them."""
+        numbers = source_elements(self.tensor.source)
+        if self.tensor.rows is not None:
+            touched = numbers[self.tensor.index.values(free_axes(self.family, self.tensor))]
+            return Addresses(touched, vertex_numbers(self.family, self.tensor).astype(np.int32))
+        return by_rows(numbers[self.tensor.index.values(self.family.axes)].reshape(self.family.num_vertices, -1))
 
     @cached_property
     def interval(self) -> tuple[int, int]:
@@ -82,13 +87,14 @@ def _on_tables(question, first: _Touch, second: _Touch | None, *more: bool) -> i
 
     All that lies outside what `first` spans, padding included, is one address beyond it: nobody writes there.
     """
-    written = first.addresses
+    written = first.addresses.touched
     low, high = int(written.min()), int(written.max())
     beyond = high - low + 1
-    counted = [written - low]
+    counted = [first.addresses._replace(touched=written - low)]
     if second is not None:
-        others = second.addresses
-        counted.append(np.where((low <= others) & (others <= high), others - low, beyond))
+        others = second.addresses.touched
+        inside = np.where((low <= others) & (others <= high), others - low, beyond)
+        counted.append(second.addresses._replace(touched=inside))
     found = question(*counted, beyond + 1, *more)
     return None if found is None else found + low
 

@@ -219,8 +219,8 @@ def split_at_dimensions(family: Family) -> Family:
 
 
 def normalize_family(family: Family) -> Family:
-    """A family in normal form; see the module's docstring."""
-    if _has_array(family):
+    """A family in normal form; see the module's docstring. One with ragged fields is left as it is."""
+    if _has_array(family) or family.rows:
         return family
     for axis in family.axes:
         family = split_axis(family, axis)

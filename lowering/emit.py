@@ -21,6 +21,7 @@ from codelet.index import Axis, Index, Key, from_values
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+from lowering.rows import call_rows
 from lowering.views import (
     Access,
     Array,
@@ -149,6 +150,8 @@ def _vertex_function(family: Family, keys: Sequence[tuple[Key, ...]]) -> Callabl
 
 def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What every output field of a family computes, with the keys of its dimensions."""
+    if family.rows:
+        return call_rows(family, lambda field: _operand(state, field, family.axes, pieces))
     convolution = as_convolution(family)
     if convolution is not None:
         return _convolve_family(state, family, convolution)
@@ -193,8 +196,8 @@ def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis,
     """A result repeated along the axes that no input depends on but that the output is written along."""
     assert field.tensor is not None
     wanted = [axis for axis in axes if axis in keys or axis in field.tensor.index.axes]
-    order = (*wanted, *range(len(field.type.shape)))
-    extents = (*(axis.extent for axis in wanted), *field.type.shape)
+    order = (*wanted, *range(field.tensor.ndim))
+    extents = (*(axis.extent for axis in wanted), *field.tensor.shape)
     return arranged(array, keys, order, extents), order
 
 

@@ -147,7 +147,11 @@ def _source_key(source: Source) -> Hashable:
 
 
 def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:
-    return None if tensor is None else (_source_key(tensor.source), _index_key(tensor.index, axes))
+    if tensor is None:
+        return None
+    rows = tensor.rows
+    ragged = rows and (tensor.ragged_dimension, tuple(map(axes.index, rows.axes)), _array_key(rows.offsets))
+    return _source_key(tensor.source), _index_key(tensor.index, axes), ragged
 
 
 def _family_key(family: Family) -> Hashable:

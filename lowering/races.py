@@ -373,13 +373,24 @@ NOBODY, SEVERAL = -1, -2
 """The stamps that are not a vertex's number: nobody touches the address, or several vertices do."""
 
 
-def number_vertices(addresses: np.ndarray, num_elements: int) -> np.ndarray:
-    """The numbers 0, 1, ... of the rows of `addresses`, as a column to go beside them."""
-    assert addresses.ndim == 2, addresses.shape
-    assert len(addresses) < 2**31, addresses.shape
+class Addresses(NamedTuple):
+    """Addresses, of any shape, and the numbers of the vertices that touch them, int32, which broadcast to it."""
+
+    touched: np.ndarray
+    vertices: np.ndarray
+
+
+def by_rows(touched: np.ndarray) -> Addresses:
+    """Addresses of shape (vertices, elements per vertex), touched by vertex 0, 1, ..."""
+    assert touched.ndim == 2, touched.shape
+    assert len(touched) < 2**31, touched.shape
+    return Addresses(touched, np.arange(len(touched), dtype=np.int32)[:, None])
+
+
+def _check_addresses(addresses: Addresses, num_elements: int) -> None:
     # NumPy would take a negative address as one counted from the end.
-    assert not addresses.size or 0 <= addresses.min() <= addresses.max() < num_elements, num_elements
-    return np.arange(len(addresses), dtype=np.int32)[:, None]
+    touched = addresses.touched
+    assert not touched.size or 0 <= touched.min() <= touched.max() < num_elements, num_elements
 
 
 def first_where(addresses: np.ndarray, found: np.ndarray) -> int | None:
@@ -388,49 +399,51 @@ def first_where(addresses: np.ndarray, found: np.ndarray) -> int | None:
     return int(addresses.flat[position]) if found.size and found.flat[position] else None
 
 
-def shared_by_table_vertices(addresses: np.ndarray, num_elements: int) -> int | None:
-    """An address that two vertices touch, or None; `addresses` is of shape (vertices, elements per vertex).
+def shared_by_table_vertices(addresses: Addresses, num_elements: int) -> int | None:
+    """An address in range(num_elements) that two vertices touch, or None. What a vertex touches twice counts once.
 
-    Addresses lie in range(num_elements). What a vertex touches twice counts once.
-
-    >>> shared_by_table_vertices(np.array([[3, 3], [1, 4], [4, 0]]), num_elements=5)
+    >>> shared_by_table_vertices(by_rows(np.array([[3, 3], [1, 4], [4, 0]])), num_elements=5)
     4
     """
-    vertices = number_vertices(addresses, num_elements)
+    _check_addresses(addresses, num_elements)
+    touched, vertices = addresses
     owner = np.empty(num_elements, np.int32)
-    owner[addresses] = vertices
-    return first_where(addresses, owner[addresses] != vertices)
+    owner[touched] = vertices
+    return first_where(touched, owner[touched] != vertices)
 
 
-def shared_by_tables(first: np.ndarray, second: np.ndarray, num_elements: int, same_family: bool) -> int | None:
-    """An address that a vertex touches through `first` and a vertex through `second`, or None.
+def shared_by_tables(first: Addresses, second: Addresses, num_elements: int, same_family: bool) -> int | None:
+    """An address in range(num_elements) that a vertex touches through `first` and a vertex through `second`, or None.
 
-    If `same_family`, row g of both is vertex g, and two different vertices are meant. Both are of shape
-    (vertices, elements per vertex), with addresses in range(num_elements).
+    If `same_family`, the vertices of both are the same ones, and two different vertices are meant.
 
-    >>> here, left = np.array([[0], [1], [2]]), np.array([[0], [0], [1]])
+    >>> here, left = by_rows(np.array([[0], [1], [2]])), by_rows(np.array([[0], [0], [1]]))
     >>> shared_by_tables(here, here, 3, same_family=True), shared_by_tables(here, left, 3, same_family=True)
     (None, 0)
     """
-    assert not same_family or len(first) == len(second), (first.shape, second.shape)
-    vertices = number_vertices(first, num_elements)
-    readers = number_vertices(second, num_elements)
+    _check_addresses(first, num_elements)
+    _check_addresses(second, num_elements)
     owner = np.full(num_elements, NOBODY, np.int32)
-    owner[first] = vertices
+    owner[first.touched] = first.vertices
     if not same_family:
-        return first_where(second, owner[second] != NOBODY)
-    owner[first[owner[first] != vertices]] = SEVERAL
-    stamps = owner[second]
-    return first_where(second, (stamps != NOBODY) & (stamps != readers))
+        return first_where(second.touched, owner[second.touched] != NOBODY)
+    owner[first.touched[owner[first.touched] != first.vertices]] = SEVERAL
+    stamps = owner[second.touched]
+    return first_where(second.touched, (stamps != NOBODY) & (stamps != second.vertices))
 
 
-def aliased_table_address(addresses: np.ndarray, num_elements: int) -> int | None:
-    """An address one vertex touches twice, or None; `addresses` is of shape (vertices, elements per vertex).
+def aliased_table_address(addresses: Addresses, num_elements: int) -> int | None:
+    """An address in range(num_elements) that one vertex touches twice, or None.
 
-    >>> aliased_table_address(np.array([[3, 1], [1, 4], [2, 2]]), num_elements=5)
+    >>> aliased_table_address(by_rows(np.array([[3, 1], [1, 4], [2, 2]])), num_elements=5)
     2
     """
-    number_vertices(addresses, num_elements)
+    _check_addresses(addresses, num_elements)
+    touched, vertices = addresses
     # By sorting, since a stamp of one vertex may be overwritten by another's. Narrow numbers sort faster.
-    rows = np.sort(addresses.astype(np.min_scalar_type(num_elements)), axis=1)
-    return first_where(rows[:, 1:], rows[:, 1:] == rows[:, :-1])
+    if vertices.shape == (len(touched), 1):
+        rows = np.sort(touched.astype(np.min_scalar_type(num_elements)), axis=1)
+        return first_where(rows[:, 1:], rows[:, 1:] == rows[:, :-1])
+    together = np.sort((vertices.astype(np.int64) * num_elements + touched).reshape(-1))
+    twice = first_where(together[1:], together[1:] == together[:-1])
+    return None if twice is None else twice % num_elements

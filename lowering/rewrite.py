@@ -24,7 +24,8 @@ Atomic = Any  # a jaxpr's Var or Literal
 
 _DEBUG_INFO = jax_core.DebugInfo("lowering", "one equation", None, None)
 
-_CALLS = ("jit", "pjit")  # the same primitive, by the names it has in different releases of JAX
+CALLS = ("jit", "pjit")
+"""Calls of jitted functions: the same primitive, by the names it has in different releases of JAX."""
 
 REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
 """The primitives that a rearrangement sees through."""
@@ -60,7 +61,7 @@ def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequ
     value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
     for eqn in jaxpr.eqns:
         operands = [value(atom) for atom in eqn.invars]
-        if eqn.primitive.name in _CALLS:
+        if eqn.primitive.name in CALLS:
             inner = eqn.params["jaxpr"]
             results = _evaluate_inlined(inner.jaxpr, inner.consts, operands)
         else:

@@ -17,6 +17,7 @@ from lowering.races import (
     Image,
     aliased_address,
     aliased_table_address,
+    by_rows,
     enumerate_addresses,
     shared_across_vertices,
     shared_by_families,
@@ -161,17 +162,17 @@ def test_two_fields_of_a_family(efforts, fields: tuple[Image, Image]):
 @thorough
 @given(table=tables())
 def test_one_table(table: np.ndarray):
-    assert_witness(shared_by_table_vertices(table, NUM_ELEMENTS), brute_by_vertices(table))
-    assert_witness(aliased_table_address(table, NUM_ELEMENTS), brute_aliased(table))
+    assert_witness(shared_by_table_vertices(by_rows(table), NUM_ELEMENTS), brute_by_vertices(table))
+    assert_witness(aliased_table_address(by_rows(table), NUM_ELEMENTS), brute_aliased(table))
 
 
 @thorough
 @given(family=tables_of_a_family(), other=tables())
 def test_two_tables(family: tuple[np.ndarray, np.ndarray], other: np.ndarray):
     first, second = family
-    across = shared_by_tables(first, second, NUM_ELEMENTS, same_family=True)
+    across = shared_by_tables(by_rows(first), by_rows(second), NUM_ELEMENTS, same_family=True)
     assert_witness(across, brute_across_vertices(first, second))
-    between = shared_by_tables(first, other, NUM_ELEMENTS, same_family=False)
+    between = shared_by_tables(by_rows(first), by_rows(other), NUM_ELEMENTS, same_family=False)
     assert_witness(between, brute_by_families(first, other))
 
 
@@ -181,7 +182,7 @@ def test_a_table_address_of_two_vertices_is_shared_with_either():
         [[0], [1]],
         [[1], [0]],
     ):  # the reader is one of the two, so that it is the other that counts
-        assert shared_by_tables(first, np.array(second), 2, same_family=True) == 0
+        assert shared_by_tables(by_rows(first), by_rows(np.array(second)), 2, same_family=True) == 0
 
 
 @thorough
@@ -199,7 +200,7 @@ def test_decreasing_pairs_are_each_pair_once(extent: int):
 def test_an_address_outside_the_variable_is_our_own_bug():
     for address in (-1, 4):
         with pytest.raises(AssertionError):
-            shared_by_table_vertices(np.array([[0], [address]]), num_elements=4)
+            shared_by_table_vertices(by_rows(np.array([[0], [address]])), num_elements=4)
     with pytest.raises(AssertionError):
         shared_across_vertices(Image(0, ((1, 4),), ()), Image(0, ((1, 5),), ()))
 
@@ -404,7 +405,7 @@ def test_images_agree_with_tables(seed: int):
     a = Image(30_000, tuple((int(random.integers(-900, 900)), extent) for extent in grid), ((1, 3),))
     b = Image(30_001, tuple((int(random.integers(-900, 900)), extent) for extent in grid), ())
     num_elements = 70_001 + max(a.last, b.last)
-    first, second = enumerate_addresses(a) + 70_000, enumerate_addresses(b) + 70_000
+    first, second = by_rows(enumerate_addresses(a) + 70_000), by_rows(enumerate_addresses(b) + 70_000)
     with mock.patch.object(races, "EFFORTS", ((10, 0), (20, 2**10), (math.inf, 2**14))):
         answers = shared_by_vertices(b), shared_by_families(a, b), shared_across_vertices(a, b)
     expected = (
@@ -419,9 +420,9 @@ def test_ten_million_addresses():
     num_elements = 10**7
     table = np.random.default_rng(0).permutation(num_elements).reshape(-1, 10)
     start = time.perf_counter()
-    assert shared_by_table_vertices(table, num_elements) is None
-    assert shared_by_tables(table, table, num_elements, same_family=True) is None
-    assert aliased_table_address(table, num_elements) is None
+    assert shared_by_table_vertices(by_rows(table), num_elements) is None
+    assert shared_by_tables(by_rows(table), by_rows(table), num_elements, same_family=True) is None
+    assert aliased_table_address(by_rows(table), num_elements) is None
     table[-1, -1] = table[0, 0]
-    assert shared_by_table_vertices(table, num_elements) == table[0, 0]
+    assert shared_by_table_vertices(by_rows(table), num_elements) == table[0, 0]
     assert time.perf_counter() - start < 8

@@ -1,0 +1,241 @@
+"""Rows: emission of families with ragged fields.
+
+All elements of all rows are one flat dimension. Where the codelet allows it, it runs on all rows at once
+(`lowering/segments.py`); any other codelet runs once for each length that occurs, on all rows of that
+length together. Where every row is only reduced, and all its fields are read through one table that
+names each element once, the elements are taken in the order in which they lie in memory, so that
+nothing has to be gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.family import Family, Field
+from codelet.index import Axis, Index, Key
+from codelet.ragged import Rows, together
+from codelet.tensor import Tensor
+from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
+from lowering.views import Array, arranged, constant
+
+Operand = tuple[Any, tuple[Key, ...]]
+"""An array in memory order, and the key of each of its dimensions."""
+
+Reader = Callable[[Field], Operand]
+
+
+# --- the order of the elements --------------------------------------------------------------------------
+
+
+def _table_of(tensor: Tensor) -> np.ndarray | None:
+    """The table through which the ragged dimension of a view is read, if nothing else depends on that."""
+    index, key = tensor.index, (tensor.ragged_dimension,)
+    tables = [table for table in index.tables if tensor.ragged_dimension in table.keys]
+    if len(tables) != 1 or tables[0].keys != key or index.coefficient(key[0]):
+        return None
+    return tables[0].values
+
+
+def memory_order(family: Family) -> np.ndarray | None:
+    """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
+    order: np.ndarray | None = None
+    first: np.ndarray | None = None
+    for field in family.fields:
+        if field.tensor is None or field.tensor.rows is None:
+            continue
+        table = _table_of(field.tensor)
+        if field.is_written or table is None or (first is not None and not np.array_equal(table, first)):
+            return None
+        if first is None:
+            first, order = table, np.argsort(table, kind="stable")
+            steps = np.diff(table[order])
+            if not len(steps) or not (steps == steps[0]).all() or not steps[0]:
+                return None
+    return order
+
+
+def _in_order(family: Family, order: np.ndarray) -> Family:
+    """A family with the elements of its ragged fields in another order."""
+    fields = []
+    for field in family.fields:
+        tensor = field.tensor
+        if tensor is not None and tensor.rows is not None:
+            index = tensor.index
+            tables = tuple(
+                table._replace(values=table.values[order]) if tensor.ragged_dimension in table.keys else table
+                for table in index.tables
+            )
+            moved = Index(index.offset, index.shape, index.strides, index.symbols, tables)
+            field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, tensor.ragged_dimension))
+        fields.append(field)
+    return replace(family, fields=tuple(fields))
+
+
+# --- operands ---------------------------------------------------------------------------------------------
+
+
+def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> tuple[Array, int]:
+    """An operand with its elements, or rows over `axes`, first; and its level."""
+    array, keys = operand
+    shape = field.tensor.shape if field.tensor is not None else field.type.shape
+    dimensions = list(range(len(shape)))
+    if field.tensor is not None and field.tensor.rows is not None:
+        order = [field.tensor.ragged_dimension, *(d for d in dimensions if d != field.tensor.ragged_dimension)]
+        return arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT
+    if not set(keys) & set(axes):
+        return arranged(array, keys, dimensions, shape), SHARED
+    extents = [axis.extent for axis in axes]
+    spread = arranged(array, keys, [*axes, *dimensions], [*extents, *shape])
+    return spread.reshape(-1, *shape), BY_ROW
+
+
+def _segmented(family: Family, axes: Sequence[Axis], segments: Segments) -> Callable[..., list[Array]]:
+    """The codelet on all rows at once."""
+    by_name = {field.name: field for field in family.fields}
+    inputs = [by_name[name] for name in family.codelet.inputs]
+
+    def run(operands: Sequence[Operand]) -> list[Array]:
+        values = []
+        for field, operand in zip(inputs, operands, strict=True):
+            array, level = _by_vertex(field, operand, axes)
+            if level == BY_ELEMENT:
+                assert field.tensor is not None
+                at = field.tensor.ragged_dimension
+                values.append(Value(jnp.expand_dims(array, at + 1), level, at))
+            else:
+                values.append(Value(array, level))
+        results = run_segments(family.codelet, segments, values)
+        kinds = family.codelet.outputs.items()
+        return [
+            jnp.squeeze(jnp.moveaxis(result, 0, d + 1), d) if (d := _ragged(by_name[name])) is not None else result
+            for (name, _), result in zip(kinds, results, strict=True)
+        ]
+
+    return run
+
+
+def _ragged(field: Field) -> int | None:
+    return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
+
+
+def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]]:
+    """The codelet once for each length, on all rows of that length together."""
+    by_name = {field.name: field for field in family.fields}
+    kinds = together(list(family.rows.values()))
+    number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
+    lengths, group_of = np.unique(kinds.lengths, axis=0, return_inverse=True)
+    groups = [np.flatnonzero(group_of.reshape(-1) == k) for k in range(len(lengths))]
+
+    def elements(rows: Rows, vertices: np.ndarray) -> np.ndarray:
+        """The numbers of the elements of some vertices' rows, which are of one length: (vertices, length)."""
+        own = kinds.numbers[vertices, number_of[rows.key]]
+        length = int(rows.lengths[own[0]])
+        return rows.offsets[own][:, None] + np.arange(length)
+
+    def call(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray, length: np.ndarray) -> list[Array]:
+        arrays, mapped = [], []
+        for field, array, level in inputs:
+            if level == BY_ELEMENT:
+                assert field.tensor is not None
+                assert field.tensor.rows is not None
+                own = array.at[constant(elements(field.tensor.rows, vertices))].get(mode="promise_in_bounds")
+                array = jnp.moveaxis(own, 1, field.tensor.ragged_dimension + 1)
+            elif level == BY_ROW:
+                array = array.at[constant(vertices)].get(mode="promise_in_bounds")
+            arrays.append(array)
+            mapped.append(None if level == SHARED else 0)
+        codelet = family.codelet.at(dict(zip(family.rows, length.tolist(), strict=True)))
+        return jax.vmap(lambda *own: list(codelet.call(*own).values()), in_axes=tuple(mapped))(*arrays)
+
+    def run(operands: Sequence[Operand]) -> list[Array]:
+        names = list(family.codelet.inputs)
+        inputs = [
+            (by_name[name], *_by_vertex(by_name[name], operand, axes))
+            for name, operand in zip(names, operands, strict=True)
+        ]
+        parts = [call(inputs, vertices, length) for vertices, length in zip(groups, lengths, strict=True)]
+        results = []
+        for name, own in zip(family.codelet.outputs, zip(*parts, strict=True), strict=True):
+            at, tensor = _ragged(by_name[name]), by_name[name].tensor
+            if at is None:
+                back = np.argsort(np.concatenate(groups))
+                results.append(jnp.concatenate(own).at[constant(back)].get(mode="promise_in_bounds"))
+                continue
+            assert tensor is not None
+            assert tensor.rows is not None
+            flat = [jnp.moveaxis(part, at + 1, 1) for part in own]
+            rows = tensor.rows
+            back = np.argsort(np.concatenate([elements(rows, vertices).reshape(-1) for vertices in groups]))
+            joined = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in flat])
+            results.append(jnp.moveaxis(joined.at[constant(back)].get(mode="promise_in_bounds"), 0, at))
+        return results
+
+    return run
+
+
+# --- families -----------------------------------------------------------------------------------------------
+
+
+def call_rows(family: Family, read: Reader) -> dict[str, Operand]:
+    """What every output field of a family with ragged fields computes, with the keys of its dimensions.
+
+    Args:
+        family: what is to run.
+        read: gives the operand of an input field.
+    """
+    axes = together(list(family.rows.values())).axes
+    kinds = list(family.rows.values())
+    if len(kinds) == 1:
+        try:
+            return _call(family, read, axes, kinds[0])
+        except NoRule:
+            pass
+    return _mapped(family, read, axes, _bucketed(family, axes))
+
+
+def _call(family: Family, read: Reader, axes: tuple[Axis, ...], rows: Rows) -> dict[str, Operand]:
+    """What a family computes, all rows at once."""
+    order = memory_order(family)
+    owners, places = rows.owners, rows.places.astype(np.int32)
+    if order is not None:
+        family, owners, places = _in_order(family, order), owners[order], places[order]
+    segments = Segments(
+        rows.count, constant(owners), constant(places), constant(rows.lengths.astype(np.int32)), order is None
+    )
+    return _mapped(family, read, axes, _segmented(family, axes, segments))
+
+
+def _mapped(
+    family: Family, read: Reader, axes: tuple[Axis, ...], run: Callable[[Sequence[Operand]], list[Array]]
+) -> dict[str, Operand]:
+    """What `run` computes from a family's operands, mapped over the axes that choose no row."""
+    by_name = {field.name: field for field in family.fields}
+    operands = [read(by_name[name]) for name in family.codelet.inputs]
+    keys = [own for _, own in operands]
+    free = [axis for axis in family.axes if axis not in axes and any(axis in own for own in keys)]
+    inner = [tuple(key for key in own if key not in free) for own in keys]
+    function: Callable[..., list[Array]] = lambda *arrays: run(list(zip(arrays, inner, strict=True)))  # noqa: E731
+    for depth in reversed(range(len(free))):
+        places = []
+        for own in keys:
+            left = [key for key in own if key not in free[:depth]]
+            places.append(left.index(free[depth]) if free[depth] in left else None)
+        function = jax.vmap(function, in_axes=tuple(places))
+    results = function(*(array for array, _ in operands))
+    computed: dict[str, Operand] = {}
+    for name, result in zip(family.codelet.outputs, results, strict=True):
+        field = by_name[name]
+        assert field.tensor is not None
+        dimensions = range(field.tensor.ndim)
+        if field.tensor.rows is None:
+            shape = (*(axis.extent for axis in (*free, *axes)), *field.tensor.shape)
+            computed[name] = result.reshape(shape), (*free, *axes, *dimensions)
+        else:
+            computed[name] = result, (*free, *dimensions)
+    return computed
