@@ -157,6 +157,10 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
         return None
     if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
         return None
+    if product.primitive.name == "mul" and not all(a.aval.ndim == view.root.aval.ndim for a in product.invars):
+        return None  # one of them is a scalar
+    if not all(atom.aval.size for atom in product.invars):
+        return None
     sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     outside = _by_dimension(view, view.root.aval.shape)
     if outside is None:

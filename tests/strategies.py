@@ -87,6 +87,37 @@ def nothing_in(*, level):
     return jnp.full((2,), level, jnp.float32)
 
 
+# --- codelets of ragged fields ---------------------------------------------------------------------------
+
+
+@cl.codelet
+def row_sum(x, y):
+    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_mean(x, y):
+    scaled = bend(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    return jnp.sum(scaled * y) // (1 + x.shape[0]) + jnp.arange(x.shape[0]).sum().astype(x.dtype)
+
+
+@cl.codelet
+def row_shift(x, y):
+    return _squash(x - jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_order(x, y):
+    """What no rule for segments runs: a sort, and a loop over the elements."""
+    ranks = jnp.sort(x)[::-1]
+    return {"out": ranks, "sum": _squash(sum((x[k] * (k + 1) for k in range(x.shape[0])), jnp.sum(y))).astype(x.dtype)}
+
+
+@cl.codelet
+def row_dot(x, z):
+    return _squash(jnp.dot(x, z)).astype(x.dtype)
+
+
 # --- index expressions ----------------------------------------------------------------------------------
 
 
@@ -367,6 +398,73 @@ class _Builder:
             )
         return [cl.Execute(compute_set)]
 
+    def rows(self, count: int, size: int, *, disjoint: bool) -> Callable[[Any], Any]:
+        """Of `size` positions, rows for `count` vertices: what stands between brackets, for a symbol or a number."""
+        draw = self.draw
+        if not disjoint and draw(st.booleans()):
+            width = size + 1
+            return draw(
+                st.sampled_from(
+                    [
+                        lambda i: slice(i * size // count, (i + 1) * size // count),
+                        lambda i: slice(i * size // count, None),
+                        lambda i: slice(None, width * (i + 1) // (count + 1)),
+                        lambda i: slice(size - 1 - i * size // count, None, -1),
+                    ]
+                )
+            )
+        if disjoint and draw(st.booleans()):
+            return lambda i: slice(i * size // count, (i + 1) * size // count)
+        most = size if disjoint else 2 * size
+        entries = draw(st.permutations(range(size))) if disjoint or draw(st.booleans()) else None
+        if entries is None:
+            entries = draw(st.lists(st.integers(0, size - 1), min_size=most, max_size=most))
+        ends = sorted(draw(st.lists(st.integers(0, len(entries)), min_size=count - 1, max_size=count - 1)))
+        rows = cl.table(np.asarray(entries), offsets=[0, *ends, len(entries)])
+        return lambda i: rows[i]
+
+    def ragged(self) -> list[Any]:
+        """A family whose fields have as many elements as the vertex's row is long."""
+        draw, graph = self.draw, self.case.graph
+        compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
+        count, size = draw(st.integers(1, 5)), draw(st.integers(1, 7))
+        across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
+        shape = (size,) if across is None else draw(st.sampled_from([(size, across), (across, size)]))
+        first = across is not None and shape[0] == across and shape[1] == size
+        kind = draw(st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot]))
+        writes_rows = kind in (row_shift, row_order)
+        row = self.rows(count, size, disjoint=writes_rows)
+        source = self.variable(shape)
+        if draw(st.booleans()):
+            source = source.pad(1)[(slice(1, -1),) * len(shape)]
+        target = self.variable(shape) if writes_rows else self.variable((count,) if across is None else (across, count))
+        others = self.variable((count,))
+        z, other_row = self.variable((size,)), row
+        sums = self.variable((count,) if across is None else (across, count))
+
+        def at(tensor: cl.Tensor, where: Any, h: Any) -> cl.Tensor:
+            return tensor[where] if across is None else tensor[h, where] if first else tensor[where, h]
+
+        def connect(h: Any, i: Any) -> None:
+            fields: dict[str, Any] = {"x": at(source, row(i), h)}
+            if kind is row_dot:
+                fields["z"] = z[other_row(i)]
+            else:
+                fields["y"] = others[i]
+            fields["out"] = at(target, row(i), h) if writes_rows else target[i] if across is None else target[h, i]
+            if kind is row_order:
+                fields["sum"] = sums[i] if across is None else sums[h, i]
+            graph.add_vertex(compute_set, kind, **fields)
+
+        if draw(st.integers(0, 3)) == 0:
+            for h, i in itertools.product(range(across or 1), range(count)):
+                connect(h, i)
+        elif across is None:
+            connect(0, cl.grid(count))
+        else:
+            connect(*(cl.grid(across, count) if draw(st.booleans()) else reversed(cl.grid(count, across))))
+        return [cl.Execute(compute_set)]
+
     def copy(self) -> list[Any]:
         source = self.readable()
         kind = self.draw(st.integers(0, 2))
@@ -393,13 +491,15 @@ class _Builder:
         return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted", "patchwork"]))
+        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted", "patchwork", "ragged"]))
         if kind == "copy":
             return self.copy()
         if kind == "counted" and depth == 0:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
+        if kind == "ragged":
+            return self.ragged()
         if kind == "repeat" and depth < 2:
             body = [part for _ in range(self.draw(st.integers(1, 2))) for part in self.step(depth + 1)]
             return [cl.Repeat(self.draw(st.integers(1, 3)), cl.Sequence(*body))]
