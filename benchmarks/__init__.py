@@ -15,6 +15,7 @@ from benchmarks import (
     ising,
     matmul,
     matvec,
+    messages,
     mnist_step,
     patchwork,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ising",
     "matmul",
     "matvec",
+    "messages",
     "mnist_step",
     "patchwork",
 ]

@@ -18,7 +18,7 @@ from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index
-from codelet.ragged import Ragged, RaggedTable, Rows, together
+from codelet.ragged import Ragged, RaggedTable, Rows, groups_of, together
 from codelet.tensor import Tensor, source_variables, views_padding
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class _Kinds:
     def lengths(self) -> list[Lengths]:
         """The lengths that occur together, each once, the shortest first."""
         symbols = length_symbols()[: len(self.rows)]
-        found = np.unique(together(list(self.rows.values())).lengths, axis=0).tolist()
-        return [dict(zip(symbols, some, strict=True)) for some in found or [[0] * len(symbols)]]
+        found, _ = groups_of(together(list(self.rows.values())).lengths)
+        return [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
 
 
 def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType, kinds: _Kinds) -> Field:

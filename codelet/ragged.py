@@ -122,6 +122,19 @@ def together(kinds: Sequence[Rows]) -> Together:
     return Together(axes, np.stack(numbers, 1), np.stack(lengths, 1))
 
 
+def groups_of(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths that occur together, each once, in order, and for each position which of them it has.
+
+    `lengths` is of shape (positions, kinds of rows).
+    """
+    if lengths.shape[1] == 1:
+        # As numpy.unique, which sorts: lengths are small numbers.
+        occurs = np.bincount(lengths[:, 0]) > 0
+        return np.flatnonzero(occurs)[:, None], (np.cumsum(occurs) - 1)[lengths[:, 0]]
+    found, group_of = np.unique(lengths, axis=0, return_inverse=True)
+    return found, group_of.reshape(-1)
+
+
 class Ragged:
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 

@@ -157,10 +157,11 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
         return None
     if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
         return None
-    if product.primitive.name == "mul" and not all(a.aval.ndim == view.root.aval.ndim for a in product.invars):
-        return None  # one of them is a scalar
-    if not all(atom.aval.size for atom in product.invars):
+    shapes = [atom.aval.shape for atom in product.invars]  # type: ignore[attr-defined]
+    if any(0 in shape for shape in shapes):
         return None
+    if product.primitive.name == "mul" and any(len(shape) != view.root.aval.ndim for shape in shapes):
+        return None  # one of them is a scalar
     sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     outside = _by_dimension(view, view.root.aval.shape)
     if outside is None:

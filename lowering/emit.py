@@ -32,8 +32,8 @@ from lowering.views import (
     read,
     read_access,
     reshape,
+    take,
     take_apart,
-    write,
     write_access,
 )
 from lowering.windows import Convolution, as_convolution, convolve
@@ -85,7 +85,7 @@ def _write_elements(state: State, source: Source, index: Index, value: Array, ke
         if inside.size:
             target = from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
-            own = value if every else value.at[constant(inside)].get(mode="promise_in_bounds")
+            own = value if every else take(value, constant(inside))
             write_view(state, variable, target, own, (0,))
 
 
@@ -96,8 +96,9 @@ def write_view(state: State, source: Source, index: Index, value: Array, keys: S
     if not isinstance(source, Variable) and _repeats(source):
         _write_elements(state, source, index, value, keys)
         return
-    before = None if covers(source.shape, index) else _source_array(state, source)
-    after = write(before, source.shape, index, value, keys)
+    access = take_apart(source.shape, index)
+    before = None if covers(access) else _source_array(state, source)
+    after = reshape(write_access(before, access, value, keys), source.shape)
     if isinstance(source, Variable):
         state[source] = after
         return
@@ -206,16 +207,19 @@ def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis,
 
 def _pieces(state: State, step: ExecuteStep) -> Pieces:
     """For fields that together divide a variable they read, the piece that each reads, and how."""
-    reads: dict[Variable, dict[Hashable, Access]] = {}
+    reads: dict[Variable, dict[Field, Index]] = {}
     for family in step.families:
         for field in family.fields:
             if field.is_read and field.tensor is not None and field.tensor.size:
                 source = field.tensor.source
                 if isinstance(source, Variable):
-                    reads.setdefault(source, {})[field] = take_apart(source.shape, field.tensor.index)
+                    reads.setdefault(source, {})[field] = field.tensor.index
     pieces: Pieces = {}
-    for variable, accesses in reads.items():
-        division = divide(variable.shape, accesses) if len(accesses) > 1 else None
+    for variable, indices in reads.items():
+        if len(indices) == 1:
+            continue
+        accesses: dict[Hashable, Access] = {f: take_apart(variable.shape, index) for f, index in indices.items()}
+        division = divide(variable.shape, accesses)
         if division is not None:
             parts = split(_source_array(state, variable), division)
             for field, access in accesses.items():
@@ -227,14 +231,16 @@ def _pieces(state: State, step: ExecuteStep) -> Pieces:
 
 def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ...]]]) -> None:
     """Write what a compute set computed: parts that divide a variable as one, the rest one by one."""
-    by_variable: dict[Variable, dict[Hashable, Access]] = {}
+    by_variable: dict[Variable, dict[int, Index]] = {}
     for k, (tensor, value, _) in enumerate(writes):
         if isinstance(tensor.source, Variable) and value.size:
-            access = take_apart(tensor.source.shape, tensor.index)
-            by_variable.setdefault(tensor.source, {})[k] = access
+            by_variable.setdefault(tensor.source, {})[k] = tensor.index
     done: set[Hashable] = set()
-    for variable, accesses in by_variable.items():
-        division = divide(variable.shape, accesses) if len(accesses) > 1 else None
+    for variable, indices in by_variable.items():
+        if len(indices) == 1:
+            continue
+        accesses: dict[Hashable, Access] = {k: take_apart(variable.shape, index) for k, index in indices.items()}
+        division = divide(variable.shape, accesses)
         if division is not None:
             values = {}
             for k, access in accesses.items():

@@ -19,10 +19,10 @@ import numpy as np
 
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key
-from codelet.ragged import Rows, together
+from codelet.ragged import Rows, groups_of, together
 from codelet.tensor import Tensor
 from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
-from lowering.views import Array, arranged, constant
+from lowering.views import Array, arranged, constant, take
 
 Operand = tuple[Any, tuple[Key, ...]]
 """An array in memory order, and the key of each of its dimensions."""
@@ -42,22 +42,29 @@ def _table_of(tensor: Tensor) -> np.ndarray | None:
     return tables[0].values
 
 
+def _inverse(table: np.ndarray) -> np.ndarray | None:
+    """The order that makes a table rise or fall in equal steps, if it holds each number of such a row once."""
+    low, high = int(table.min()), int(table.max())
+    step = (high - low) // max(1, len(table) - 1)
+    if high - low != step * (len(table) - 1) or (len(table) > 1 and not step):
+        return None
+    places = (table - low) // step if step > 1 else table - low
+    order = np.full(len(table), -1, np.int64)
+    order[places] = np.arange(len(table))
+    return None if (order < 0).any() or (step > 1 and (places * step != table - low).any()) else order
+
+
 def memory_order(family: Family) -> np.ndarray | None:
     """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
-    order: np.ndarray | None = None
-    first: np.ndarray | None = None
+    table: np.ndarray | None = None
     for field in family.fields:
         if field.tensor is None or field.tensor.rows is None:
             continue
-        table = _table_of(field.tensor)
-        if field.is_written or table is None or (first is not None and not np.array_equal(table, first)):
+        own = _table_of(field.tensor)
+        if field.is_written or own is None or not own.size or (table is not None and not np.array_equal(own, table)):
             return None
-        if first is None:
-            first, order = table, np.argsort(table, kind="stable")
-            steps = np.diff(table[order])
-            if not len(steps) or not (steps == steps[0]).all() or not steps[0]:
-                return None
-    return order
+        table = own
+    return None if table is None else _inverse(table)
 
 
 def _in_order(family: Family, order: np.ndarray) -> Family:
@@ -129,8 +136,8 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
     by_name = {field.name: field for field in family.fields}
     kinds = together(list(family.rows.values()))
     number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
-    lengths, group_of = np.unique(kinds.lengths, axis=0, return_inverse=True)
-    groups = [np.flatnonzero(group_of.reshape(-1) == k) for k in range(len(lengths))]
+    lengths, group_of = groups_of(kinds.lengths)
+    groups = [np.flatnonzero(group_of == k) for k in range(len(lengths))]
 
     def elements(rows: Rows, vertices: np.ndarray) -> np.ndarray:
         """The numbers of the elements of some vertices' rows, which are of one length: (vertices, length)."""
@@ -144,10 +151,10 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             if level == BY_ELEMENT:
                 assert field.tensor is not None
                 assert field.tensor.rows is not None
-                own = array.at[constant(elements(field.tensor.rows, vertices))].get(mode="promise_in_bounds")
+                own = take(array, constant(elements(field.tensor.rows, vertices)))
                 array = jnp.moveaxis(own, 1, field.tensor.ragged_dimension + 1)
             elif level == BY_ROW:
-                array = array.at[constant(vertices)].get(mode="promise_in_bounds")
+                array = take(array, constant(vertices))
             arrays.append(array)
             mapped.append(None if level == SHARED else 0)
         codelet = family.codelet.at(dict(zip(family.rows, length.tolist(), strict=True)))
@@ -165,7 +172,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             at, tensor = _ragged(by_name[name]), by_name[name].tensor
             if at is None:
                 back = np.argsort(np.concatenate(groups))
-                results.append(jnp.concatenate(own).at[constant(back)].get(mode="promise_in_bounds"))
+                results.append(take(jnp.concatenate(own), constant(back)))
                 continue
             assert tensor is not None
             assert tensor.rows is not None
@@ -173,7 +180,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             rows = tensor.rows
             back = np.argsort(np.concatenate([elements(rows, vertices).reshape(-1) for vertices in groups]))
             joined = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in flat])
-            results.append(jnp.moveaxis(joined.at[constant(back)].get(mode="promise_in_bounds"), 0, at))
+            results.append(jnp.moveaxis(take(joined, constant(back)), 0, at))
         return results
 
     return run
@@ -202,12 +209,9 @@ def call_rows(family: Family, read: Reader) -> dict[str, Operand]:
 def _call(family: Family, read: Reader, axes: tuple[Axis, ...], rows: Rows) -> dict[str, Operand]:
     """What a family computes, all rows at once."""
     order = memory_order(family)
-    owners, places = rows.owners, rows.places.astype(np.int32)
     if order is not None:
-        family, owners, places = _in_order(family, order), owners[order], places[order]
-    segments = Segments(
-        rows.count, constant(owners), constant(places), constant(rows.lengths.astype(np.int32)), order is None
-    )
+        family = _in_order(family, order)
+    segments = Segments(rows, order)
     return _mapped(family, read, axes, _segmented(family, axes, segments))
 
 

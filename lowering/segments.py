@@ -12,19 +12,21 @@ is one of extent 1: each equation then means, for a row of one element, what it 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.codelets import TracedCodelet, length_symbols
+from codelet.ragged import Rows
 from lowering.rewrite import CALLS, bind
-
-Array = jax.Array
+from lowering.views import Array, constant, take
 
 SHARED, BY_ROW, BY_ELEMENT = range(3)
 
@@ -33,22 +35,38 @@ class NoRule(Exception):
     """A codelet does to its rows what no segment rule does. Never seen by a user: other ways are tried."""
 
 
-class Segments(NamedTuple):
-    """Rows as segments of a flat dimension.
+class Segments:
+    """Rows as segments of a flat dimension, as arrays, which are made when they are first asked for.
 
     Attributes:
         count: the number of rows.
-        owners: the row of each element, int32.
-        places: the place of each element within its row, int32.
-        lengths: the length of each row, int32.
         in_order: whether the elements of a row follow each other, row by row.
     """
 
-    count: int
-    owners: Array
-    places: Array
-    lengths: Array
-    in_order: bool
+    def __init__(self, rows: Rows, order: np.ndarray | None):
+        self.rows = rows
+        self.order = order
+        self.count = rows.count
+        self.in_order = order is None
+
+    def _ordered(self, values: np.ndarray) -> Array:
+        values = values.astype(np.int32, copy=False)
+        return constant(values if self.order is None else values[self.order])
+
+    @functools.cached_property
+    def owners(self) -> Array:
+        """The row of each element, int32."""
+        return self._ordered(self.rows.owners)
+
+    @functools.cached_property
+    def places(self) -> Array:
+        """The place of each element within its row, int32."""
+        return self._ordered(self.rows.places)
+
+    @functools.cached_property
+    def lengths(self) -> Array:
+        """The length of each row, int32."""
+        return constant(self.rows.lengths.astype(np.int32))
 
 
 class Value(NamedTuple):
@@ -156,6 +174,14 @@ ALONG_ONE = {
 CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 
 
+def _aval(atom: Any) -> Any:
+    return atom.aval
+
+
+def _shape(atom: Any) -> tuple[Any, ...]:
+    return atom.aval.shape
+
+
 def _place(shape: Sequence[Any]) -> int | None:
     """The dimension of a shape that is as long as the row."""
     found = [d for d, size in enumerate(shape) if not isinstance(size, int)]
@@ -166,15 +192,15 @@ def _place(shape: Sequence[Any]) -> int | None:
 
 def _is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
     name, params = eqn.primitive.name, eqn.params
-    at = [_place(atom.aval.shape) for atom in eqn.invars]
+    at = [_place(_shape(atom)) for atom in eqn.invars]
     ragged = [d for d in at if d is not None]
-    to = _place(eqn.outvars[0].aval.shape)
-    if name in ELEMENTWISE or name in ("transpose", "squeeze", "expand_dims"):
+    to = _place(_shape(eqn.outvars[0]))
+    if name in ELEMENTWISE or name in ("transpose", "squeeze", "expand_dims", "stack"):
         return True
     if name == "broadcast_in_dim":
         return not ragged or params["broadcast_dimensions"][ragged[0]] == to
     if name == "reshape":
-        before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+        before, after = _shape(eqn.invars[0]), _shape(eqn.outvars[0])
         return bool(ragged) and to is not None and math.prod(before[: ragged[0]]) == math.prod(after[:to])
     if name in ALONG_ONE:
         return params[ALONG_ONE[name]] not in ragged
@@ -204,7 +230,7 @@ def _inlined(jaxpr: jax_core.Jaxpr) -> list[jax_core.JaxprEqn]:
 
 def _reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
     name = eqn.primitive.name
-    at = [_place(atom.aval.shape) for atom in eqn.invars]
+    at = [_place(_shape(atom)) for atom in eqn.invars]
     if name in REDUCTIONS or name in ("reduce_or", "reduce_and"):
         return at[0] in eqn.params["axes"]
     if name == "dot_general":
@@ -220,9 +246,8 @@ def _reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
 def _of_one_element(param: Any) -> Any:
     """A parameter of an equation where rows have one element."""
     if isinstance(param, (jax_core.Jaxpr, jax_core.ClosedJaxpr)):
-        shapes = [
-            atom.aval.shape for eqn in _inlined(getattr(param, "jaxpr", param)) for atom in (*eqn.invars, *eqn.outvars)
-        ]
+        inner = param.jaxpr if isinstance(param, jax_core.ClosedJaxpr) else param
+        shapes = [_shape(atom) for eqn in _inlined(inner) for atom in (*eqn.invars, *eqn.outvars)]
         if any(_place(shape) is not None for shape in shapes):
             raise NoRule
         return param
@@ -248,7 +273,7 @@ class _Run:
             return value
         segments = self.segments
         return value._replace(
-            array=value.array.at[segments.owners].get(mode="promise_in_bounds", indices_are_sorted=segments.in_order),
+            array=take(value.array, segments.owners, is_sorted=segments.in_order),
             level=BY_ELEMENT,
         )
 
@@ -270,7 +295,7 @@ class _Run:
             axes = tuple(None if value.level == SHARED else 0 for value in values)
             run = jax.vmap(run, in_axes=axes, axis_size=None)
         arrays = run(*(value.array for value in values))
-        return [Value(array, level, _place(var.aval.shape)) for var, array in zip(eqn.outvars, arrays, strict=True)]
+        return [Value(array, level, _place(_shape(var))) for var, array in zip(eqn.outvars, arrays, strict=True)]
 
     def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
         """A reduction of rows: each element's part of it, then that of the segments."""
@@ -294,20 +319,20 @@ class _Run:
 
     def _repeated(self, value: Value) -> Value:
         """A shared value with a ragged dimension, at each element."""
-        total = self.segments.owners.shape[0]
+        total = self.segments.rows.total
         return value._replace(array=jnp.broadcast_to(value.array, (total, *jnp.shape(value.array))), level=BY_ELEMENT)
 
     def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
         name = eqn.primitive.name
-        out = _place(eqn.outvars[0].aval.shape)
+        out = _place(_shape(eqn.outvars[0]))
         if name == "dim_as_value":
             dim = eqn.params["dim"]
             if not eqn.outvars or _place((dim,)) is None:
                 raise NoRule
-            return [Value(self.segments.lengths.astype(eqn.outvars[0].aval.dtype), BY_ROW)]
+            return [Value(self.segments.lengths.astype(_aval(eqn.outvars[0]).dtype), BY_ROW)]
         if name == "iota" and out is not None and eqn.params["dimension"] == out:
-            shape = [1 if d == out else n for d, n in enumerate(eqn.outvars[0].aval.shape)]
-            places = self.segments.places.astype(eqn.outvars[0].aval.dtype)
+            shape = [1 if d == out else n for d, n in enumerate(_shape(eqn.outvars[0]))]
+            places = self.segments.places.astype(_aval(eqn.outvars[0]).dtype)
             own = places.reshape(places.shape[0], *[1] * len(shape))
             return [Value(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
         if _reduces_rows(eqn):
@@ -346,7 +371,7 @@ def _custom_of_one_element(codelet: TracedCodelet) -> list[jax_core.JaxprEqn]:
     except Exception:
         raise NoRule from None
     found = [eqn for eqn in _inlined(one.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
-    shapes = lambda eqn, atoms: [tuple(n if isinstance(n, int) else 1 for n in atom.aval.shape) for atom in atoms(eqn)]  # noqa: E731
+    shapes = lambda eqn, atoms: [tuple(n if isinstance(n, int) else 1 for n in _shape(atom)) for atom in atoms(eqn)]  # noqa: E731
     for atoms in (lambda eqn: eqn.invars, lambda eqn: eqn.outvars):
         if [(e.primitive.name, shapes(e, atoms)) for e in wanted] != [
             (e.primitive.name, shapes(e, atoms)) for e in found

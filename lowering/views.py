@@ -183,10 +183,13 @@ def _slice_dimension(array: Array, start: int, stop: int, step: int, at: int) ->
     )
 
 
-def _gather(array: Array, positions: Array, at: int) -> Array:
-    """The array at positions along one dimension, which the positions' dimensions replace."""
+def take(array: Array, positions: Array, at: int = 0, *, is_sorted: bool = False) -> Array:
+    """The array at positions along one dimension, which the positions' dimensions replace.
+
+    Positions are promised to be in bounds and not negative, and to be sorted where it says so.
+    """
     where = (slice(None),) * at + (positions,)
-    return array.at[where].get(mode="promise_in_bounds")
+    return array.at[where].get(mode="promise_in_bounds", wrap_negative_indices=False, indices_are_sorted=is_sorted)
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ def computed(index: Index) -> tuple[Any, tuple[Key, ...]]:
 
 def _read_single(array: Array, at: int, start: int, term: Term) -> Array:
     if term.table is not None:
-        return _gather(array, constant(term.table + start), at)
+        return take(array, constant(term.table + start), at)
     return _slice_dimension(array, start, start + term.reach + 1, term.grain, at)
 
 
@@ -242,7 +245,7 @@ def _read_windows(array: Array, at: int, start: int, terms: Sequence[Term]) -> t
         parts = [_read_dimension(array, at, start + k * least.grain, rest) for k in range(least.extents[0])]
         return jnp.stack([part for part, _ in parts], at), [*least.keys, *parts[0][1]]
     positions = positions_of(start, terms)
-    return _gather(array, positions, at), [key for term in terms for key in term.keys]
+    return take(array, positions, at), [key for term in terms for key in term.keys]
 
 
 def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) -> tuple[Array, list[Key]]:
@@ -266,7 +269,7 @@ def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) ->
     array = reshape(array, (*array.shape[:at], rows, outer.grain, *array.shape[at + 1 :]))
     array, keys = _read_dimension(array, at + 1, start - base, rest)
     if outer.table is not None:
-        array = _gather(array, constant(outer.table // outer.grain), at)
+        array = take(array, constant(outer.table // outer.grain), at)
     return array, [*outer.keys, *keys]
 
 
@@ -379,13 +382,13 @@ def _write_scattered(array: Array, access: Access, value: Array, keys: Sequence[
         order = [key for term in terms for key in term.keys]
         target, at = reshape(array, (array.size,)), (positions_of(offset, terms, scale),)
     value = transpose(value, [keys.index(key) for key in order])
-    written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True)
+    written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True, wrap_negative_indices=False)
     return reshape(written, array.shape)
 
 
-def covers(shape: tuple[int, ...], index: Index) -> bool:
+def covers(access: Access) -> bool:
     """Whether a write through an access map replaces the whole array, so that its old value is not needed."""
-    radices = _box(take_apart(shape, index))
+    radices = _box(access)
     return radices is not None and all(radix.length == radix.extent for radix in radices)
 
 
@@ -400,7 +403,17 @@ def _box(access: Access) -> list[_Radix] | None:
 
 
 def write_access(array: Array | None, access: Access, value: Array, keys: Sequence[Key]) -> Array:
-    """`write`, for an access map that is already taken apart for the array's shape."""
+    """An array after a write through an access map that names no element twice.
+
+    Args:
+        array: the array before; it may be None where the write `covers` it.
+        access: the access map, taken apart for the array's shape.
+        value: what is written, with one dimension for each of `keys`.
+        keys: must be what the access map varies over, and may hold more keys of extent 1.
+
+    Returns:
+        The array in the shape it had, or without one before in that of the access.
+    """
     shape = access.shape if array is None else array.shape
     written = {key for dimension in access.dimensions for term in dimension.terms for key in term.keys}
     gone = [k for k, key in enumerate(keys) if key not in written]
@@ -414,16 +427,3 @@ def write_access(array: Array | None, access: Access, value: Array, keys: Sequen
         return _write_box(array, shape, radices, reshape(ordered, [radix.length for radix in radices]))
     assert array is not None
     return _write_scattered(array, access, value, keys)
-
-
-def write(array: Array | None, shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]) -> Array:
-    """An array after a write through an access map that names no element twice.
-
-    Args:
-        array: the array before, of `shape`; it may be None where the write `covers` it.
-        shape: the array's shape.
-        index: flat positions in the array.
-        value: what is written, with one dimension for each of `keys`.
-        keys: must be what the index varies over, and may hold more keys of extent 1.
-    """
-    return reshape(write_access(array, take_apart(shape, index), value, keys), shape)

@@ -26,6 +26,7 @@ SMALL = {
     "ising": {"side": 6},
     "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
+    "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
     "patchwork": {"size": 32, "parts": 4},
 }
@@ -48,6 +49,7 @@ ROWS = {
     "ising": ["ising"],
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
+    "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
     "patchwork": ["patchwork", "patchwork/gradient"],
 }

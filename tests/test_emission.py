@@ -68,8 +68,9 @@ def test_writing_through_any_injective_access_map(drawn):
         return
     array = jnp.arange(math.prod(shape)).reshape(shape)
     values = jnp.arange(positions.size).reshape(positions.shape) - 1000
-    before = None if views.covers(shape, index) else array
-    written = views.write(before, shape, index, values, order)
+    access = views.take_apart(shape, index)
+    before = None if views.covers(access) else array
+    written = views.reshape(views.write_access(before, access, values, order), shape)
     expected = np.arange(math.prod(shape))
     expected[positions.reshape(-1)] = np.asarray(values).reshape(-1)
     np.testing.assert_array_equal(written, expected.reshape(shape))
