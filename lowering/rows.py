@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key
+from codelet.index import Axis, Index, Key, narrowed
 from codelet.ragged import Rows, together
 from codelet.tensor import Tensor
 from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
@@ -144,10 +144,10 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             if level == BY_ELEMENT:
                 assert field.tensor is not None
                 assert field.tensor.rows is not None
-                own = array.at[constant(elements(field.tensor.rows, vertices))].get(mode="promise_in_bounds")
+                own = array.at[constant(narrowed(elements(field.tensor.rows, vertices)))].get(mode="promise_in_bounds")
                 array = jnp.moveaxis(own, 1, field.tensor.ragged_dimension + 1)
             elif level == BY_ROW:
-                array = array.at[constant(vertices)].get(mode="promise_in_bounds")
+                array = array.at[constant(narrowed(vertices))].get(mode="promise_in_bounds")
             arrays.append(array)
             mapped.append(None if level == SHARED else 0)
         codelet = family.codelet.at(dict(zip(family.rows, length.tolist(), strict=True)))
@@ -165,7 +165,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             at, tensor = _ragged(by_name[name]), by_name[name].tensor
             if at is None:
                 back = np.argsort(np.concatenate(groups))
-                results.append(jnp.concatenate(own).at[constant(back)].get(mode="promise_in_bounds"))
+                results.append(jnp.concatenate(own).at[constant(narrowed(back))].get(mode="promise_in_bounds"))
                 continue
             assert tensor is not None
             assert tensor.rows is not None
@@ -173,7 +173,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             rows = tensor.rows
             back = np.argsort(np.concatenate([elements(rows, vertices).reshape(-1) for vertices in groups]))
             joined = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in flat])
-            results.append(jnp.moveaxis(joined.at[constant(back)].get(mode="promise_in_bounds"), 0, at))
+            results.append(jnp.moveaxis(joined.at[constant(narrowed(back))].get(mode="promise_in_bounds"), 0, at))
         return results
 
     return run
