@@ -18,7 +18,7 @@ import numpy as np
 
 from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
-from codelet.index import Axis, Grid, Index, Table
+from codelet.index import Axis, Grid, Index, Table, narrowed
 from codelet.ragged import Rows
 from codelet.tensor import Tensor, has_padding, source_text
 
@@ -238,7 +238,7 @@ class Columns:
             (axis,),
             ("vertex",),
             tuple(fields[name] for name in self.codelet.field_names),
-            None if tiles[0] < 0 else Index(0, (), (), (), (Table((axis,), tiles, 1),)),
+            None if tiles[0] < 0 else Index(0, (), (), (), (Table((axis,), narrowed(tiles), 1),)),
             tuple(lines[k] for k in used),
             line_of_vertex,
         )
@@ -249,7 +249,7 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
     """A field of gathered vertices, over the axis that numbers them."""
     field, column, objects = entry
     if column is not None:
-        offsets = Table((axis,), integers[column], 1)
+        offsets = Table((axis,), narrowed(integers[column]), 1)
         if field.tensor is None:
             return replace(field, state=State(index=Index(0, (), (), (), (offsets,))))
         strided = field.tensor.index
@@ -259,5 +259,5 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
     if field.tensor is None:
         return replace(field, state=State(array=values.astype(field.type.dtype)))
     shape = field.tensor.shape
-    elements = Table((axis, *range(len(shape))), values, 1)
+    elements = Table((axis, *range(len(shape))), narrowed(values), 1)
     return replace(field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,))))

@@ -545,10 +545,20 @@ class Graph:
 
     def tile_mapping(self) -> np.ndarray:
         """The tile of every element, by the graph's element number; -1 where none is given."""
-        tiles = np.full(self._next_element, -1, np.int64)
+        tiles = np.full(self._next_element, -1, np.int32)
         for tensor, tile in self._tile_mappings:
             axes = union_axes([tensor.index.axes, tile.axes])
-            tiles[tensor.elements(axes)] = tile.values(axes)
+            keys, source = (*axes, *range(tensor.ndim)), tensor.source
+            if (
+                isinstance(source, Variable)
+                and tensor.size
+                and tensor.index.is_one_to_one
+                and axes == tensor.index.axes
+            ):
+                own = tiles[source.first_element : source.first_element + source.size]
+                tensor.index.strided_view(own, keys)[...] = tile.values_over(keys, np.int32)
+            else:
+                tiles[tensor.elements(axes)] = tile.values_over(keys, np.int32)
         return tiles
 
     @property
@@ -589,13 +599,13 @@ class Graph:
         """The vertices that write any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return touching_vertices(self, self._own(tensor), written=True)
+        return list(touching_vertices(self, self._own(tensor), written=True))
 
     def readers(self, tensor: Tensor) -> list[Any]:
         """The vertices that read any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return touching_vertices(self, self._own(tensor), written=False)
+        return list(touching_vertices(self, self._own(tensor), written=False))
 
     def __str__(self) -> str:
         vertices = counted(self.num_vertices, "vertex", "vertices")

@@ -19,9 +19,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import SymbolError, ViewError
 
@@ -65,11 +66,80 @@ Key = int | Axis
 
 
 class Table(NamedTuple):
-    """A term `scale * values[positions along keys]` of an `Index`."""
+    """A term `scale * values[positions along keys]` of an `Index`.
+
+    `values` are int32 where all fit, as most do, else int64: tables are what a graph of irregular edges
+    holds most of. So nothing may be added to them or multiplied with them that is not int64.
+    """
 
     keys: tuple[Key, ...]
     values: np.ndarray
     scale: int
+
+
+# --- arrays of table values, which may be large: looked through in blocks, never copied ---------------------
+
+_BLOCK = 1 << 16
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """Integers as int32 where all fit, else as int64; the array itself where it is that already."""
+    if values.dtype == np.int32:
+        return values
+    fits = values.dtype.itemsize < 4 or not values.size or (values.min() >= -(2**31) and values.max() < 2**31)
+    return values.astype(np.int32 if fits else np.int64, copy=False)
+
+
+def _blocks_of(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """The numbers of arrays of one shape side by side, as int64, a block at a time, in the order of memory."""
+    options = ["buffered", "external_loop", "zerosize_ok"]
+    for block in np.nditer(arrays, options, op_dtypes=[np.int64] * len(arrays), buffersize=_BLOCK):  # type: ignore[arg-type]
+        yield block if isinstance(block, tuple) else (block,)
+
+
+def common_divisor(values: np.ndarray, origin: int) -> int:
+    """The greatest number that divides all `values - origin`; 0 where these are all 0."""
+    common = 0
+    for (block,) in _blocks_of(values):
+        rest = block - origin
+        if common:
+            rest = rest[rest // common * common != rest]
+        if rest.size:
+            common = math.gcd(common, int(np.gcd.reduce(rest)))
+        if common == 1:
+            break
+    return common
+
+
+def affine_length(values: np.ndarray) -> int:
+    """How many numbers at the start of a line step evenly: `values[k] == values[0] + k * (values[1] - values[0])`."""
+    first = values[:2].astype(np.int64)
+    if len(values) < 3:
+        return len(values)
+    size, start = 64, 1
+    while start < len(values) - 1:
+        steps = np.diff(values[start : start + size + 1].astype(np.int64))
+        breaks = steps != first[1] - first[0]
+        if breaks.any():
+            return start + 1 + int(breaks.argmax())
+        start, size = start + size, min(2 * size, _BLOCK)
+    return len(values)
+
+
+def _combined(operation: np.ufunc, a: np.ndarray, b: np.ndarray | int, dtype: Any) -> np.ndarray:
+    """A sum or a product computed as int64 and cut to a dtype, by blocks."""
+    made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), dtype)
+    return operation(a, b, out=made, dtype=np.int64, casting="unsafe")
+
+
+def _divides(divisor: int, values: np.ndarray) -> bool:
+    """Whether a number divides all values."""
+    return divisor == 1 or not any((block % divisor).any() for (block,) in _blocks_of(values))
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays hold the same; most that differ do so in the first block."""
+    return a is b or (a.shape == b.shape and all(np.array_equal(x, y) for x, y in _blocks_of(a, b)))
 
 
 def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> np.ndarray:
@@ -152,16 +222,30 @@ class Index:
         dimensions = (d for d in range(self.ndim) if self.strides[d] or d in tabled)
         return (*self.axes, *dimensions)
 
-    def values_over(self, keys: Sequence[Key]) -> np.ndarray:
-        """Its values with one array axis for each of `keys`, which must include all it varies over."""
-        total = np.full([1] * len(keys), self.offset, np.int64)
+    def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:
+        """Its values, with one array axis for each of `keys`, which must include all it varies over.
+
+        `dtype` must hold the values themselves. What they are summed from need not fit: it is computed as
+        int64 and cut to what is congruent to it, and then so is the sum. They are not to be written to:
+        they may be those of a table.
+        """
+        parts: list[np.ndarray] = []
         for place, key in enumerate(keys):
             coefficient = self.coefficient(key)
             if coefficient:
-                steps = np.arange(self.extent(key), dtype=np.int64) * coefficient
-                total = total + steps.reshape([-1 if k == place else 1 for k in range(len(keys))])
+                steps = np.arange(self.extent(key), dtype=np.int64)
+                np.multiply(steps, coefficient, out=steps)
+                parts.append(
+                    steps.astype(dtype, copy=False).reshape([-1 if k == place else 1 for k in range(len(keys))])
+                )
         for table in self.tables:
-            total = total + _aligned(table.values, table.keys, keys) * table.scale
+            part = _aligned(table.values, table.keys, keys)
+            as_is = table.scale == 1
+            parts.append(part.astype(dtype, copy=False) if as_is else _combined(np.multiply, part, table.scale, dtype))
+        total = parts.pop(0) if parts else np.zeros([1] * len(keys), dtype)
+        for part in sorted(parts, key=lambda part: part.size):
+            total = _combined(np.add, total, part, dtype)
+        total = _combined(np.add, total, self.offset, dtype) if self.offset else total
         return np.broadcast_to(total, [self.extent(key) for key in keys])
 
     def values(self, axes: Sequence[Axis] = ()) -> np.ndarray:
@@ -216,6 +300,23 @@ class Index:
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
 
+    def strided_view(self, array: np.ndarray, keys: Sequence[Key]) -> np.ndarray:
+        """The elements of a flat array that it names, with one axis for each of `keys`; it has no tables."""
+        assert not self.tables
+        extents = [self.extent(key) for key in keys]
+        strides = [self.coefficient(key) * array.itemsize for key in keys]
+        return as_strided(array[self.offset :], extents, strides)
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether it has no tables, and each stride exceeds all that the smaller add up to: no two values agree."""
+        reach = 0
+        for stride, extent in sorted((abs(self.coefficient(key)), self.extent(key)) for key in self.keys):
+            if stride <= reach:
+                return False
+            reach += stride * (extent - 1)
+        return not self.tables
+
     def only(self, keys: Iterable[Key], tables: tuple[Table, ...], offset: int) -> Index:
         """The part of it made of `offset`, `tables` and the affine terms of `keys`."""
         wanted = set(keys)
@@ -263,7 +364,7 @@ class Index:
             shape,
             tuple(a + b for a, b in zip(left.strides, right.strides, strict=True)),
             _sorted_symbols(symbols),
-            _merged_tables(left.tables + right.tables),
+            _merged_tables(left.tables, right.tables),
         )
 
     __radd__ = __add__
@@ -308,23 +409,24 @@ class Index:
         """Two indices that sum to it, the first a multiple of `modulus` everywhere."""
         whole = [key for key in self.keys if self.coefficient(key) % modulus == 0]
         rest = [key for key in self.keys if self.coefficient(key) % modulus]
-        whole_tables = tuple(t for t in self.tables if not np.any(t.values * (t.scale % modulus) % modulus))
+        whole_tables = tuple(t for t in self.tables if _divides(modulus // math.gcd(t.scale, modulus), t.values))
         rest_tables = tuple(t for t in self.tables if not any(t is w for w in whole_tables))
         quotient, remainder = divmod(self.offset, modulus)
         return self.only(whole, whole_tables, quotient * modulus), self.only(rest, rest_tables, remainder)
 
     def _exactly_divided(self, divisor: int) -> Index:
+        tables = []
+        for keys, values, scale in self.tables:
+            common = math.gcd(scale, divisor)
+            left = divisor // common  # it divides all values, since `divisor` divides all of values * scale
+            divided = values if left == 1 else narrowed(values.astype(np.int64) // left)
+            tables.append(Table(keys, divided, scale // common))
         return Index(
             self.offset // divisor,
             self.shape,
             tuple(s // divisor for s in self.strides),
             tuple((axis, c // divisor) for axis, c in self.symbols),
-            tuple(
-                Table(t.keys, t.values, t.scale // divisor)
-                if t.scale % divisor == 0
-                else Table(t.keys, t.values * t.scale // divisor, 1)
-                for t in self.tables
-            ),
+            tuple(tables),
         )
 
     def _divided(self, divisor: object, *, remainder: bool) -> Index:
@@ -344,7 +446,8 @@ class Index:
             result = rest + (-quotient * modulus) if remainder else filled(quotient, self.shape)
         else:
             keys = rest.keys
-            values = rest.values_over(keys)
+            fits = ends[0] >= -(2**31) and max(ends[1], modulus) < 2**31
+            values = rest.values_over(keys, np.int32 if fits else np.int64)
             result = from_values(values % modulus if remainder else values // modulus, keys, self.shape)
         return result if remainder else whole._exactly_divided(modulus) + result
 
@@ -570,14 +673,13 @@ def _sorted_symbols(symbols: dict[Axis, int]) -> tuple[tuple[Axis, int], ...]:
     return tuple(sorted(kept, key=lambda item: item[0].sort_key))
 
 
-def _merged_tables(tables: tuple[Table, ...]) -> tuple[Table, ...]:
-    """Equal tables summed into one, so that `t[i] + 4 - t[i]` is 4."""
-    merged: list[Table] = []
-    for table in tables:
-        for k, other in enumerate(merged):
-            same = table.values is other.values or np.array_equal(table.values, other.values)
-            if table.keys == other.keys and same:
-                merged[k] = Table(other.keys, other.values, other.scale + table.scale)
+def _merged_tables(tables: tuple[Table, ...], more: tuple[Table, ...]) -> tuple[Table, ...]:
+    """All tables of two sums, those of one that equal one of the other summed, so that `t[i] + 4 - t[i]` is 4."""
+    merged = list(tables)
+    for table in more:
+        for k, other in enumerate(tables):
+            if table.keys == other.keys and _are_equal(table.values, other.values):
+                merged[k] = Table(other.keys, other.values, merged[k].scale + table.scale)
                 break
         else:
             merged.append(table)
@@ -593,7 +695,7 @@ def from_values(values: np.ndarray, keys: tuple[Key, ...], shape: tuple[int, ...
     """The index of `shape` with the given values along `keys`, and constant along everything else."""
     if not keys:
         return filled(int(values), shape)
-    values = np.ascontiguousarray(values)
+    values = np.ascontiguousarray(narrowed(values))
     values.flags.writeable = False
     return Index(0, shape, (0,) * len(shape), (), (Table(keys, values, 1),))
 
@@ -611,7 +713,9 @@ def as_index(value: object) -> Index | None:
         if array.size == 0:
             array = array.astype(np.int64)
         if np.issubdtype(array.dtype, np.integer):
-            return from_values(array.astype(np.int64), tuple(range(array.ndim)), array.shape)
+            held = narrowed(array)
+            held = held.copy() if np.may_share_memory(held, array) else held  # the user may write to theirs
+            return from_values(held, tuple(range(array.ndim)), array.shape)
     return None
 
 

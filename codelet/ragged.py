@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
-from codelet.index import Axis, Index, Table, as_index, filled, from_values, union_axes
+from codelet.index import Axis, Index, Table, as_index, filled, from_values, narrowed, union_axes
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""
@@ -233,7 +233,7 @@ def _stretches(starts: np.ndarray, step: int, rows: Rows) -> Index:
     if (shift == shift[0]).all():
         return strided
     moved = np.repeat(shift - shift[0], rows.lengths[rows.lengths > 0])
-    return Index(strided.offset, strided.shape, strided.strides, (), (Table((0,), moved, 1),))
+    return Index(strided.offset, strided.shape, strided.strides, (), (Table((0,), narrowed(moved), 1),))
 
 
 def ragged_slice(start: Index, span: Index, step: int) -> Ragged:

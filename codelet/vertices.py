@@ -13,7 +13,7 @@ import numpy as np
 
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
-from codelet.index import Axis, row_major
+from codelet.index import Axis, Index, row_major
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
@@ -251,29 +251,70 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
     )
 
 
-def touching_vertices(graph: Graph, tensor: Tensor, *, written: bool) -> list[Vertex]:
-    """The vertices that write, or that read, any element of a view, in order."""
-    wanted = np.unique(tensor.elements(tensor.axes))
+def _vertices_in_box(index: Index, box: list[range], wanted: np.ndarray) -> Iterator[np.ndarray]:
+    """Where, in a box of its leading dimensions, an index without tables takes any of some values, in order.
+
+    Halves that take none are left out, which their bounds tell.
+    """
+    part = index[tuple(slice(side.start, side.stop) for side in box)]
+    ends = part.bounds()
+    if ends is None or not len(wanted[np.searchsorted(wanted, ends[0]) : np.searchsorted(wanted, ends[1], "right")]):
+        return
+    if part.size <= 1 << 16 or all(len(side) == 1 for side in box):
+        hits = np.isin(part.values(), wanted).reshape(*map(len, box), -1).any(axis=-1)
+        yield np.stack([at + side.start for at, side in zip(np.nonzero(hits), box, strict=True)])
+        return
+    longest = max(range(len(box)), key=lambda k: (abs(index.strides[k]) * (len(box[k]) - 1), len(box[k])))
+    half = len(box[longest]) // 2
+    for side in (box[longest][:half], box[longest][half:]):
+        yield from _vertices_in_box(index, [*box[:longest], side, *box[longest + 1 :]], wanted)
+
+
+def _numbers_at(family: Family, tensor: Tensor, wanted: np.ndarray) -> np.ndarray:
+    """The numbers of the vertices that touch any of some elements through a tensor."""
+    axes = family.axes
+    if isinstance(tensor.source, Variable):
+        positions = wanted - tensor.source.first_element
+    else:
+        positions = np.flatnonzero(np.isin(source_elements(tensor.source), wanted))
+    if tensor.rows is not None:
+        found_here = np.isin(tensor.index.values(free_axes(family, tensor)), positions)
+        return np.broadcast_to(vertex_numbers(family, tensor), found_here.shape)[found_here]
+    if axes and not tensor.index.tables:
+        extents = tuple(axis.extent for axis in axes)
+        found = list(_vertices_in_box(tensor.index.lifted(axes), [range(n) for n in extents], positions))
+        places = np.concatenate(found, axis=1) if found else np.zeros((len(axes), 0), np.int64)
+        return np.ravel_multi_index(tuple(places), extents)
+    found = []
+    for first, block in tensor.index.blocks(axes):
+        hits = block == positions[0] if len(positions) == 1 else np.isin(block, positions)
+        found.append(np.flatnonzero(hits.reshape(len(block), -1).any(axis=1)) + first)
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _ascending(numbers: np.ndarray) -> np.ndarray:
+    """Numbers, which mostly ascend already, in order and each once: `numpy.unique` hashes, which is far slower."""
+    ordered = np.sort(numbers, axis=None, kind="stable")
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
+
+
+def touching_vertices(
+    graph: Graph, tensor: Tensor, *, written: bool, compute_set: str | None = None
+) -> Iterator[Vertex]:
+    """The vertices, of one compute set or of all, that write, or that read, any element of a view, in order."""
+    wanted = _ascending(tensor.elements(tensor.axes))
     wanted = wanted[wanted >= 0]  # padding is nobody's
     variables = set(source_variables(tensor.source))
-    found = []
     for family in graph.families:
-        numbers: set[int] = set()
+        if compute_set is not None and family.compute_set.name != compute_set:
+            continue
+        found = [np.zeros(0, np.int64)]
         for field in family.fields:
             concerned = field.is_written if written else field.is_read
-            if not concerned or field.tensor is None or not variables & set(source_variables(field.tensor.source)):
-                continue
-            elements = source_elements(field.tensor.source)
-            if field.tensor.rows is not None:
-                found_here = np.isin(elements[field.tensor.index.values(free_axes(family, field.tensor))], wanted)
-                touched = np.broadcast_to(vertex_numbers(family, field.tensor), found_here.shape)[found_here]
-                numbers.update(touched.tolist())
-                continue
-            for first, block in field.tensor.index.blocks(family.axes):
-                hits = np.isin(elements[block], wanted).reshape(len(block), -1).any(axis=1)
-                numbers.update((np.flatnonzero(hits) + first).tolist())
-        found += [Vertex(family, number) for number in sorted(numbers)]
-    return found
+            if concerned and field.tensor is not None and variables & set(source_variables(field.tensor.source)):
+                found.append(_numbers_at(family, field.tensor, wanted))
+        for number in _ascending(np.concatenate(found)):
+            yield Vertex(family, int(number))
 
 
 def count_edges(family: Family) -> int:

@@ -7,6 +7,7 @@ affine fields (`lowering/races.py`), by stamping elements for tables, joins and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from codelet.family import Family, Field
 from codelet.graph import Graph
 from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
-from codelet.vertices import Vertex, free_axes, vertex_numbers
+from codelet.vertices import free_axes, touching_vertices, vertex_numbers
 from lowering.dataflow import ElementSet
 from lowering.plan import CopyStep, ExecuteStep, Plan, Step, all_steps
 from lowering.races import (
@@ -34,6 +35,7 @@ from lowering.races import (
     Image,
     aliased_address,
     aliased_table_address,
+    are_distinct,
     by_rows,
     shared_across_vertices,
     shared_by_families,
@@ -67,35 +69,49 @@ class _Touch:
     @cached_property
     def addresses(self) -> Addresses:
         """Element numbers, -1 for padding, and the vertices that touch them."""
-        numbers = source_elements(self.tensor.source)
-        if self.tensor.rows is not None:
-            touched = numbers[self.tensor.index.values(free_axes(self.family, self.tensor))]
-            return Addresses(touched, vertex_numbers(self.family, self.tensor).astype(np.int32))
-        return by_rows(numbers[self.tensor.index.values(self.family.axes)].reshape(self.family.num_vertices, -1))
+        tensor, ragged = self.tensor, self.tensor.rows is not None
+        axes = free_axes(self.family, tensor) if ragged else self.family.axes
+        if isinstance(tensor.source, Variable):
+            narrow = tensor.source.size < 2**31
+            touched = tensor.index.values_over((*axes, *range(tensor.ndim)), np.int32 if narrow else np.int64)
+            origin = -tensor.source.first_element
+        else:
+            touched, origin = source_elements(tensor.source)[tensor.index.values(axes)], 0
+        if ragged:
+            return Addresses(touched, vertex_numbers(self.family, tensor).astype(np.int32), origin)
+        return by_rows(touched.reshape(self.family.num_vertices, -1), origin)
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The least and the greatest of its addresses."""
+        touched, origin = self.addresses.touched, self.addresses.origin
+        return int(touched.min()) - origin, int(touched.max()) - origin
+
+    @cached_property
+    def is_one_to_one(self) -> bool:
+        """Whether no two of its addresses are the same: the usual case, and seen the fastest."""
+        low, high = self.span
+        return are_distinct(self.addresses.counted_from(low), high - low + 1)
 
     @cached_property
     def interval(self) -> tuple[int, int]:
         """The least and the greatest element that it may touch."""
         if self.image is not None:
             return self.image.first, self.image.last
+        if isinstance(self.tensor.source, Variable):
+            ends = self.tensor.index.bounds()
+            assert ends is not None
+            return ends[0] + self.tensor.source.first_element, ends[1] + self.tensor.source.first_element
         found = source_variables(self.tensor.source)
         return found[0].first_element, found[-1].first_element + found[-1].size
 
 
 def _on_tables(question, first: _Touch, second: _Touch | None, *more: bool) -> int | None:
-    """Ask a question of enumerated addresses, counted from the least one that `first`, which is written, touches.
-
-    All that lies outside what `first` spans, padding included, is one address beyond it: nobody writes there.
-    """
-    written = first.addresses.touched
-    low, high = int(written.min()), int(written.max())
-    beyond = high - low + 1
-    counted = [first.addresses._replace(touched=written - low)]
-    if second is not None:
-        others = second.addresses.touched
-        inside = np.where((low <= others) & (others <= high), others - low, beyond)
-        counted.append(second.addresses._replace(touched=inside))
-    found = question(*counted, beyond + 1, *more)
+    """Ask a question of enumerated addresses, counted from the least one that `first`, which is written, touches."""
+    low, high = first.span
+    counted = [touch.addresses.counted_from(low) for touch in (first, second) if touch is not None]
+    found = question(*counted, high - low + 1, *more)
+    found = question(*counted, high - low + 1, *more)
     return None if found is None else found + low
 
 
@@ -103,6 +119,8 @@ def _aliased(touch: _Touch) -> int | None:
     """An element that one vertex names twice in this field."""
     if touch.image is not None:
         return aliased_address(touch.image)
+    if touch.is_one_to_one:
+        return None
     return _on_tables(aliased_table_address, touch, None)
 
 
@@ -110,6 +128,8 @@ def _shared_within(touch: _Touch) -> int | None:
     """An element that two vertices touch through one field."""
     if touch.image is not None:
         return shared_by_vertices(touch.image)
+    if touch.is_one_to_one:
+        return None
     return _on_tables(shared_by_table_vertices, touch, None)
 
 
@@ -118,6 +138,10 @@ def _shared_between(a: _Touch, b: _Touch) -> int | None:
     same = a.family is b.family
     if a.image is not None and b.image is not None:
         return shared_across_vertices(a.image, b.image) if same else shared_by_families(a.image, b.image)
+    ragged = a.tensor.rows is not None or b.tensor.rows is not None
+    alike = same and not ragged and a.addresses.origin == b.addresses.origin
+    if alike and np.array_equal(a.addresses.touched, b.addresses.touched):
+        return _shared_within(a)
     return _on_tables(shared_by_tables, a, b, same)
 
 
@@ -171,14 +195,11 @@ def _view_of(graph: Graph, element: int) -> Tensor:
     return graph.variable(variable.name).flatten()[position : position + 1]
 
 
-def _in_step(vertices: list[Vertex], step: ExecuteStep) -> list[Vertex]:
-    return [vertex for vertex in vertices if vertex.family.compute_set.name == step.name]
-
-
 def _raise_conflict(graph: Graph, step: ExecuteStep, conflict: _Conflict) -> None:
     """Name the vertices that conflict, as the user knows them."""
     view, name = _view_of(graph, conflict.element), graph.element_text(conflict.element)
-    writers = _in_step(graph.writers(view), step)
+    # Of all that touch the element, which may be millions, two are named.
+    writers = list(itertools.islice(touching_vertices(graph, view, written=True, compute_set=step.name), 2))
     if len(writers) == 1 and conflict.both_write:
         raise SelfAliasError(
             f"a vertex of compute set {step.name!r} writes {name} twice",
@@ -194,7 +215,8 @@ def _raise_conflict(graph: Graph, step: ExecuteStep, conflict: _Conflict) -> Non
             fix="write to an element of its own for each vertex, or use two compute sets",
             line=writers[0].line,
         )
-    reader = next(vertex for vertex in _in_step(graph.readers(view), step) if vertex != writers[0])
+    readers = touching_vertices(graph, view, written=False, compute_set=step.name)
+    reader = next(vertex for vertex in readers if vertex != writers[0])
     raise ReadWriteRaceError(
         f"a vertex of compute set {step.name!r} writes {name}, which another vertex of it reads",
         given=f"writer: {writers[0]}\nreader: {reader}",
@@ -313,7 +335,7 @@ def check_tiles(plan: Plan) -> None:
     tiles = plan.graph.tile_mapping()
     for variable in plan.variables:
         own = tiles[variable.first_element : variable.first_element + variable.size]
-        if (own < 0).any():
+        if own.size and own.min() < 0:
             element = plan.graph.element_text(variable.first_element + int(np.argmax(own < 0)))
             partly, kind = (own >= 0).any(), "variable" if variable.value is None else "constant"
             raise PartlyMappedError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from codelet.family import Family, Field, State
 from codelet.graph import Graph
-from codelet.index import Axis, Grid, Index, Key, Table, row_major
+from codelet.index import Axis, Grid, Index, Key, Table, affine_length, narrowed, row_major
 from codelet.program import Copy, Execute, Program, Recording, Repeat
 from codelet.program import Sequence as ProgramSequence
 from codelet.tensor import Tensor, Variable
@@ -43,28 +43,33 @@ def _has_array(family: Family) -> bool:
 # --- splitting axes -----------------------------------------------------------------------------------
 
 
-def radices(columns: np.ndarray) -> list[int]:
+def _runs_are_alike(column: np.ndarray, run: int) -> bool:
+    """Whether all runs of a column are its first one, moved."""
+    runs = column.reshape(-1, run)
+    inner = runs[0].astype(np.int64) - int(runs[0, 0])
+    step = max(1, (1 << 16) // run)
+    for start in range(0, len(runs), step):
+        block = runs[start : start + step].astype(np.int64)
+        if not np.array_equal(block, block[:, :1] + inner):
+            return False
+    return True
+
+
+def radices(columns: Sequence[np.ndarray]) -> list[int]:
     """The extents, outermost first, of the fewest axes over which all columns are affine, as far as they are.
 
-    `columns` is `(number of columns, n)`. The product of the result is n. Where the columns are affine
+    The columns are of one length n, and the product of the result is n. Where the columns are affine
     within runs of equal length but the starts of the runs follow no rule, the outermost axis is left
     irregular.
     """
     extents: list[int] = []
-    while (n := columns.shape[1]) > 1:
-        steps = columns[:, 1:] - columns[:, :-1]
-        breaks = np.flatnonzero((steps != steps[:, :1]).any(axis=0))
-        run = n if not len(breaks) else int(breaks[0]) + 1
-        if run == n or run == 1 or n % run:
-            extents.append(n)
-            break
-        runs = columns.reshape(len(columns), n // run, run)
-        inner = runs[:, :1, :] - runs[:, :1, :1]
-        if not np.array_equal(runs, runs[:, :, :1] + inner):
+    while (n := len(columns[0])) > 1:
+        run = min(map(affine_length, columns))
+        if run == n or n % run or not all(_runs_are_alike(column, run) for column in columns):
             extents.append(n)
             break
         extents.append(run)
-        columns = runs[:, :, 0]
+        columns = [column[::run] for column in columns]
     return extents[::-1]
 
 
@@ -93,16 +98,16 @@ def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
         irregular: list[Axis] = []
         for k, part in enumerate(parts):
             along = np.moveaxis(values, k, 0)
-            step = int(along[1].flat[0] - along[0].flat[0]) if part.extent > 1 else 0
+            step = int(along[1].flat[0]) - int(along[0].flat[0]) if part.extent > 1 else 0
             corner = (0,) * k
             line = values[(*corner, slice(None), *(0 for _ in parts[k + 1 :]))]
-            if np.array_equal(line - line[0], step * np.arange(part.extent)):
+            if affine_length(line) == part.extent:
                 symbols[part] = symbols.get(part, 0) + step * table.scale
             else:
                 irregular.append(part)
         if irregular:
             where = tuple(slice(None) if part in irregular else 0 for part in parts)
-            tables.append(Table(tuple(irregular), np.ascontiguousarray(values[where]), table.scale))
+            tables.append(Table(tuple(irregular), np.ascontiguousarray(narrowed(values[where])), table.scale))
         else:
             offset += int(values.flat[0]) * table.scale
     ordered = tuple(sorted(((a, c) for a, c in symbols.items() if c), key=lambda item: item[0].sort_key))
@@ -124,12 +129,10 @@ def _on_fields(family: Family, change, axes: tuple[Axis, ...], names: tuple[str,
 
 def split_axis(family: Family, axis: Axis) -> Family:
     """Split an axis along which tables run into the axes over which they are affine, as far as they are."""
-    columns = [
-        table.values * table.scale for index in _indices(family) for table in index.tables if table.keys == (axis,)
-    ]
+    columns = [table.values for index in _indices(family) for table in index.tables if table.keys == (axis,)]
     if not columns or axis.extent < 2:
         return family
-    return _with_parts(family, axis, Grid([range(n) for n in radices(np.stack(columns))]).axes)
+    return _with_parts(family, axis, Grid([range(n) for n in radices(columns)]).axes)
 
 
 def _with_parts(family: Family, axis: Axis, parts: tuple[Axis, ...]) -> Family:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from codelet.index import Axis, Index
 from codelet.tensor import Tensor, Variable, source_variables
@@ -109,10 +108,4 @@ def _mark(flags: np.ndarray, index: Index, axes: tuple[Axis, ...]) -> None:
     if index.tables:
         flags[index.values_over(keys)] = True
         return
-    offset, extents, strides = index.offset, [], []
-    for key in keys:
-        stride, extent = index.coefficient(key), index.extent(key)
-        offset += min(0, stride * (extent - 1))
-        extents.append(extent)
-        strides.append(abs(stride) * flags.itemsize)
-    as_strided(flags[offset:], extents, strides)[...] = True
+    index.strided_view(flags, keys)[...] = True

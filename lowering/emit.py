@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key, from_values
+from codelet.index import Axis, Index, Key, from_values, narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
@@ -85,7 +85,7 @@ def _write_elements(state: State, source: Source, index: Index, value: Array, ke
         if inside.size:
             target = from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
-            own = value if every else take(value, constant(inside))
+            own = value if every else take(value, constant(narrowed(inside)))
             write_view(state, variable, target, own, (0,))
 
 

@@ -124,7 +124,8 @@ def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
 def _array_key(array: np.ndarray | None) -> Hashable:
     if array is None:
         return None
-    digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
+    numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)  # not `tobytes`, which would copy
+    digest = hashlib.blake2b(numbers.data, digest_size=16).digest()
     return array.shape, array.dtype.name, digest
 
 

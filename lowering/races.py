@@ -20,12 +20,14 @@ touched addresses: its cost is the span of the sums and the logarithm of the ext
 Tables. Each vertex stamps its number on the addresses it touches, then looks for stamps that are not its own.
 """
 
+from __future__ import annotations
+
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -374,29 +376,70 @@ NOBODY, SEVERAL = -1, -2
 
 
 class Addresses(NamedTuple):
-    """Addresses, of any shape, and the numbers of the vertices that touch them, int32, which broadcast to it."""
+    """The addresses `touched - origin`, and the numbers of the vertices that touch them.
+
+    `vertices` are int32 and broadcast to `touched`, of any shape; None stands for the rows of a `touched` of shape
+    (vertices, elements per vertex). There may be hundreds of millions, and memory that is new costs more than all
+    that is done with it: so `touched` may be the table of a graph, and nothing is made of it but block by block.
+    """
 
     touched: np.ndarray
-    vertices: np.ndarray
+    vertices: np.ndarray | None
+    origin: int = 0
+
+    def counted_from(self, address: int) -> Addresses:
+        """Its addresses less one of them, so that those from there on are counted from 0."""
+        return self._replace(origin=self.origin + address)
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The addresses, as NumPy indexes fastest, and the vertices beside them, a block at a time."""
+        flags = ("buffered", "external_loop", "zerosize_ok")
+        if self.vertices is not None:
+            arrays = self.touched, self.vertices
+            pairs: Any = np.nditer(arrays, flags, op_dtypes=(np.intp, np.int32), order="C", buffersize=1 << 16)
+            for touched, vertices in pairs:
+                yield touched - self.origin, vertices
+            return
+        start, per_vertex = 0, max(1, self.touched.shape[1])
+        numbers: Any = np.nditer(self.touched, flags, op_dtypes=np.intp, order="C", buffersize=1 << 16)
+        for touched in numbers:
+            yield touched - self.origin, np.arange(start, start + len(touched)) // per_vertex
+            start += len(touched)
 
 
-def by_rows(touched: np.ndarray) -> Addresses:
+def by_rows(touched: np.ndarray, origin: int = 0) -> Addresses:
     """Addresses of shape (vertices, elements per vertex), touched by vertex 0, 1, ..."""
     assert touched.ndim == 2, touched.shape
     assert len(touched) < 2**31, touched.shape
-    return Addresses(touched, np.arange(len(touched), dtype=np.int32)[:, None])
+    return Addresses(touched, None, origin)
 
 
 def _check_addresses(addresses: Addresses, num_elements: int) -> None:
     # NumPy would take a negative address as one counted from the end.
-    touched = addresses.touched
-    assert not touched.size or 0 <= touched.min() <= touched.max() < num_elements, num_elements
+    touched, origin = addresses.touched, addresses.origin
+    assert not touched.size or origin <= touched.min() <= touched.max() < origin + num_elements, num_elements
 
 
 def first_where(addresses: np.ndarray, found: np.ndarray) -> int | None:
     """The first of `addresses` at which `found` is true, or None."""
     position = int(found.argmax()) if found.size else 0
     return int(addresses.flat[position]) if found.size and found.flat[position] else None
+
+
+def are_distinct(addresses: Addresses, num_elements: int) -> bool:
+    """Whether no address in range(num_elements) occurs twice, whoever touches it.
+
+    If so, no vertex touches one twice, and no two share one. Flags, a byte each, are set in half the time of
+    stamps, and need not be looked up again.
+
+    >>> are_distinct(by_rows(np.array([[3, 1], [0, 4]])), 5), are_distinct(by_rows(np.array([[3, 3], [0, 4]])), 5)
+    (True, False)
+    """
+    _check_addresses(addresses, num_elements)
+    flags = np.zeros(num_elements, bool)
+    for touched, _ in addresses.blocks():
+        flags[touched] = True
+    return int(np.count_nonzero(flags)) == addresses.touched.size
 
 
 def shared_by_table_vertices(addresses: Addresses, num_elements: int) -> int | None:
@@ -406,30 +449,43 @@ def shared_by_table_vertices(addresses: Addresses, num_elements: int) -> int | N
     4
     """
     _check_addresses(addresses, num_elements)
-    touched, vertices = addresses
     owner = np.empty(num_elements, np.int32)
-    owner[touched] = vertices
-    return first_where(touched, owner[touched] != vertices)
+    for touched, vertices in addresses.blocks():
+        owner[touched] = vertices
+    for touched, vertices in addresses.blocks():
+        address = first_where(touched, owner[touched] != vertices)
+        if address is not None:
+            return address
+    return None
 
 
 def shared_by_tables(first: Addresses, second: Addresses, num_elements: int, same_family: bool) -> int | None:
     """An address in range(num_elements) that a vertex touches through `first` and a vertex through `second`, or None.
 
-    If `same_family`, the vertices of both are the same ones, and two different vertices are meant.
+    If `same_family`, the vertices of both are the same ones, and two different vertices are meant. What `second`
+    touches outside the range is no matter.
 
     >>> here, left = by_rows(np.array([[0], [1], [2]])), by_rows(np.array([[0], [0], [1]]))
     >>> shared_by_tables(here, here, 3, same_family=True), shared_by_tables(here, left, 3, same_family=True)
     (None, 0)
     """
     _check_addresses(first, num_elements)
-    _check_addresses(second, num_elements)
     owner = np.full(num_elements, NOBODY, np.int32)
-    owner[first.touched] = first.vertices
-    if not same_family:
-        return first_where(second.touched, owner[second.touched] != NOBODY)
-    owner[first.touched[owner[first.touched] != first.vertices]] = SEVERAL
-    stamps = owner[second.touched]
-    return first_where(second.touched, (stamps != NOBODY) & (stamps != second.vertices))
+    for touched, vertices in first.blocks():
+        owner[touched] = vertices
+    if same_family:
+        for touched, vertices in first.blocks():
+            owner[touched[owner[touched] != vertices]] = SEVERAL
+    for touched, vertices in second.blocks():
+        inside = (touched >= 0) & (touched < num_elements)
+        if not inside.all():
+            touched, vertices = touched[inside], vertices[inside]
+        stamps = owner[touched]
+        met = stamps != NOBODY
+        address = first_where(touched, met & (stamps != vertices) if same_family else met)
+        if address is not None:
+            return address
+    return None
 
 
 def aliased_table_address(addresses: Addresses, num_elements: int) -> int | None:
@@ -439,11 +495,17 @@ def aliased_table_address(addresses: Addresses, num_elements: int) -> int | None
     2
     """
     _check_addresses(addresses, num_elements)
-    touched, vertices = addresses
+    touched, vertices, origin = addresses
     # By sorting, since a stamp of one vertex may be overwritten by another's. Narrow numbers sort faster.
-    if vertices.shape == (len(touched), 1):
-        rows = np.sort(touched.astype(np.min_scalar_type(num_elements)), axis=1)
-        return first_where(rows[:, 1:], rows[:, 1:] == rows[:, :-1])
-    together = np.sort((vertices.astype(np.int64) * num_elements + touched).reshape(-1))
+    if vertices is None:
+        step = max(1, (1 << 18) // max(1, touched.shape[1]))
+        for start in range(0, len(touched) if touched.shape[1] > 1 else 0, step):
+            rows = touched[start : start + step].astype(np.int64) - origin
+            rows = np.sort(rows.astype(np.min_scalar_type(num_elements)), axis=1)
+            address = first_where(rows[:, 1:], rows[:, 1:] == rows[:, :-1])
+            if address is not None:
+                return address
+        return None
+    together = np.sort((vertices.astype(np.int64) * num_elements + (touched - np.int64(origin))).reshape(-1))
     twice = first_where(together[1:], together[1:] == together[:-1])
     return None if twice is None else twice % num_elements

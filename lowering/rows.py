@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key
+from codelet.index import Axis, Index, Key, narrowed
 from codelet.ragged import Rows, groups_of, together
 from codelet.tensor import Tensor
 from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
@@ -151,10 +151,10 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             if level == BY_ELEMENT:
                 assert field.tensor is not None
                 assert field.tensor.rows is not None
-                own = take(array, constant(elements(field.tensor.rows, vertices)))
+                own = take(array, constant(narrowed(elements(field.tensor.rows, vertices))))
                 array = jnp.moveaxis(own, 1, field.tensor.ragged_dimension + 1)
             elif level == BY_ROW:
-                array = take(array, constant(vertices))
+                array = take(array, constant(narrowed(vertices)))
             arrays.append(array)
             mapped.append(None if level == SHARED else 0)
         codelet = family.codelet.at(dict(zip(family.rows, length.tolist(), strict=True)))
@@ -172,7 +172,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             at, tensor = _ragged(by_name[name]), by_name[name].tensor
             if at is None:
                 back = np.argsort(np.concatenate(groups))
-                results.append(take(jnp.concatenate(own), constant(back)))
+                results.append(take(jnp.concatenate(own), constant(narrowed(back))))
                 continue
             assert tensor is not None
             assert tensor.rows is not None
@@ -180,7 +180,7 @@ def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]
             rows = tensor.rows
             back = np.argsort(np.concatenate([elements(rows, vertices).reshape(-1) for vertices in groups]))
             joined = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in flat])
-            results.append(jnp.moveaxis(take(joined, constant(back)), 0, at))
+            results.append(jnp.moveaxis(take(joined, constant(narrowed(back))), 0, at))
         return results
 
     return run

@@ -18,12 +18,36 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.index import Index, Key, row_major
+from codelet.index import Index, Key, affine_length, common_divisor, narrowed, row_major
 
 Array = jax.Array
 
 MAX_STACKED_SLICES = 25
 """Beyond about this many stacked slices, a gather of the windows is faster than the stack on CPU."""
+
+
+class Lookup(NamedTuple):
+    """Positions from data, `scale * values + shift`. The values are the graph's own: no copy is made of them."""
+
+    values: np.ndarray
+    scale: int
+    shift: int
+
+    def divided(self, divisor: int) -> Lookup:
+        """All positions, counted from the least, divided by what divides them."""
+        if self.scale % divisor == 0:
+            return Lookup(self.values, self.scale // divisor, self.shift // divisor)
+        return Lookup(self.positions(np.int64) // divisor, 1, 0)
+
+    def positions(self, dtype: Any) -> np.ndarray:
+        """The positions, which must fit the dtype, as an array of it."""
+        if (self.scale, self.shift) == (1, 0):
+            return self.values.astype(dtype, copy=False)
+        # Computed as int64 by blocks and cut to the dtype. A product that does not fit is cut to what is
+        # congruent to it, and so the sum, which fits, is right.
+        made = np.empty(self.values.shape, dtype)
+        np.multiply(self.values, self.scale, out=made, dtype=np.int64, casting="unsafe")
+        return np.add(made, self.shift, out=made, dtype=np.int64, casting="unsafe")
 
 
 class Term(NamedTuple):
@@ -37,7 +61,18 @@ class Term(NamedTuple):
     extents: tuple[int, ...]
     grain: int
     reach: int
-    table: np.ndarray | None
+    table: Lookup | None
+
+    def positions(self, start: int = 0, scale: int = 1) -> np.ndarray:
+        """`start` plus `scale` times the positions of a table, as int32 where they fit."""
+        assert self.table is not None
+        values, own, shift = self.table
+        return Lookup(values, own * scale, shift * scale + start).positions(_dtype(start, scale * self.reach))
+
+
+def _dtype(start: int, reach: int) -> Any:
+    """The dtype of positions from `start` to `start + reach`."""
+    return np.int32 if start >= -(2**31) and start + reach < 2**31 else np.int64
 
 
 class Dimension(NamedTuple):
@@ -70,67 +105,66 @@ def _table_groups(index: Index) -> list[tuple[Key, ...]]:
     return [tuple(key for key in index.keys if key in group) for group in groups]
 
 
-class _FlatTerm(NamedTuple):
-    """A term of the flat access map: `values` is the stride of an affine one."""
+def _table_term(index: Index, keys: tuple[Key, ...]) -> tuple[int, Term | None, bool]:
+    """The least value of what an index adds up to along keys of tables, the rest of it, and if that runs backwards."""
+    own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
+    if len(own) == 1 and not any(map(index.coefficient, keys)):
+        scale = own[0].scale
+        values = own[0].values.transpose([own[0].keys.index(key) for key in keys])
+    else:
+        scale, values = 1, narrowed(index.only(keys, own, 0).values_over(keys))
+    low, high = int(values.min()), int(values.max())
+    least, reach = min(low * scale, high * scale), (high - low) * abs(scale)
+    if not reach:
+        return least, None, False
+    if values.ndim == 1 and affine_length(values) == len(values):  # a table may turn out to be affine
+        stride = (int(values[1]) - int(values[0])) * scale
+        return least, Term(keys, values.shape, abs(stride), reach, None), stride < 0
+    grain = common_divisor(values, low) * abs(scale)
+    return least, Term(keys, values.shape, grain, reach, Lookup(values, scale, -least)), False
 
-    keys: tuple[Key, ...]
-    extents: tuple[int, ...]
-    stride: int
-    table: np.ndarray | None
 
-
-def _flat_terms(index: Index) -> tuple[int, list[_FlatTerm], frozenset[Key]]:
+def _flat_terms(index: Index) -> tuple[int, list[Term], frozenset[Key]]:
     """The offset of the least element read, the terms from there on, and the keys that run backwards."""
     offset, terms, backwards = index.offset, [], set()
     tabled: set[Key] = set()
     for keys in _table_groups(index):
         tabled.update(keys)
-        own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
-        values = index.only(keys, own, 0).values_over(keys)
-        least = int(values.min())
+        least, term, is_reversed = _table_term(index, keys)
         offset += least
-        if values.ndim == 1 and len(values) > 1 and not np.any(np.diff(values, 2)):
-            stride = int(values[1] - values[0])  # a table may turn out to be affine
-            terms.append(_FlatTerm(keys, values.shape, abs(stride), None))
-            backwards.update(keys if stride < 0 else ())
-        elif values.any() or least:
-            terms.append(_FlatTerm(keys, values.shape, 0, values - least))
+        backwards.update(keys if is_reversed else ())
+        if term is not None:
+            terms.append(term)
     for key in index.keys:
         stride, extent = index.coefficient(key), index.extent(key)
         if key not in tabled and stride and extent > 1:
             if stride < 0:
                 offset += stride * (extent - 1)
                 backwards.add(key)
-            terms.append(_FlatTerm((key,), (extent,), abs(stride), None))
-    return (
-        offset,
-        [t for t in terms if t.stride or (t.table is not None and t.table.any())],
-        frozenset(backwards),
-    )
+            terms.append(Term((key,), (extent,), abs(stride), abs(stride) * (extent - 1), None))
+    return offset, terms, frozenset(backwards)
 
 
-def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[_FlatTerm]) -> tuple[Dimension, ...] | None:
-    """The terms assigned to dimensions; None when they do not keep to them."""
+def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) -> tuple[Dimension, ...] | None:
+    """The terms assigned to dimensions, in units of them; None when they do not keep to them."""
     weights = row_major(shape).strides
     assigned: list[list[Term]] = [[] for _ in shape]
     for term in terms:
-        grain = term.stride if term.table is None else int(np.gcd.reduce(term.table, axis=None))
-        at = next(d for d, weight in enumerate(weights) if grain % weight == 0)
-        weight = weights[at]
-        if term.table is None:
-            made = Term(term.keys, term.extents, grain // weight, grain // weight * (term.extents[0] - 1), None)
-        else:
-            table = term.table // weight
-            made = Term(term.keys, term.extents, grain // weight, int(table.max()), table)
-        assigned[at].append(made)
+        at = next(d for d, weight in enumerate(weights) if term.grain % weight == 0)
+        assigned[at].append(term)
     starts = np.unravel_index(offset, shape) if shape else ()
     dimensions = []
-    for extent, start, own in zip(shape, starts, assigned, strict=True):
-        if int(start) + sum(term.reach for term in own) >= extent:
+    for weight, extent, start, own in zip(weights, shape, starts, assigned, strict=True):
+        if int(start) + sum(term.reach // weight for term in own) >= extent:
             return None
         own.sort(key=lambda term: term.grain, reverse=True)
-        dimensions.append(Dimension(int(start), tuple(own)))
+        dimensions.append(Dimension(int(start), tuple(_divided(term, weight) for term in own)))
     return tuple(dimensions)
+
+
+def _divided(term: Term, weight: int) -> Term:
+    table = None if term.table is None else term.table.divided(weight)
+    return term._replace(grain=term.grain // weight, reach=term.reach // weight, table=table)
 
 
 def take_apart(shape: tuple[int, ...], index: Index) -> Access:
@@ -151,8 +185,6 @@ def take_apart(shape: tuple[int, ...], index: Index) -> Access:
 def constant(values: np.ndarray) -> Array:
     """A known array as a JAX array, which tracing then takes for an argument."""
     with jax.ensure_compile_time_eval():
-        if values.dtype == np.int64 and (not values.size or np.abs(values).max() < 2**31):
-            return jnp.asarray(values.astype(np.int32))
         return jnp.asarray(values)
 
 
@@ -200,14 +232,16 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     scale = scale or [1] * len(terms)
     ranks = [len(term.keys) for term in terms]
     extents = [extent for term in terms for extent in term.extents]
-    dtype = np.int32 if offset + sum(t.reach * s for t, s in zip(terms, scale, strict=True)) < 2**31 else np.int64
+    dtype = _dtype(offset, sum(term.reach * factor for term, factor in zip(terms, scale, strict=True)))
+    if len(terms) == 1 and terms[0].table is not None:
+        return constant(terms[0].positions(offset, scale[0]))
     total = None
     for k, (term, factor) in enumerate(zip(terms, scale, strict=True)):
         at = sum(ranks[:k])
         if term.table is None:
             values = lax.mul(lax.broadcasted_iota(dtype, extents, at), np.asarray(term.grain * factor, dtype))
         else:
-            table = constant(term.table * factor).astype(dtype)
+            table = constant(term.positions(0, factor)).astype(dtype)
             values = lax.broadcast_in_dim(table, extents, tuple(range(at, at + ranks[k])))
         total = values if total is None else lax.add(total, values)
     assert total is not None
@@ -216,13 +250,7 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
 
 def computed(index: Index) -> tuple[Any, tuple[Key, ...]]:
     """The values of an index themselves, as an array, and the key of each of its dimensions."""
-    offset, flat, backwards = _flat_terms(index)
-    terms = [
-        Term(t.keys, t.extents, t.stride, t.stride * (t.extents[0] - 1), None)
-        if t.table is None
-        else Term(t.keys, t.extents, 1, int(t.table.max()), t.table)
-        for t in flat
-    ]
+    offset, terms, backwards = _flat_terms(index)
     if not terms:
         return np.asarray(offset), ()
     keys = tuple(key for term in terms for key in term.keys)
@@ -233,7 +261,7 @@ def computed(index: Index) -> tuple[Any, tuple[Key, ...]]:
 
 def _read_single(array: Array, at: int, start: int, term: Term) -> Array:
     if term.table is not None:
-        return take(array, constant(term.table + start), at)
+        return take(array, constant(term.positions(start)), at)
     return _slice_dimension(array, start, start + term.reach + 1, term.grain, at)
 
 
@@ -269,7 +297,7 @@ def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) ->
     array = reshape(array, (*array.shape[:at], rows, outer.grain, *array.shape[at + 1 :]))
     array, keys = _read_dimension(array, at + 1, start - base, rest)
     if outer.table is not None:
-        array = take(array, constant(outer.table // outer.grain), at)
+        array = take(array, constant(_divided(outer, outer.grain).positions()), at)
     return array, [*outer.keys, *keys]
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.index import Grid, Index, Table
+from codelet.index import Grid, Index, Table, affine_length, common_divisor, narrowed
 from lowering import views
 from lowering.collect import normalize_family, radices
 from tests.strategies import dot, total
@@ -32,7 +33,9 @@ def access_maps(draw, injective=False):
     if chosen:
         order = tuple(key for key in keys if key in chosen)
         extents = [key.extent if not isinstance(key, int) else field[key] for key in order]
-        tables = (Table(order, random.integers(-3, 4, extents) * draw(st.sampled_from([1, 2, shape[-1]])), 1),)
+        values = random.integers(-3, 4, extents, draw(st.sampled_from([np.int32, np.int64])))
+        factor, scale = (draw(st.sampled_from([1, 2, shape[-1]])) for _ in range(2))
+        tables = (Table(order, values * factor, draw(st.sampled_from([scale, -scale]))),)
     symbols = tuple((axis, strides[axis]) for axis in axes if strides[axis])
     index = Index(0, field, tuple(strides[d] for d in range(len(field))), symbols, tables)
     low, high = index.bounds() or (0, 0)
@@ -275,6 +278,39 @@ def test_parts_that_overlap_are_not_split():
 # --- normal form ------------------------------------------------------------------------------------------
 
 
+@given(st.lists(st.integers(-40, 40), min_size=1, max_size=12), st.sampled_from([1, 6, 2**29]), st.integers(1, 4))
+def test_what_is_found_out_about_tables_block_by_block(numbers, factor, block):
+    values = np.asarray(numbers) * factor
+    low = int(values.min())
+    steps = np.diff(values)
+    with mock.patch("codelet.index._BLOCK", block):
+        assert common_divisor(values, low) == np.gcd.reduce(values - low)
+        length = affine_length(values)
+    assert (steps[: length - 1] == steps[:1]).all()
+    assert length == len(values) or steps[length - 1] != steps[0]
+    narrow = narrowed(values)
+    assert narrow.dtype == (np.int32 if np.abs(values).max() < 2**31 else np.int64)
+    np.testing.assert_array_equal(narrow, values)
+
+
+def test_state_and_constants_keep_64_bits_under_x64():
+    @cl.codelet
+    def add(a, k, t):
+        return a + k + t
+
+    with jax.enable_x64(True):
+        graph, i = cl.Graph(), cl.grid(100)
+        order = np.random.default_rng(0).permutation(100)
+        a = graph.add_constant("a", np.arange(100))
+        y = graph.add_variable("y", (100,), "int64")
+        wide = cl.table(order * 10**8 - 3 * 10**9)[i] * 3
+        graph.add_vertex("set", add, a=a[i], k=7 * i - 3 * 10**9, t=wide, out=y[i])
+        found = cl.lower(graph, inputs=[], outputs=[y])({})["y"]
+    expected = np.arange(100) + 7 * np.arange(100) - 3 * 10**9 + (order * 10**8 - 3 * 10**9) * 3
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
@@ -289,7 +325,7 @@ def test_parts_that_overlap_are_not_split():
     ],
 )
 def test_the_axes_of_loops_are_found_again(columns, expected):
-    assert radices(np.asarray(columns)) == expected
+    assert radices([np.asarray(column) for column in columns]) == expected
 
 
 def test_a_family_prints_in_normal_form():

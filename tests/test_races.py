@@ -100,7 +100,7 @@ def images(draw: st.DrawFn) -> Image:
 @st.composite
 def fields_of_a_family(draw: st.DrawFn) -> tuple[Image, Image]:
     """Two fields over one grid; the strides of an axis are often the same, the offsets often close."""
-    grid = draw(extents(max_axes=3))
+    grid = draw(extents(max_axes=6))
     a = Image(draw(offsets), tuple((draw(strides), extent) for extent in grid), draw(axes(max_axes=1)))
     vertex = tuple((draw(st.just(stride) | strides), extent) for stride, extent in a.vertex)
     return a, Image(a.offset + draw(st.integers(-3, 3) | offsets), vertex, draw(axes(max_axes=1)))

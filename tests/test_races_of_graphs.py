@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
+from lowering.pipeline import plan_engine
 from tests.strategies import gather_up, readings, shift_all
 
 RACES = (cl.WriteRaceError, cl.ReadWriteRaceError, cl.SelfAliasError)
@@ -62,6 +63,59 @@ def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
     expected = outcome(lambda: cl.interpret(graph, values, ["a", "b"]))
     found = outcome(lambda: cl.lower(graph, inputs=["a", "b"], outputs=["a", "b"]))
     assert (found is None) == (expected is None)
+
+
+@cl.codelet
+def step(s, x, y):
+    return {"s": s + x, "z": s + x * y}
+
+
+@cl.codelet
+def step_out(s, x, y):
+    return {"t": s + x, "z": s + x * y}
+
+
+@st.composite
+def affine_views(draw, tensor, symbols):
+    """An element of a flat tensor for each vertex: strides as of an array over the symbols, nearly so, or any."""
+    order = draw(st.permutations(symbols))
+    strides, weight = {}, 1
+    for symbol in order:
+        strides[symbol] = weight * draw(st.sampled_from([1, 1, 1, 1, -1, 0])) + draw(st.sampled_from([0] * 9 + [1]))
+        weight *= symbol.axes[0].extent
+    reach = {symbol: stride * (symbol.axes[0].extent - 1) for symbol, stride in strides.items()}
+    low, high = sum(min(0, r) for r in reach.values()), sum(max(0, r) for r in reach.values())
+    offset = draw(st.integers(-low, tensor.size - 1 - high))
+    return tensor[sum((strides[symbol] * symbol for symbol in symbols), cl.Index(offset))]
+
+
+@st.composite
+def many_axes(draw):
+    """One or two families over up to six axes, of five fields each, one of them in-out where drawn."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    a, b, c = (graph.add_variable(name, (size,), "int32") for name, size in (("a", 130), ("b", 400), ("c", 130)))
+    for _ in range(draw(st.sampled_from([1, 1, 2]))):
+        extents = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6).filter(lambda n: np.prod(n) <= 96))
+        symbols = cl.grid(*extents)
+        symbols = (symbols,) if isinstance(symbols, cl.Index) else symbols
+        views = {name: draw(affine_views(draw(st.sampled_from([a, b, c])), symbols)) for name in "sxy"}
+        views["z"] = draw(affine_views(draw(st.sampled_from([a, b])), symbols))
+        if draw(st.booleans()):
+            graph.add_vertex("set", step, **views)
+        else:
+            graph.add_vertex("set", step_out, t=draw(affine_views(b, symbols)), **views)
+    return graph
+
+
+@settings(max_examples=300)
+@given(many_axes())
+def test_families_over_up_to_six_axes_are_refused_as_the_interpreter_refuses_them(graph):
+    values = {v.name: np.zeros(v.shape, np.int32) for v in graph.variables}
+    expected = outcome(lambda: cl.interpret(graph, values, ["a"]))
+    found = outcome(lambda: plan_engine(graph, graph.default_program))
+    assert (found is None) == (expected is None)
+    if expected is cl.ReadWriteRaceError:
+        assert found is expected
 
 
 @cl.codelet
