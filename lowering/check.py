@@ -29,7 +29,7 @@ from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
 from codelet.vertices import free_axes, touching_vertices, vertex_numbers
 from lowering.dataflow import ElementSet
-from lowering.plan import CopyStep, ExecuteStep, Plan, Step, all_steps
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step, all_steps
 from lowering.races import (
     Addresses,
     Image,
@@ -276,7 +276,7 @@ def _follow(written: ElementSet, steps: Sequence[Step], plan: Plan) -> None:
         elif isinstance(step, CopyStep):
             _need(written, step.source, (), f"a copy to {step.destination}", plan, None)
             written.add(step.destination, ())
-        elif step.count:
+        elif isinstance(step, RepeatStep) and step.count:
             # What the first turn reads has been written before it or earlier in it; later turns find more.
             if step.index is not None:
                 written.add_variable(step.index)

@@ -9,7 +9,7 @@ import numpy as np
 
 from codelet.index import Axis, Index
 from codelet.tensor import Tensor, Variable, source_variables
-from lowering.plan import CopyStep, ExecuteStep, Plan, Step
+from lowering.plan import CopyStep, ExecuteStep, Plan, RotateStep, Step
 
 
 def _ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
@@ -27,6 +27,8 @@ def flow_step(step: Step) -> Step:
         return replace(
             step, reads=source_variables(step.source.source), writes=source_variables(step.destination.source)
         )
+    if isinstance(step, RotateStep):
+        return step
     body = tuple(map(flow_step, step.body))
     counted = [] if step.index is None else [step.index]
     reads = _ordered(variable for part in body for variable in part.reads)

@@ -3,11 +3,12 @@
 Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
 each axis of its grid: each operand is mapped at the dimension where the axis lies in memory, and not at
 all where the field does not depend on the axis, so that XLA sees matrix products where there are some.
-A repeat is a `lax.scan` over the variables its body writes.
+A repeat is a `lax.scan` over those variables its body writes that outlive a turn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key, from_values, narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.parts import divide, join, split, within
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
 from lowering.rows import call_rows
 from lowering.views import (
     Access,
@@ -278,10 +279,15 @@ def _copy(state: State, step: CopyStep) -> None:
     write_view(state, destination.source, destination.index, value, range(destination.ndim))
 
 
+def _rotate(state: State, step: RotateStep) -> None:
+    arrays = [_source_array(state, variable) for variable in step.variables]
+    state.update(zip(step.variables, [arrays[-1], *arrays[:-1]], strict=True))
+
+
 def _repeat(state: State, step: RepeatStep) -> None:
     if step.count == 0:
         return
-    carried, counter = step.writes, step.index
+    carried, counter = step.writes if step.carried is None else step.carried, step.index
 
     def turn(values: list[Array], number: Array | None) -> tuple[list[Array], None]:
         inner = dict(state)
@@ -293,8 +299,12 @@ def _repeat(state: State, step: RepeatStep) -> None:
         return [inner[variable] for variable in carried], None
 
     numbers = None if counter is None else lax.iota(counter.dtype, step.count)
+    if numbers is not None and step.first:
+        numbers = lax.add(numbers, numbers.dtype.type(step.first))
     start = [_source_array(state, variable) for variable in carried]
-    values, _ = lax.scan(turn, start, numbers, length=step.count)
+    # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
+    turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
+    values, _ = lax.scan(turn, start, numbers, length=step.count, unroll=turns)
     state.update(zip(carried, values, strict=True))
 
 
@@ -305,6 +315,8 @@ def emit_steps(state: State, steps: Sequence[Step]) -> None:
             _execute(state, step)
         elif isinstance(step, CopyStep):
             _copy(state, step)
+        elif isinstance(step, RotateStep):
+            _rotate(state, step)
         else:
             _repeat(state, step)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from jax import lax
 
-from lowering.views import Access, Array, Dimension
+from codelet.index import Index
+from lowering.views import Access, Array, Dimension, covers, take_apart
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,26 @@ def join(before: Any, division: Division, pieces: dict[int, Array]) -> Array:
     for k, (start, stop) in enumerate(itertools.pairwise(division.cuts)):
         made.append(pieces[k] if k in pieces else lax.slice_in_dim(before, start, stop, axis=division.dimension))
     return lax.concatenate(made, division.dimension)
+
+
+# --- what writes leave of an array --------------------------------------------------------------------
+
+
+def _divided(shape: tuple[int, ...], indices: Sequence[Index]) -> Division | None:
+    if len(indices) < 2 or any(index.tables for index in indices):
+        return None
+    return divide(shape, {k: take_apart(shape, index) for k, index in enumerate(indices)})
+
+
+def replaces(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
+    """Whether writes through access maps make an array of `shape` anew, so that its old value is not needed."""
+    if any(not index.tables and covers(shape, index) for index in indices):
+        return True
+    division = _divided(shape, indices)
+    return division is not None and len(set(division.place.values())) == len(division.sizes)
+
+
+def updates(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
+    """Whether writes through access maps are made in place, in an array of `shape` that keeps the rest."""
+    covered = any(not index.tables and covers(shape, index) for index in indices)
+    return bool(indices) and not covered and _divided(shape, indices) is None

@@ -4,10 +4,12 @@
       -> normal-form families, steps                collect
       -> reads and writes of every step             dataflow
       -> checked                                    check
+      -> without what no output needs               prune
+      -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit (views; parts, windows: rules of it)
       -> traced, sums of products contracted        contract, by rewrite
 
-`plan` ends where fast execution and the model of the machine part: both start from its result.
+`plan_graph` ends where fast execution and the model of the machine part: both start from its result.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit import emit
 from lowering.plan import Plan
+from lowering.prune import prune
+from lowering.rotate import rotate
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -51,7 +55,7 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     """The jaxpr of a checked plan: from its inputs to its outputs, its tables the constants of the jaxpr."""
-    function = emit(plan)
+    function = emit(prune(rotate(prune(plan))))
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     jaxpr = jax.make_jaxpr(function)(*structs)
     return contract(jaxpr)

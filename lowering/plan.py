@@ -43,36 +43,80 @@ class CopyStep:
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
 
+    @property
+    def whole_variables(self) -> tuple[Variable, Variable] | None:
+        """Source and destination, where all of a variable is copied to all of another."""
+        if not (self.source.is_whole_variable and self.destination.is_whole_variable):
+            return None
+        source, destination = self.source.source, self.destination.source
+        assert isinstance(source, Variable)
+        assert isinstance(destination, Variable)
+        return None if source is destination else (source, destination)
+
     def lines(self) -> Iterator[str]:
         """The step as text."""
         yield f"copy {self.source} -> {self.destination}"
 
 
 @dataclass(frozen=True, eq=False)
+class RotateStep:
+    """Give each variable the array of the one before it, and the first that of the last: nothing is copied.
+
+    The variables, two or more, have one shape and dtype. Only the pass `rotate` makes such steps.
+    """
+
+    variables: tuple[Variable, ...]
+
+    @property
+    def reads(self) -> tuple[Variable, ...]:
+        """All of its variables."""
+        return self.variables
+
+    @property
+    def writes(self) -> tuple[Variable, ...]:
+        """All of its variables."""
+        return self.variables
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"rotate {' -> '.join(variable.name for variable in (*self.variables, self.variables[0]))}"
+
+
+@dataclass(frozen=True, eq=False)
 class RepeatStep:
-    """Run the steps of a body `count` times; `index`, where there is one, counts the turns from 0."""
+    """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
+
+    `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
+    """
 
     count: int
     body: tuple[Step, ...]
     index: Variable | None = None
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    first: int = 0
+    carried: tuple[Variable, ...] | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        counted = f" counted by {self.index.name}" if self.index is not None else ""
-        yield f"repeat {self.count}{counted}{_flow(self)}"
+        start = f" from {self.first}" if self.first else ""
+        counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
+        carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
+        yield f"repeat {self.count}{counted}{_flow(self)}{carried}"
         for step in self.body:
             yield from ("  " + line for line in step.lines())
 
 
-Step = ExecuteStep | CopyStep | RepeatStep
+Step = ExecuteStep | CopyStep | RotateStep | RepeatStep
+
+
+def _names(variables: tuple[Variable, ...]) -> str:
+    return ", ".join(variable.name for variable in variables)
 
 
 def _flow(step: Step) -> str:
-    names = lambda variables: ", ".join(variable.name for variable in variables)  # noqa: E731
-    reads = f" reads {names(step.reads)}" if step.reads else ""
-    writes = f" writes {names(step.writes)}" if step.writes else ""
+    reads = f" reads {_names(step.reads)}" if step.reads else ""
+    writes = f" writes {_names(step.writes)}" if step.writes else ""
     return reads + writes
 
 
@@ -176,7 +220,9 @@ def _step_key(step: Step) -> Hashable:
         return tuple(map(_family_key, step.families))
     if isinstance(step, CopyStep):
         return _tensor_key(step.source, ()), _tensor_key(step.destination, ())
-    return step.count, tuple(map(_step_key, step.body)), step.index and step.index.number
+    if isinstance(step, RotateStep):
+        return tuple(variable.number for variable in step.variables)
+    return step.count, tuple(map(_step_key, step.body)), step.index and step.index.number, step.first
 
 
 def structure(plan: Plan) -> Hashable:

@@ -490,8 +490,47 @@ class _Builder:
         body = cl.Sequence(adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:]))
         return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
 
+    def passing(self) -> list[Any]:
+        """A repeat that steps from a variable to another and copies it back, maybe two turns back, and variations.
+
+        Many of them may be rotated, many just not: something reads or writes where it must not.
+        """
+        draw, graph = self.draw, self.case.graph
+        number, size = next(self.numbers), draw(st.integers(3, 5))
+        new, now, old = (self.variable((size,)) for _ in range(3))
+        step, watch = graph.add_compute_set(f"pass{number}"), graph.add_compute_set(f"watch{number}")
+        i = cl.grid(size if draw(st.integers(0, 3)) == 0 else range(1, size - 1))
+        near = now.pad(1, "wrap")[i : i + 3]
+        graph.add_vertex(step, gather_up, x=near, y=draw(st.sampled_from([old, old, now, new]))[i : i + 1], out=new[i])
+        graph.add_vertex(watch, accumulate, x=draw(st.sampled_from([new, now, old])), acc=self.variable(()))
+        copies = [cl.Copy(now, old), cl.Copy(new, now)]
+        copies = draw(st.sampled_from([copies, copies[1:], copies[::-1]]))
+        body = [cl.Execute(step), *copies]
+        if draw(st.booleans()):
+            body = [*copies, cl.Execute(step)]
+        extra = draw(st.sampled_from(["none", "none", "watch", "border", "whole", "again", "count"]))
+        place = draw(st.integers(0, len(body)))
+        if extra == "watch":
+            body.insert(place, cl.Execute(watch))
+        elif extra == "border":
+            body.insert(place, cl.Copy(self.variable((1,)), draw(st.sampled_from([new, now, old]))[:1]))
+        elif extra == "whole":
+            body.insert(place, cl.Copy(*draw(st.permutations([new, now, old]))[:2]))
+        elif extra == "again":
+            body.insert(place, cl.Repeat(draw(st.integers(0, 5)), cl.Sequence(cl.Execute(step), *copies)))
+        turn = graph.add_variable(f"turn{number}", (), "int32") if extra == "count" else None
+        if turn is not None:
+            kept = graph.add_variable(f"kept{number}", (3,), "int32")
+            self.case.inputs[f"kept{number}"] = np.zeros(3, np.int32)
+            body += [cl.Copy(kept[1:], kept[:2]), cl.Copy(turn.reshape(1), kept[2:])]
+        alike = draw(st.sampled_from([[], [cl.Copy(now, new)], [cl.Copy(now, old), cl.Copy(now, new)]]))
+        return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn)]
+
     def step(self, depth: int = 0) -> list[Any]:
-        kind = self.draw(st.sampled_from(["set", "set", "set", "copy", "repeat", "counted", "patchwork", "ragged"]))
+        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
+        kind = self.draw(st.sampled_from(kinds))
+        if kind == "passing":
+            return self.passing()
         if kind == "copy":
             return self.copy()
         if kind == "counted" and depth == 0:
@@ -507,14 +546,20 @@ class _Builder:
 
 
 @st.composite
-def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Case:
-    """A graph with a program, and values for its inputs."""
+def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False) -> Case:
+    """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone."""
     builder = _Builder(draw, dtype)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
-        case.program += builder.step()
+        case.program += builder.passing() if loops else builder.step()
+    if loops and draw(st.booleans()):
+        case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith("turn")}
-    case.outputs = [v.name for v in case.graph.variables if v.value is None and v.name not in unwritten]
+    names = [v.name for v in case.graph.variables if v.value is None and v.name not in unwritten]
+    own = [name for name in names if case.graph.variable(name).dtype == np.dtype(dtype)]
+    # All, or few: what no output needs is not run.
+    few = {draw(st.sampled_from(own)), draw(st.sampled_from(names))}
+    case.outputs = names if draw(st.booleans()) else [name for name in names if name in few]
     return case
 
 

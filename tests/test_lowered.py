@@ -45,6 +45,14 @@ def test_integers_exactly(case: Case):
             np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
+@settings(max_examples=60)
+@given(cases(np.int32, max_steps=2, loops=True))
+def test_loops_that_pass_variables_on(case: Case):
+    results = lowered(case)(case.inputs)
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
 @settings(max_examples=40)
 @given(cases(np.int32))
 def test_the_engine(case: Case):

@@ -1,0 +1,134 @@
+"""Prune: what no output needs is neither run nor carried from turn to turn.
+
+In comes a checked plan, out the same without the families, copies and repeats that no output depends on,
+and with what each repeat has to carry. Variables are live or not as a whole, backwards from the outputs, in
+repeats to a fixed point; what only ever feeds itself is dead. A write ends the life of the value before it
+where emission makes the array anew: a variable that is written so in every turn, before it is read, is
+carried only if something after the loop reads it. Vertices with effects (`jax.debug.print`) always run.
+
+Source: strongly live variables, in F. Nielson, H. R. Nielson and C. Hankin, Principles of Program Analysis, 1999.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from codelet.index import Index
+from codelet.tensor import Variable, source_variables
+from lowering.dataflow import flow_step
+from lowering.parts import replaces
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
+
+Live = frozenset[Variable]
+
+
+def written_through(step: ExecuteStep | CopyStep, variable: Variable) -> list[Index]:
+    """The access maps through which a step writes a variable by itself, not as a part of a join."""
+    if isinstance(step, CopyStep):
+        connected = [step.destination]
+    else:
+        connected = [
+            field.tensor
+            for family in step.families
+            for field in family.fields
+            if field.is_written and field.tensor is not None and family.num_vertices
+        ]
+    return [tensor.index for tensor in connected if tensor.source is variable and tensor.size]
+
+
+def _before(step: ExecuteStep | CopyStep, live: Live) -> Live:
+    """What is live before a step that runs."""
+    made = {variable for variable in step.writes if replaces(variable.shape, written_through(step, variable))}
+    return (live - made) | set(step.reads)
+
+
+def _prune_execute(step: ExecuteStep, live: Live) -> tuple[list[Step], Live]:
+    families = []
+    for family in step.families:
+        written = [field.tensor for field in family.fields if field.is_written and field.tensor is not None]
+        needed = any(variable in live for tensor in written for variable in source_variables(tensor.source))
+        if needed or family.codelet.jaxpr.effects:
+            families.append(family)
+    if not families:
+        return [], live
+    pruned = flow_step(replace(step, families=tuple(families)))
+    assert isinstance(pruned, ExecuteStep)
+    return [pruned], _before(pruned, live)
+
+
+def _prune_rotate(step: RotateStep, live: Live) -> tuple[list[Step], Live]:
+    order = step.variables
+    sources = {before for before, variable in zip((order[-1], *order), order, strict=False) if variable in live}
+    return ([step], (live - set(order)) | sources) if sources else ([], live)
+
+
+def _prune_turns(step: RepeatStep, after: Live) -> tuple[RepeatStep, Live]:
+    """A repeat with what is left of its body and what it carries; and what is live before it."""
+    counter = frozenset() if step.index is None else frozenset([step.index])
+    between = after
+    while True:
+        body, start = _prune_steps(step.body, between)
+        if start - counter <= between:
+            break
+        between |= start - counter
+    index = step.index if counter & (start | after) else None
+    pruned = flow_step(replace(step, body=body, index=index))
+    assert isinstance(pruned, RepeatStep)
+    carried = tuple(variable for variable in pruned.writes if variable in between)
+    return replace(pruned, carried=carried), start - counter
+
+
+def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyStep]:
+    """Copies to make behind a loop, each of what it carries to what would be carried only to come out equal."""
+    found: dict[Variable, CopyStep] = {}
+    for k, step in enumerate(body):
+        pair = step.whole_variables if isinstance(step, CopyStep) else None
+        later = {variable for other in body[k + 1 :] for variable in other.writes}
+        if not isinstance(step, CopyStep) or pair is None or later & set(pair):
+            continue
+        source, destination = pair
+        if source in start and destination in after - start:
+            found[destination] = step
+        elif destination in start and source in after - start:
+            found[source] = CopyStep(step.destination, step.source, step.writes, step.reads)
+    return list(found.values())
+
+
+def _prune_repeat(step: RepeatStep, live: Live) -> tuple[list[Step], Live]:
+    if not step.count:
+        return [], live
+    pruned, start = _prune_turns(step, live)
+    behind = _copies_behind(pruned.body, start, live)
+    if behind:
+        live = live - {variable for copy in behind for variable in copy.writes}
+        live |= {variable for copy in behind for variable in copy.reads}
+        pruned, start = _prune_turns(step, live)
+    if not pruned.body and pruned.index not in live:
+        return [*behind], live
+    return [pruned, *behind], start
+
+
+def _prune_step(step: Step, live: Live) -> tuple[list[Step], Live]:
+    """What is left of a step, given what is live after it; and what is live before it."""
+    if isinstance(step, ExecuteStep):
+        return _prune_execute(step, live)
+    if isinstance(step, RotateStep):
+        return _prune_rotate(step, live)
+    if isinstance(step, RepeatStep):
+        return _prune_repeat(step, live)
+    return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
+
+
+def _prune_steps(steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], Live]:
+    kept: list[Step] = []
+    for step in reversed(steps):
+        own, live = _prune_step(step, live)
+        kept = own + kept
+    return tuple(kept), live
+
+
+def prune(plan: Plan) -> Plan:
+    """The plan without what no output needs. Reading what nothing has written must be ruled out already."""
+    live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
+    return replace(plan, steps=_prune_steps(plan.steps, live)[0])
