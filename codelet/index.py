@@ -504,8 +504,11 @@ class Index:
     def __iter__(self) -> Iterator[Index]:
         return (self[k] for k in range(len(self)))
 
-    def __getitem__(self, items: object) -> Index:
-        """The index at some of its positions, by NumPy's rules of indexing."""
+    def __getitem__(self, items: object) -> Any:
+        """The index at some of its positions, by NumPy's rules of indexing.
+
+        It is a `Ragged` where the number of positions depends on a symbol.
+        """
         if self.is_strided:
             basic = take_basic(self, items)
             if basic is not None:
