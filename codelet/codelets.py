@@ -41,7 +41,7 @@ def x64_is_on() -> bool:
 @functools.cache
 def length_symbols() -> tuple[Any, ...]:
     """Sizes that stand for the lengths of ragged fields while a codelet is traced for all of them at once."""
-    return jax.export.symbolic_shape("n, m, k, l, p, q, r, s")
+    return tuple(jax.export.symbolic_shape("n, m, k, l, p, q, r, s"))
 
 
 class FieldType(NamedTuple):

@@ -108,7 +108,7 @@ def _divided(shape: tuple[int, ...], indices: Sequence[Index]) -> Division | Non
 
 def replaces(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
     """Whether writes through access maps make an array of `shape` anew, so that its old value is not needed."""
-    if any(not index.tables and covers(shape, index) for index in indices):
+    if any(not index.tables and covers(take_apart(shape, index)) for index in indices):
         return True
     division = _divided(shape, indices)
     return division is not None and len(set(division.place.values())) == len(division.sizes)
@@ -116,5 +116,5 @@ def replaces(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
 
 def updates(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
     """Whether writes through access maps are made in place, in an array of `shape` that keeps the rest."""
-    covered = any(not index.tables and covers(shape, index) for index in indices)
+    covered = any(not index.tables and covers(take_apart(shape, index)) for index in indices)
     return bool(indices) and not covered and _divided(shape, indices) is None
