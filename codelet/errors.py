@@ -182,6 +182,14 @@ class UninitializedReadError(CodeletError):
 # --- running ------------------------------------------------------------------------------------------
 
 
+class ProgramAbortedError(CodeletError):
+    """A program that aborted, with the message of its `AbortOn`, or a loop that went on beyond its `max_steps`."""
+
+
+class StreamError(CodeletError):
+    """A stream that is not connected, or that ends before the program is done."""
+
+
 class ArrayError(CodeletError):
     """Host data whose structure, shape or dtype does not fit the variable it is for."""
 

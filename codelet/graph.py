@@ -11,7 +11,7 @@ import bisect
 import contextlib
 import html
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -37,9 +37,37 @@ from codelet.errors import (
 from codelet.family import Columns, ComputeSet, Family, Field, counted
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
-from codelet.program import Program, Recording, Sequence
+from codelet.program import Function, Program, Recording, Sequence, Stream, as_program, check_program
 from codelet.target import Target, default_target
-from codelet.tensor import Tensor, Variable, views_padding
+from codelet.tensor import Tensor, Variable, source_text, views_padding
+
+
+def _checked_type(name: str, shape: object, dtype: object, what: str) -> tuple[tuple[int, ...], np.dtype]:
+    """A shape and a dtype as JAX has them."""
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        extents = tuple(int(n) for n in shape)  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        extents = (-1,)
+    if min(extents, default=0) < 0:
+        raise VariableError(
+            f"the shape of {what} {name!r} is not a shape", given=shape, expected="non-negative integers"
+        )
+    try:
+        canonical = jax.dtypes.canonicalize_dtype(dtype)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise VariableError(
+            f"the dtype of {what} {name!r} is not one of JAX's",
+            given=dtype,
+            expected="float32, int32, ...",
+        ) from error
+    return extents, np.dtype(canonical)
+
+
+def _base_name(tensor: object) -> str:
+    """The name of a variable without scopes."""
+    return source_text(tensor.source).rpartition("/")[2] if isinstance(tensor, Tensor) else str(tensor)
 
 
 class TileMapping(NamedTuple):
@@ -84,6 +112,7 @@ class Graph:
         self._tile_mappings: list[TileMapping] = []
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
+        self._streams: dict[str, Stream] = {}
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
     # --- names ----------------------------------------------------------------------------------------
@@ -140,26 +169,9 @@ class Graph:
     # --- variables ------------------------------------------------------------------------------------
 
     def _new_variable(self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str) -> Tensor:
-        if isinstance(shape, (int, np.integer)):
-            shape = (shape,)
-        try:
-            extents = tuple(int(n) for n in shape)  # type: ignore[union-attr]
-        except (TypeError, ValueError):
-            extents = (-1,)
-        if min(extents, default=0) < 0:
-            raise VariableError(
-                f"the shape of {what} {name!r} is not a shape", given=shape, expected="non-negative integers"
-            )
-        try:
-            canonical = jax.dtypes.canonicalize_dtype(dtype)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise VariableError(
-                f"the dtype of {what} {name!r} is not one of JAX's",
-                given=dtype,
-                expected="float32, int32, ...",
-            ) from error
+        extents, canonical = _checked_type(name, shape, dtype, what)
         full = self._claim(name, what)
-        variable = Variable(self, full, extents, np.dtype(canonical), len(self._variables), self._next_element, value)
+        variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
         self._variables[full] = variable
         self._next_element += variable.size + 1
         return Tensor(variable, row_major(extents))
@@ -210,6 +222,11 @@ class Graph:
     def variables(self) -> tuple[Variable, ...]:
         """All variables and constants, in the order in which they were added."""
         return tuple(self._variables.values())
+
+    @property
+    def num_elements(self) -> int:
+        """The number of elements of all variables, with the number that is left out behind each."""
+        return self._next_element
 
     def locate(self, element: int) -> tuple[Variable, int]:
         """The variable of an element, by the graph's number for it, and its flat position there."""
@@ -291,6 +308,77 @@ class Graph:
             yield recording
         finally:
             self._recordings.pop()
+
+    def add_function(
+        self, body: object, parameters: Mapping[str, Tensor] | Iterable[Tensor] = (), *, name: str | None = None
+    ) -> Function:
+        """Define a body once, to be called on different tensors by `Call`.
+
+        Args:
+            body: a program or a compute set. It may read and write other variables of the graph as well.
+            parameters: the variables in it that stand for arguments: by the names that calls use, or in a list,
+                and then by the variables' own names, without scopes.
+            name: what it is called in print.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            ProgramError: a parameter that is no variable, or two that are one.
+            ForeignGraphError: something of another graph.
+
+        Source: Graph::addFunction of Poplar's API reference.
+        """
+        program = as_program(body)
+        check_program(program, self)
+        if not isinstance(parameters, Mapping):
+            listed = list(parameters)
+            names = [_base_name(tensor) for tensor in listed]
+            if len(set(names)) < len(names):
+                raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
+            parameters = dict(zip(names, listed, strict=True))
+        for parameter in parameters.values():
+            is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
+            if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
+                raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
+            self._own(parameter)
+        if len({tensor.source for tensor in parameters.values()}) < len(parameters):
+            raise ProgramError("two parameters of a function are one variable", given=", ".join(parameters))
+        full = self._claim(self._free_name("function") if name is None else name, "function")
+        return Function(self, full, program, dict(parameters))
+
+    def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
+        what = "input stream" if is_input else "output stream"
+        extents, canonical = _checked_type(name, shape, dtype, what)
+        stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
+        self._streams[stream.name] = stream
+        return stream
+
+    def add_input_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Stream:
+        """Add a stream of values from the host: each copy from it takes the next.
+
+        Args:
+            name: unique in the graph, together with the scopes it is added in.
+            shape: the shape of one value.
+            dtype: anything `jnp.dtype` takes.
+
+        Raises:
+            DuplicateNameError: a name that is taken.
+            VariableError: a shape or dtype that is none.
+
+        Source: Graph::addHostToDeviceFIFO of Poplar's API reference.
+        """
+        return self._new_stream(name, shape, dtype, True)
+
+    def add_output_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Stream:
+        """Add a stream of values to the host: each copy to it sends one. The arguments are as of `add_input_stream`.
+
+        Source: Graph::addDeviceToHostFIFO of Poplar's API reference.
+        """
+        return self._new_stream(name, shape, dtype, False)
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """All streams, in the order in which they were added."""
+        return tuple(self._streams.values())
 
     @property
     def default_program(self) -> Program:

@@ -10,10 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from codelet.errors import ReadWriteRaceError, SelfAliasError, UninitializedReadError, WriteRaceError
+from codelet.errors import (
+    ProgramAbortedError,
+    ReadWriteRaceError,
+    SelfAliasError,
+    StreamError,
+    UninitializedReadError,
+    WriteRaceError,
+)
 from codelet.family import ComputeSet
 from codelet.graph import Graph
-from codelet.program import Copy, Execute, Program, Recording, Repeat, check_program
+from codelet.program import (
+    AbortOn,
+    Call,
+    Copy,
+    Execute,
+    If,
+    Print,
+    Program,
+    Recording,
+    Repeat,
+    RepeatWhile,
+    Stream,
+    Switch,
+    WriteUndef,
+    check_program,
+    too_many_turns,
+    written_variables,
+)
 from codelet.program import Sequence as ProgramSequence
 from codelet.tensor import Tensor
 from codelet.vertices import Vertex, family_vertices, gather
@@ -25,6 +49,8 @@ class _Memory:
     def __init__(self, graph: Graph, values: Mapping[str, Any]):
         self.graph = graph
         self.arrays: dict[int, np.ndarray] = {}
+        self.incoming = {s: iter(np.asarray(values[s.name], s.dtype)) for s in graph.streams if s.name in values}
+        self.outgoing: dict[Stream, list[np.ndarray]] = {s: [] for s in graph.streams if not s.is_input}
         self.written = np.zeros(sum(variable.size + 1 for variable in graph.variables), bool)
         for variable in graph.variables:
             given = variable.value if variable.value is not None else values.get(variable.name)
@@ -41,6 +67,24 @@ class _Memory:
             missing = self.graph.element_text(int(elements[~self.written[elements]][0]))
             raise UninitializedReadError(f"{missing} is read by {by} before anything has given it a value")
         return gather(self.arrays, tensor)
+
+    def receive(self, stream: Stream) -> np.ndarray:
+        value = next(self.incoming.get(stream, iter(())), None)
+        if value is None:
+            raise StreamError(f"stream {stream.name!r} has no more values")
+        return value
+
+    def bind(self, source: Tensor, destination: Tensor) -> None:
+        """Copy values, and whether there are any."""
+        values = gather(self.arrays, source).reshape(-1)
+        for a, b, value in zip(source.elements().flat, destination.elements().flat, values, strict=True):
+            variable, position = self.graph.locate(int(b))
+            self.arrays[variable.first_element][position] = value
+            self.written[b] = self.written[a] if a >= 0 else True
+
+    def forget(self, tensor: Tensor) -> None:
+        elements = tensor.elements()
+        self.written[elements[elements >= 0]] = False
 
     def write(self, tensor: Tensor, values: np.ndarray) -> None:
         for element, value in zip(tensor.elements().reshape(-1).tolist(), values.reshape(-1), strict=True):
@@ -96,25 +140,60 @@ def _run(memory: _Memory, program: Program) -> None:
             for part in programs:
                 _run(memory, part)
         case Copy(source, destination):
-            memory.write(destination, memory.read(source, program))
+            value = memory.receive(source) if isinstance(source, Stream) else memory.read(source, program)
+            if isinstance(destination, Stream):
+                memory.outgoing[destination].append(value)
+            else:
+                memory.write(destination, value)
         case Repeat(count, body, index):
             for turn in range(count):
                 if index is not None:
                     memory.write(index, np.asarray(turn, index.dtype))
                 _run(memory, body)
+        case RepeatWhile(condition, predicate, body):
+            turns = 0
+            _run(memory, condition)
+            while bool(memory.read(predicate, program)) != program.until:
+                if turns == program.max_steps:
+                    raise ProgramAbortedError(too_many_turns(predicate, turns))
+                _run(memory, body)
+                _run(memory, condition)
+                turns += 1
+        case If(predicate, then, otherwise):
+            _run(memory, then if memory.read(predicate, program) else otherwise)
+        case Switch(control, cases, default):
+            _run(memory, cases.get(int(memory.read(control, program)), default))
+        case Call(function, arguments):
+            for name, parameter in function.parameters.items():
+                memory.bind(arguments[name], parameter)
+            _run(memory, function.body)
+            written = written_variables(function.body)
+            for name, parameter in function.parameters.items():
+                if parameter.source in written:
+                    memory.bind(parameter, arguments[name])
+            for parameter in function.parameters.values():
+                memory.forget(parameter)
+        case Print(tensor):
+            print(f"{program.text}: {memory.read(tensor, program)}")
+        case AbortOn(predicate, message):
+            if memory.read(predicate, program):
+                raise ProgramAbortedError(message)
+        case WriteUndef(tensor):
+            memory.forget(tensor)
         case _:
             raise AssertionError(program)
 
 
 def interpret(
-    graph: Graph, values: Mapping[str, Any], outputs: Sequence[Tensor | str], program: Program | None = None
+    graph: Graph, values: Mapping[str, Any], outputs: Sequence[Tensor | Stream | str], program: Program | None = None
 ) -> dict[str, np.ndarray]:
     """Run a graph one vertex at a time.
 
     Args:
         graph: what to run.
-        values: an array for each variable that is given a value, by name.
-        outputs: the variables to return, whole, by tensor or name.
+        values: an array for each variable that is given a value, by name; for each input stream its values,
+            stacked along a first axis.
+        outputs: the variables to return, whole, by tensor or name; and output streams, for all their values.
         program: what to run when; all compute sets in the order they were added when left off.
 
     Returns:
@@ -122,6 +201,7 @@ def interpret(
 
     Raises:
         UninitializedReadError, WriteRaceError, ReadWriteRaceError, SelfAliasError: as the graph deserves.
+        ProgramAbortedError, StreamError: as the program does.
 
     >>> import codelet as cl, numpy as np
     >>> @cl.codelet
@@ -140,7 +220,12 @@ def interpret(
     memory = _Memory(graph, values)
     _run(memory, program)
     results = {}
+    sent = {stream.name: stream for stream in memory.outgoing}
     for output in outputs:
+        stream = output if isinstance(output, Stream) else sent.get(output) if isinstance(output, str) else None
+        if stream is not None:
+            results[stream.name] = np.reshape(memory.outgoing[stream], (-1, *stream.shape)).astype(stream.dtype)
+            continue
         tensor = graph.variable(output) if isinstance(output, str) else output
         variable = tensor.source
         results[variable.name] = memory.read(graph.variable(variable.name), "the caller")  # type: ignore[union-attr]

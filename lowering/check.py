@@ -29,7 +29,21 @@ from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
 from codelet.vertices import free_axes, touching_vertices, vertex_numbers
 from lowering.dataflow import ElementSet
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step, all_steps
+from lowering.plan import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    Plan,
+    PrintStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+    all_steps,
+)
 from lowering.races import (
     Addresses,
     Image,
@@ -276,11 +290,60 @@ def _follow(written: ElementSet, steps: Sequence[Step], plan: Plan) -> None:
         elif isinstance(step, CopyStep):
             _need(written, step.source, (), f"a copy to {step.destination}", plan, None)
             written.add(step.destination, ())
-        elif isinstance(step, RepeatStep) and step.count:
-            # What the first turn reads has been written before it or earlier in it; later turns find more.
-            if step.index is not None:
-                written.add_variable(step.index)
-            _follow(written, step.body, plan)
+        elif isinstance(step, RepeatStep):
+            for _ in range(min(step.count, 2)):
+                # What a turn makes undefined is so in the next; no later turn finds anything else.
+                if step.index is not None:
+                    written.add_variable(step.index)
+                _follow(written, step.body, plan)
+        elif isinstance(step, WhileStep):
+            _follow_while(written, step, plan)
+        elif isinstance(step, SwitchStep):
+            _need(written, step.control, (), "a choice between programs", plan, None)
+            ends = [written.copy() for _ in step.branches]
+            for end, branch in zip(ends, step.branches, strict=True):
+                _follow(end, branch, plan)
+            written.replace(ends[0])
+            for end in ends[1:]:
+                written.intersect(end)
+        elif isinstance(step, CallStep):
+            _follow_call(written, step, plan)
+        elif isinstance(step, PrintStep):
+            _need(written, step.tensor, (), "a print", plan, None)
+        elif isinstance(step, AbortStep):
+            _need(written, step.predicate, (), "the predicate of an abort", plan, None)
+        elif isinstance(step, StreamStep):
+            if step.stream.is_input:
+                written.add(step.tensor, ())
+            else:
+                _need(written, step.tensor, (), f"a copy to stream {step.stream.name!r}", plan, None)
+        else:
+            assert isinstance(step, UndefStep), step
+            written.remove(step.tensor)
+
+
+def _follow_while(written: ElementSet, step: WhileStep, plan: Plan) -> None:
+    """There may be no turn, and there may be several."""
+    _follow(written, step.condition, plan)
+    _need(written, step.predicate, (), "the predicate of a loop", plan, None)
+    turned = written.copy()
+    for _ in range(2):
+        _follow(turned, step.body, plan)
+        _follow(turned, step.condition, plan)
+        _need(turned, step.predicate, (), "the predicate of a loop", plan, None)
+    written.intersect(turned)
+
+
+def _follow_call(written: ElementSet, step: CallStep, plan: Plan) -> None:
+    function = step.function
+    parameters = [plan.graph.variable(variable.name) for variable in function.parameters]
+    for parameter, argument in zip(parameters, step.arguments, strict=True):
+        written.bind(argument, parameter)
+    _follow(written, function.body, plan)
+    for k in function.written:
+        written.bind(parameters[k], step.arguments[k])
+    for parameter in parameters:
+        written.remove(parameter)
 
 
 def given_elements(plan: Plan) -> ElementSet:

@@ -10,6 +10,7 @@ next is split there.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +20,40 @@ import numpy as np
 from codelet.family import Family, Field, State
 from codelet.graph import Graph
 from codelet.index import Axis, Grid, Index, Key, Table, affine_length, narrowed, row_major
-from codelet.program import Copy, Execute, Program, Recording, Repeat
+from codelet.program import (
+    AbortOn,
+    Call,
+    Copy,
+    Execute,
+    Function,
+    If,
+    Print,
+    Program,
+    Recording,
+    Repeat,
+    RepeatWhile,
+    Stream,
+    Switch,
+    WriteUndef,
+    too_many_turns,
+)
 from codelet.program import Sequence as ProgramSequence
 from codelet.tensor import Tensor, Variable
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+from lowering.plan import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    Plan,
+    PrintStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
 
 
 def _indices(family: Family) -> list[Index]:
@@ -234,19 +265,48 @@ def normalize_family(family: Family) -> Family:
 
 
 class _Collector:
-    """Turns programs into steps, each compute set's families normalized once."""
+    """Turns programs into steps, each compute set's families normalized once, each function's body made once."""
 
     def __init__(self, graph: Graph):
+        self.graph = graph
         self.by_compute_set: dict[str, list[Family]] = {}
         for family in graph.families:
             self.by_compute_set.setdefault(family.compute_set.name, []).append(family)
         self.executes: dict[str, ExecuteStep] = {}
+        self.functions: dict[Function, FunctionBody] = {}
+        self.streams: dict[Stream, None] = {}
+        self.messages: list[str] = []
+
+    @functools.cached_property
+    def abort(self) -> Variable:
+        """The flag that aborts raise."""
+        number, first = len(self.graph.variables), self.graph.num_elements
+        return Variable(self.graph, "aborted", (), np.dtype(np.int32), number, first)
 
     def execute(self, name: str) -> ExecuteStep:
         if name not in self.executes:
             families = tuple(normalize_family(family) for family in self.by_compute_set.get(name, ()))
             self.executes[name] = ExecuteStep(name, families)
         return self.executes[name]
+
+    def function(self, function: Function) -> FunctionBody:
+        if function not in self.functions:
+            parameters = tuple(tensor.source for tensor in function.parameters.values())
+            self.functions[function] = FunctionBody(function.name, parameters, self.steps(function.body))  # type: ignore[arg-type]
+        return self.functions[function]
+
+    def code(self, message: str) -> int:
+        self.messages.append(message)
+        return len(self.messages)
+
+    def copy(self, source: Tensor | Stream, destination: Tensor | Stream) -> Step:
+        if isinstance(source, Tensor) and isinstance(destination, Tensor):
+            return CopyStep(source, destination)
+        stream, tensor = (source, destination) if isinstance(source, Stream) else (destination, source)
+        assert isinstance(stream, Stream)
+        assert isinstance(tensor, Tensor)
+        self.streams[stream] = None
+        return StreamStep(stream, tensor)
 
     def steps(self, program: Program) -> tuple[Step, ...]:
         match program:
@@ -257,15 +317,35 @@ class _Collector:
             case ProgramSequence(programs):
                 return tuple(step for part in programs for step in self.steps(part))
             case Copy(source, destination):
-                return (CopyStep(source, destination),)
+                return (self.copy(source, destination),)
             case Repeat(count, body, index):
                 counter = None if index is None else index.source
                 assert counter is None or isinstance(counter, Variable)
                 return (RepeatStep(count, self.steps(body), counter),)
+            case RepeatWhile(condition, predicate, body, until, most):
+                abort = None if most is None else self.abort
+                code = 0 if most is None else self.code(too_many_turns(predicate, most))
+                return (WhileStep(self.steps(condition), predicate, self.steps(body), until, most, abort, code),)
+            case If(predicate, then, otherwise):
+                return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then))),)
+            case Switch(control, cases, default):
+                branches = (*map(self.steps, cases.values()), self.steps(default))
+                return (SwitchStep(control, tuple(cases), branches),)
+            case Call(function, arguments):
+                return (CallStep(self.function(function), tuple(arguments.values())),)
+            case Print(tensor):
+                return (PrintStep(tensor, program.text),)
+            case AbortOn(predicate, message):
+                return (AbortStep(predicate, self.abort, self.code(message)),)
+            case WriteUndef(tensor):
+                return (UndefStep(tensor),)
         raise AssertionError(program)
 
 
 def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
     """The plan of a graph and program: families in normal form, the program as steps."""
-    steps = _Collector(graph).steps(program)
-    return Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps)
+    collector = _Collector(graph)
+    steps = collector.steps(program)
+    streams = tuple(stream for stream in graph.streams if stream in collector.streams)
+    abort = collector.abort if collector.messages else None
+    return Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps, streams, abort, tuple(collector.messages))

@@ -2,45 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from codelet.index import Axis, Index
 from codelet.tensor import Tensor, Variable, source_variables
-from lowering.plan import CopyStep, ExecuteStep, Plan, RotateStep, Step
+from lowering.plan import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    Plan,
+    PrintStep,
+    RepeatStep,
+    RotateStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+    bodies,
+    with_bodies,
+)
 
 
 def _ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     return tuple(sorted(set(variables), key=lambda variable: variable.number))
 
 
-def flow_step(step: Step) -> Step:
-    """A step with its reads and writes filled in, those of a body included."""
-    if isinstance(step, ExecuteStep):
-        connected = [(f, f.tensor.source) for family in step.families for f in family.fields if f.tensor is not None]
-        reads = [variable for f, source in connected if f.is_read for variable in source_variables(source)]
-        writes = [variable for f, source in connected if f.is_written for variable in source_variables(source)]
+class _Flow:
+    """Fills in the reads and writes of steps; the body of a function is gone through once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[FunctionBody, FunctionBody] = {}
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(map(self.step, steps))
+
+    def function(self, function: FunctionBody) -> FunctionBody:
+        if function not in self.functions:
+            body = self.body(function.body)
+            reads, writes = _of_all(body)
+            made = replace(function, body=body, reads=_ordered(reads), writes=_ordered(writes))
+            self.functions[function] = made
+        return self.functions[function]
+
+    def step(self, step: Step) -> Step:
+        match step:
+            case ExecuteStep():
+                connected = [
+                    (f, f.tensor.source) for family in step.families for f in family.fields if f.tensor is not None
+                ]
+                reads = [variable for f, source in connected if f.is_read for variable in source_variables(source)]
+                writes = [variable for f, source in connected if f.is_written for variable in source_variables(source)]
+            case CopyStep(source, destination):
+                reads, writes = _named(source), _named(destination)
+            case RotateStep():
+                return step
+            case RepeatStep() | WhileStep() | SwitchStep():
+                step = with_bodies(step, [self.body(body) for body in bodies(step)])
+                reads, writes = _of_all(inner for body in bodies(step) for inner in body)
+                if isinstance(step, RepeatStep):
+                    writes += [] if step.index is None else [step.index]
+                elif isinstance(step, WhileStep):
+                    flag = [] if step.abort is None else [step.abort]
+                    reads, writes = reads + _named(step.predicate) + flag, writes + flag
+                else:
+                    # What only some branches write, the others keep.
+                    reads = reads + _named(step.control)
+            case CallStep():
+                function = self.function(step.function)
+                step = replace(step, function=function)
+                given = [variable for tensor in step.arguments for variable in _named(tensor)]
+                reads = given + [variable for variable in function.reads if variable not in function.parameters]
+                writes = [variable for k in function.written for variable in _named(step.arguments[k])]
+                writes += [variable for variable in function.writes if variable not in function.parameters]
+            case PrintStep():
+                reads, writes = _named(step.tensor), []
+            case AbortStep():
+                reads, writes = [*_named(step.predicate), step.abort], [step.abort]
+            case StreamStep():
+                own = _named(step.tensor)
+                reads, writes = ([], own) if step.stream.is_input else (own, [])
+            case UndefStep():
+                reads, writes = [], []
+            case _:
+                raise AssertionError(step)
         return replace(step, reads=_ordered(reads), writes=_ordered(writes))
-    if isinstance(step, CopyStep):
-        return replace(
-            step, reads=source_variables(step.source.source), writes=source_variables(step.destination.source)
-        )
-    if isinstance(step, RotateStep):
-        return step
-    body = tuple(map(flow_step, step.body))
-    counted = [] if step.index is None else [step.index]
-    reads = _ordered(variable for part in body for variable in part.reads)
-    writes = _ordered([variable for part in body for variable in part.writes] + counted)
-    return replace(step, body=body, reads=reads, writes=writes)
+
+
+def _named(tensor: Tensor) -> list[Variable]:
+    return list(source_variables(tensor.source))
+
+
+def _of_all(steps: Iterable[Step]) -> tuple[list[Variable], list[Variable]]:
+    own = list(steps)
+    return [v for step in own for v in step.reads], [v for step in own for v in step.writes]
+
+
+def flow_step(step: Step) -> Step:
+    """A step with its reads and writes filled in, those of what it is made of included."""
+    return _Flow().step(step)
 
 
 def flow(plan: Plan) -> Plan:
     """The plan with reads and writes of every step, in order."""
+    flowing = _Flow()
     seen: dict[int, Step] = {}
     for step in plan.steps:
-        seen.setdefault(id(step), flow_step(step))
+        if id(step) not in seen:
+            seen[id(step)] = flowing.step(step)
     return replace(plan, steps=tuple(seen[id(step)] for step in plan.steps))
 
 
@@ -84,6 +158,40 @@ class ElementSet:
                 self.add(part, ())
             elif chosen.any():
                 self.add(part.flatten()[np.flatnonzero(chosen)], ())
+
+    def _array(self, variable: Variable) -> np.ndarray:
+        """The flags of a variable, as an array to be read."""
+        return np.broadcast_to(self._flags.get(variable, False), variable.size)
+
+    def remove(self, tensor: Tensor) -> None:
+        """Remove the elements of a view without symbols."""
+        gone = ElementSet()
+        gone.add(tensor, ())
+        for variable in gone._flags:
+            self._flags[variable] = self._array(variable) & ~gone._array(variable)
+
+    def bind(self, source: Tensor, destination: Tensor) -> None:
+        """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
+        elements = source.elements().reshape(-1)
+        held = elements < 0
+        for variable in source_variables(source.source):
+            inside = (elements >= variable.first_element) & (elements < variable.first_element + variable.size)
+            held[inside] = self._array(variable)[elements[inside] - variable.first_element]
+        targets = destination.elements().reshape(-1)
+        for variable in source_variables(destination.source):
+            inside = (targets >= variable.first_element) & (targets < variable.first_element + variable.size)
+            flags = self._array(variable).copy()
+            flags[targets[inside] - variable.first_element] = held[inside]
+            self._flags[variable] = flags
+
+    def intersect(self, other: ElementSet) -> None:
+        """Keep only what the other set holds too."""
+        for variable in list(self._flags):
+            self._flags[variable] = self._array(variable) & other._array(variable)
+
+    def replace(self, other: ElementSet) -> None:
+        """Hold what the other set holds."""
+        self._flags = other.copy()._flags
 
     def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:
         """The graph's number of an element of a view that is not in the set; None when all are."""

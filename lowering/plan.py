@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.index import Axis, Index
+from codelet.program import Stream
 from codelet.tensor import Pad, Source, Tensor, Variable
 
 
@@ -107,7 +108,187 @@ class RepeatStep:
             yield from ("  " + line for line in step.lines())
 
 
-Step = ExecuteStep | CopyStep | RotateStep | RepeatStep
+@dataclass(frozen=True, eq=False)
+class WhileStep:
+    """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
+
+    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`.
+    """
+
+    condition: tuple[Step, ...]
+    predicate: Tensor
+    body: tuple[Step, ...]
+    until: bool = False
+    max_steps: int | None = None
+    abort: Variable | None = None
+    code: int = 0
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        most = "" if self.max_steps is None else f" at most {self.max_steps} times"
+        yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}"
+        yield from _indented("condition", self.condition)
+        yield from _indented("body", self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchStep:
+    """Run the branch of the value that the control has, or the last one where it has none of `values`."""
+
+    control: Tensor
+    values: tuple[int, ...]
+    branches: tuple[tuple[Step, ...], ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"switch {self.control}{_flow(self)}"
+        for value, branch in zip((*self.values, "else"), self.branches, strict=True):
+            yield from _indented(str(value), branch)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionBody:
+    """What calls of one function have in common; one object however often it is called."""
+
+    name: str
+    parameters: tuple[Variable, ...]
+    body: tuple[Step, ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The places of the parameters that the body writes."""
+        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in self.writes)
+
+
+@dataclass(frozen=True, eq=False)
+class CallStep:
+    """Copy the arguments to a function's parameters, run its body, and copy back what of them it writes."""
+
+    function: FunctionBody
+    arguments: tuple[Tensor, ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        given = zip(self.function.parameters, self.arguments, strict=True)
+        yield f"call {self.function.name}({', '.join(f'{p.name}={t}' for p, t in given)}){_flow(self)}"
+        for step in self.function.body:
+            yield from ("  " + line for line in step.lines())
+
+
+@dataclass(frozen=True, eq=False)
+class PrintStep:
+    """Print a view's value behind a text."""
+
+    tensor: Tensor
+    text: str
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"print {self.tensor} as {self.text!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class AbortStep:
+    """Raise the flag with a code if a predicate is true and the flag is not raised yet."""
+
+    predicate: Tensor
+    abort: Variable
+    code: int
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"abort on {self.predicate}"
+
+
+@dataclass(frozen=True, eq=False)
+class StreamStep:
+    """Copy the next value of an input stream to a view, or a view's value to an output stream."""
+
+    stream: Stream
+    tensor: Tensor
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield (
+            f"receive {self.stream.name} -> {self.tensor}"
+            if self.stream.is_input
+            else (f"send {self.tensor} -> {self.stream.name}")
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class UndefStep:
+    """End the life of what a view holds."""
+
+    tensor: Tensor
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"undefine {self.tensor}"
+
+
+Step = (
+    ExecuteStep
+    | CopyStep
+    | RotateStep
+    | RepeatStep
+    | WhileStep
+    | SwitchStep
+    | CallStep
+    | PrintStep
+    | AbortStep
+    | StreamStep
+    | UndefStep
+)
+
+
+def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The lists of steps that a step is made of; a call's is that of its function."""
+    match step:
+        case RepeatStep():
+            return (step.body,)
+        case WhileStep():
+            return (step.condition, step.body)
+        case SwitchStep():
+            return step.branches
+        case CallStep():
+            return (step.function.body,)
+    return ()
+
+
+def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
+    """A step made of other lists of steps. Not for calls, which share theirs."""
+    match step:
+        case RepeatStep():
+            return replace(step, body=made[0])
+        case WhileStep():
+            return replace(step, condition=made[0], body=made[1])
+        case SwitchStep():
+            return replace(step, branches=tuple(made))
+    assert not made
+    return step
+
+
+def _indented(title: str, steps: Sequence[Step]) -> Iterator[str]:
+    yield f"  {title}"
+    for step in steps:
+        yield from ("    " + line for line in step.lines())
 
 
 def _names(variables: tuple[Variable, ...]) -> str:
@@ -130,6 +311,10 @@ class Plan:
         inputs: the variables that are given a value from outside.
         outputs: the views that are read at the end.
         steps: what runs, in order.
+        streams: those that the steps copy from or to, in the order in which they were added.
+        abort: the flag of shape () that says whether the program aborted, and which of `messages` it aborted
+            with, counted from 1. It is no variable of the graph; None where nothing aborts.
+        messages: what the aborts say.
     """
 
     graph: Graph
@@ -137,6 +322,9 @@ class Plan:
     inputs: tuple[Variable, ...]
     outputs: tuple[Tensor, ...]
     steps: tuple[Step, ...]
+    streams: tuple[Stream, ...] = ()
+    abort: Variable | None = None
+    messages: tuple[str, ...] = ()
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -145,6 +333,7 @@ class Plan:
 
     def __str__(self) -> str:
         rows = [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
+        rows += [f"streams {', '.join(stream.name for stream in self.streams)}"] * bool(self.streams)
         rows += [line for step in self.steps for line in step.lines()]
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)
@@ -155,11 +344,11 @@ def _families(step: Step) -> tuple[Family, ...]:
 
 
 def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
-    """Every step and, after a repeat, those of its body."""
+    """Every step and, after it, those it is made of; those of a function once for each call."""
     for step in steps:
         yield step
-        if isinstance(step, RepeatStep):
-            yield from all_steps(step.body)
+        for body in bodies(step):
+            yield from all_steps(body)
 
 
 # --- structural equality ------------------------------------------------------------------------------
@@ -215,14 +404,48 @@ def _family_key(family: Family) -> Hashable:
     return family.codelet, family.extents, fields
 
 
-def _step_key(step: Step) -> Hashable:
-    if isinstance(step, ExecuteStep):
-        return tuple(map(_family_key, step.families))
-    if isinstance(step, CopyStep):
-        return _tensor_key(step.source, ()), _tensor_key(step.destination, ())
-    if isinstance(step, RotateStep):
-        return tuple(variable.number for variable in step.variables)
-    return step.count, tuple(map(_step_key, step.body)), step.index and step.index.number, step.first
+class _Keys:
+    """The keys of steps; that of a function is made once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[FunctionBody, Hashable] = {}
+
+    def of(self, step: Step) -> Hashable:
+        """What two steps have in common that do the same."""
+        kind, inner = type(step).__name__, tuple(tuple(map(self.of, body)) for body in self._bodies(step))
+        match step:
+            case ExecuteStep():
+                return tuple(map(_family_key, step.families))
+            case CopyStep():
+                return kind, _tensor_key(step.source, ()), _tensor_key(step.destination, ())
+            case RotateStep():
+                return kind, tuple(variable.number for variable in step.variables)
+            case RepeatStep():
+                return kind, step.count, inner, step.index and step.index.number
+            case WhileStep():
+                return kind, _tensor_key(step.predicate, ()), step.until, step.max_steps, inner
+            case SwitchStep():
+                return kind, _tensor_key(step.control, ()), step.values, inner
+            case CallStep():
+                return kind, self._function(step.function), tuple(_tensor_key(t, ()) for t in step.arguments)
+            case PrintStep():
+                return kind, _tensor_key(step.tensor, ()), step.text
+            case AbortStep():
+                return kind, _tensor_key(step.predicate, ()), step.code
+            case StreamStep():
+                return kind, step.stream.name, _tensor_key(step.tensor, ())
+            case UndefStep():
+                return kind, _tensor_key(step.tensor, ())
+        raise AssertionError(step)
+
+    def _bodies(self, step: Step) -> tuple[tuple[Step, ...], ...]:
+        return () if isinstance(step, CallStep) else bodies(step)
+
+    def _function(self, function: FunctionBody) -> Hashable:
+        if function not in self.functions:
+            body = tuple(map(self.of, function.body))
+            self.functions[function] = function.name, tuple(p.number for p in function.parameters), body
+        return self.functions[function]
 
 
 def structure(plan: Plan) -> Hashable:
@@ -232,5 +455,7 @@ def structure(plan: Plan) -> Hashable:
         variables,
         tuple(variable.number for variable in plan.inputs),
         tuple(_tensor_key(tensor, ()) for tensor in plan.outputs),
-        tuple(map(_step_key, plan.steps)),
+        tuple(map(_Keys().of, plan.steps)),
+        plan.messages,
+        tuple((stream.name, stream.shape, stream.dtype.name) for stream in plan.streams),
     )
