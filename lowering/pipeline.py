@@ -4,7 +4,7 @@
       -> normal-form families, steps                collect
       -> reads and writes of every step             dataflow
       -> checked                                    check
-      -> a pure JAX function                        emit (views; parts, windows: rules of it)
+      -> a pure JAX function                        emit (views; draws, parts, weave, windows: rules of it)
       -> traced, sums of products contracted        contract, by rewrite
 
 `plan` ends where fast execution and the model of the machine part: both start from its result.
