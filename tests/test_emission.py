@@ -308,7 +308,7 @@ def test_strided_writes_that_fill_a_variable_need_no_old_value():
 
 @pytest.mark.parametrize(("shape", "kinds"), [((8, 6), 1), ((7, 6), 2)])
 def test_one_strided_write_and_those_without_a_reshape_are_not_stacked(shape, kinds):
-    run = checkerboard(*shape, kinds)
+    run = checkerboard(*shape, kinds=kinds)
     assert "concatenate" not in primitives(run)
     values = {"x": np.arange(shape[0] * shape[1], dtype="f").reshape(shape), "y": -np.ones(shape, "f")}
     written = np.add.outer(np.arange(shape[0]) % 2, np.arange(shape[1]) % 2) != 1
