@@ -6,6 +6,7 @@
       -> checked                                    check
       -> a pure JAX function                        emit (views; draws, parts, weave, windows: rules of it)
       -> traced, sums of products contracted        contract, by rewrite
+      -> slow reductions done by halves             halve
 
 `plan` ends where fast execution and the model of the machine part: both start from its result.
 """
@@ -26,6 +27,7 @@ from lowering.collect import collect
 from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit import emit
+from lowering.halve import halve
 from lowering.plan import Plan
 
 
@@ -54,4 +56,4 @@ def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     function = emit(plan)
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     jaxpr = jax.make_jaxpr(function)(*structs)
-    return contract(jaxpr)
+    return halve(contract(jaxpr))
