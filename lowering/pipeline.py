@@ -1,7 +1,7 @@
 """The table of contents of the lowering: every pass, in order.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect
+      -> normal-form families, steps                collect (segments: a rule of it)
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> a pure JAX function                        emit (views; draws, parts, weave, windows: rules of it)
