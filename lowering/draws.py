@@ -3,7 +3,8 @@
 In come a vertex's jaxpr and its operands over a grid. Out come, where the jaxpr draws, the rest of it, and the
 numbers as operands more. XLA's CPU backend runs the rounds of Threefry (Salmon et al., Parallel random
 numbers: as easy as 1, 2, 3, SC 2011) as a loop over whole arrays, many times through memory for each number:
-a loop over blocks of vertices is nearly twice as fast. The numbers are the same. Only what leads to them runs
+a whole Ising sweep takes 1.15 to 1.4 times as long without blocks, the more the busier the machine. The
+numbers are the same. Only what leads to them runs
 in blocks: the rest would lose its fusion with what it reads, and dots in it could no longer be contracted.
 """
 
