@@ -1,6 +1,7 @@
 """Collect: families in normal form, and the program as steps.
 
-In come a graph and a program. Out comes a plan whose families have the fewest axes: an axis along which
+In come a graph and a program. Vertices added one at a time that are regular but for a few are split; see
+`lowering/leftovers.py`. Out comes a plan whose families have the fewest axes: an axis along which
 the fields step irregularly at equal intervals is split there (so that vertices added by nested loops
 get the axes of the loops back, and `i // 4` becomes an axis of its own), axes of one position are
 dropped, the rest are ordered by how far they move through what is written, neighbours that every
@@ -39,6 +40,7 @@ from codelet.program import (
 )
 from codelet.program import Sequence as ProgramSequence
 from codelet.tensor import Tensor, Variable
+from lowering.leftovers import split_leftovers
 from lowering.plan import (
     AbortStep,
     CallStep,
@@ -285,7 +287,8 @@ class _Collector:
 
     def execute(self, name: str) -> ExecuteStep:
         if name not in self.executes:
-            families = tuple(normalize_family(family) for family in self.by_compute_set.get(name, ()))
+            parts = [part for family in self.by_compute_set.get(name, ()) for part in split_leftovers(family)]
+            families = tuple(normalize_family(part) for part in parts)
             self.executes[name] = ExecuteStep(name, families)
         return self.executes[name]
 

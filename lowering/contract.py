@@ -224,31 +224,36 @@ def _as_contraction(
 # --- as a dot -------------------------------------------------------------------------------------------
 
 
-def _merged(orders: Sequence[tuple[int, ...]], extents: dict[int, int]) -> tuple[list[tuple[int, ...]], dict[int, int]]:
-    """Labels that are neighbours wherever they occur, made one."""
-    orders, extents = [tuple(order) for order in orders], dict(extents)
-    for first in list(extents):
-        while True:
+def _merged(found: Contraction) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, list[int]]]:
+    """Labels of one role that are neighbours in every operand that has them made one: the first, with its members.
+
+    Whether the result keeps them together does not matter: it is transposed after the dot if it is at all, and
+    a dot over split dimensions, in the gradient too, is slower than one over whole ones.
+    """
+    members = {label: [label] for label in found.extents}
+    orders = [found.left_labels, found.right_labels]
+    for first in list(members):
+        while first in members:
             after = {order[order.index(first) + 1 : order.index(first) + 2] for order in orders if first in order}
             if len(after) != 1 or not (following := next(iter(after))):
                 break
             (second,) = following
-            if any((first in order) != (second in order) for order in orders):
+            if any((first in order) != (second in order) for order in (*orders, found.result)):
                 break
-            extents[first] *= extents.pop(second)
+            members[first] += members.pop(second)
             orders = [tuple(label for label in order if label != second) for order in orders]
-    return orders, extents
+    return orders[0], orders[1], members
 
 
 def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any:
     """The contraction of the operands' roots, in the result's shape."""
-    orders, extents = _merged([found.left_labels, found.right_labels, found.result], found.extents)
-    (left_order, right_order, result) = orders
-    if result and result[0] not in left_order:
+    left_order, right_order, members = _merged(found)
+    if found.result and found.result[0] not in found.left_labels:
         left, right, left_order, right_order = right, left, right_order, left_order
-    left, right = reshape(left, [extents[k] for k in left_order]), reshape(right, [extents[k] for k in right_order])
-    batch = [k for k in left_order if k in right_order and k in result]
-    inner = [k for k in left_order if k in right_order and k not in result]
+    extent = lambda k: math.prod(found.extents[label] for label in members[k])  # noqa: E731
+    left, right = reshape(left, [*map(extent, left_order)]), reshape(right, [*map(extent, right_order)])
+    both = [k for k in left_order if k in right_order]
+    batch, inner = [k for k in both if k in found.result], [k for k in both if k not in found.result]
     numbers = (
         (tuple(left_order.index(k) for k in inner), tuple(right_order.index(k) for k in inner)),
         (tuple(left_order.index(k) for k in batch), tuple(right_order.index(k) for k in batch)),
@@ -256,8 +261,10 @@ def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any
     dot = lax.dot_general(
         left, right, numbers, precision=found.precision, preferred_element_type=found.preferred_element_type
     )
-    made = [*batch, *(k for k in left_order if k not in right_order), *(k for k in right_order if k not in left_order)]
-    return reshape(transpose(dot, [made.index(k) for k in result]), shape)
+    made = [*batch, *(k for k in left_order if k not in both), *(k for k in right_order if k not in both)]
+    labels = [label for k in made for label in members[k]]
+    dot = reshape(dot, [found.extents[label] for label in labels])
+    return reshape(transpose(dot, [labels.index(label) for label in found.result]), shape)
 
 
 # --- evaluation on demand -------------------------------------------------------------------------------

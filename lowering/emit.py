@@ -1,8 +1,8 @@
 """Emit: a plan as one pure JAX function.
 
 Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
-each axis of its grid: each operand is mapped at the dimension where the axis lies in memory, and not at
-all where the field does not depend on the axis, so that XLA sees matrix products where there are some.
+each axis of its grid, on operands as they lie in memory, so that XLA sees matrix products where there are
+some. Random numbers are drawn ahead.
 A repeat is a `lax.scan` over those variables its body writes that outlive a turn.
 """
 
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -20,6 +19,8 @@ from jax import lax
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key, from_values, narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+from lowering.draws import draw_ahead
+from lowering.over_grid import mapped_axes, over_grid
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
 from lowering.rows import call_rows
@@ -27,6 +28,7 @@ from lowering.views import (
     Access,
     Array,
     arranged,
+    boxed,
     computed,
     constant,
     covers,
@@ -37,6 +39,7 @@ from lowering.views import (
     take_apart,
     write_access,
 )
+from lowering.weave import interlace, weave
 from lowering.windows import Convolution, as_convolution, convolve
 
 State = dict[Variable, Array]
@@ -135,21 +138,6 @@ def _operand(state: State, field: Field, axes: tuple[Axis, ...], pieces: Pieces)
     return read(_source_array(state, field.tensor.source), field.tensor.index)
 
 
-def _vertex_function(family: Family, keys: Sequence[tuple[Key, ...]]) -> Callable[..., list[Array]]:
-    """The codelet on one vertex's operands, whose dimensions are still in memory order."""
-    inputs = list(family.codelet.inputs.values())
-    inner = [[key for key in own if isinstance(key, int)] for own in keys]
-
-    def vertex(*operands: Array) -> list[Array]:
-        fields = [
-            arranged(operand, own, range(len(kind.shape)), kind.shape)
-            for operand, own, kind in zip(operands, inner, inputs, strict=True)
-        ]
-        return list(family.codelet.call(*fields).values())
-
-    return vertex
-
-
 def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What every output field of a family computes, with the keys of its dimensions."""
     if family.rows:
@@ -159,17 +147,9 @@ def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tupl
         return _convolve_family(state, family, convolution)
     by_name = {field.name: field for field in family.fields}
     operands = [_operand(state, by_name[name], family.axes, pieces) for name in family.codelet.inputs]
-    arrays, keys = [array for array, _ in operands], [own for _, own in operands]
-    mapped = [axis for axis in family.axes if any(axis in own for own in keys)]
-    function: Callable[..., list[Array]] = _vertex_function(family, keys)
-    for depth in reversed(range(len(mapped))):
-        outside = mapped[:depth]
-        places = []
-        for own in keys:
-            left = [key for key in own if key not in outside]
-            places.append(left.index(mapped[depth]) if mapped[depth] in left else None)
-        function = jax.vmap(function, in_axes=tuple(places))
-    results = function(*arrays)
+    jaxpr, operands = draw_ahead(family.codelet.jaxpr, operands, family.axes)
+    mapped = mapped_axes(operands, family.axes)
+    results = over_grid(jaxpr, operands, mapped)
     return {
         name: (result, (*mapped, *range(len(kind.shape))))
         for (name, kind), result in zip(family.codelet.outputs.items(), results, strict=True)
@@ -250,6 +230,13 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
                 values[division.place[k]] = write_access(None, within(access, division, division.place[k]), value, keys)
             before = None if len(values) == len(division.sizes) else _source_array(state, variable)
             state[variable] = join(before, division, values)
+            done.update(accesses)
+            continue
+        woven = weave(variable.shape, accesses) if len(accesses) > 1 else None
+        if woven is not None:
+            values = {k: boxed(accesses[k], *writes[k][1:]) for k in accesses}  # type: ignore[call-overload]
+            before = None if woven.is_whole else _source_array(state, variable)
+            state[variable] = interlace(before, variable.shape, woven, values)
             done.update(accesses)
     for k, (tensor, value, keys) in enumerate(writes):
         if k not in done:

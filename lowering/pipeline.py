@@ -1,13 +1,14 @@
 """The table of contents of the lowering: every pass, in order.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect
+      -> normal-form families, steps                collect (leftovers: a rule of it)
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit (views; parts, windows: rules of it)
+      -> a pure JAX function                        emit (views; draws, parts, rows, segments, weave, windows: rules)
       -> traced, sums of products contracted        contract, by rewrite
+      -> slow reductions done by halves             halve
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result.
 """
@@ -28,6 +29,7 @@ from lowering.collect import collect
 from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit import emit
+from lowering.halve import halve
 from lowering.plan import Plan
 from lowering.prune import prune
 from lowering.rotate import rotate
@@ -58,4 +60,4 @@ def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     function = emit(prune(rotate(prune(plan))))
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     jaxpr = jax.make_jaxpr(function)(*structs)
-    return contract(jaxpr)
+    return halve(contract(jaxpr))

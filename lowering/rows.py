@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key, narrowed
+from codelet.index import Axis, Index, narrowed
 from codelet.ragged import Rows, groups_of, together
 from codelet.tensor import Tensor
+from lowering.over_grid import Operand, mapped_axes, over_axes
 from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
 from lowering.views import Array, arranged, constant, take
-
-Operand = tuple[Any, tuple[Key, ...]]
-"""An array in memory order, and the key of each of its dimensions."""
 
 Reader = Callable[[Field], Operand]
 
@@ -222,15 +219,10 @@ def _mapped(
     by_name = {field.name: field for field in family.fields}
     operands = [read(by_name[name]) for name in family.codelet.inputs]
     keys = [own for _, own in operands]
-    free = [axis for axis in family.axes if axis not in axes and any(axis in own for own in keys)]
+    free = [axis for axis in mapped_axes(operands, family.axes) if axis not in axes]
     inner = [tuple(key for key in own if key not in free) for own in keys]
     function: Callable[..., list[Array]] = lambda *arrays: run(list(zip(arrays, inner, strict=True)))  # noqa: E731
-    for depth in reversed(range(len(free))):
-        places = []
-        for own in keys:
-            left = [key for key in own if key not in free[:depth]]
-            places.append(left.index(free[depth]) if free[depth] in left else None)
-        function = jax.vmap(function, in_axes=tuple(places))
+    function = over_axes(function, keys, free)
     results = function(*(array for array, _ in operands))
     computed: dict[str, Operand] = {}
     for name, result in zip(family.codelet.outputs, results, strict=True):

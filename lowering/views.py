@@ -303,16 +303,16 @@ def _read_dimension(array: Array, at: int, start: int, terms: Sequence[Term]) ->
 
 def _read_box(array: Array, dimensions: Sequence[Dimension]) -> tuple[Array, list[Dimension]]:
     """All dimensions that a slice reads, by one slice; and the access to what it leaves."""
-    box, left = [], []
+    bounds, left = [], []
     for extent, (start, terms) in zip(array.shape, dimensions, strict=True):
         if not terms or (len(terms) == 1 and terms[0].table is None):
             reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
-            box.append((start, start + reach + 1, step))
+            bounds.append((start, start + reach + 1, step))
             left.append(Dimension(0, tuple(term._replace(grain=1, reach=term.extents[0] - 1) for term in terms)))
         else:
-            box.append((0, extent, 1))
+            bounds.append((0, extent, 1))
             left.append(Dimension(start, terms))
-    return (_slice(array, *zip(*box, strict=True)) if box else array), left
+    return (_slice(array, *zip(*bounds, strict=True)) if bounds else array), left
 
 
 def read_access(array: Array, access: Access) -> tuple[Array, tuple[Key, ...]]:
@@ -351,7 +351,7 @@ def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: S
 # --- writing ------------------------------------------------------------------------------------------
 
 
-class _Radix(NamedTuple):
+class Radix(NamedTuple):
     """A dimension to be written after a reshape: `length` from `start` of `extent`, along `key` if any."""
 
     extent: int
@@ -360,23 +360,23 @@ class _Radix(NamedTuple):
     key: Key | None
 
 
-def _radices(extent: int, start: int, terms: Sequence[Term]) -> list[_Radix] | None:
+def _radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] | None:
     """A dimension reshaped so that what is written is a box of it; None when no reshape does that."""
     if any(term.table is not None for term in terms):
         return None
     if not terms:
-        return [_Radix(extent, start, 1, None)]
+        return [Radix(extent, start, 1, None)]
     outer, rest = terms[0], terms[1:]
     if outer.grain == 1:
-        return [_Radix(extent, start, outer.extents[0], outer.keys[0])] if not rest else None
+        return [Radix(extent, start, outer.extents[0], outer.keys[0])] if not rest else None
     row, shift = divmod(start, outer.grain)
     if extent % outer.grain or shift + sum(term.reach for term in rest) >= outer.grain:
         return None
     inner = _radices(outer.grain, shift, rest)
-    return None if inner is None else [_Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
+    return None if inner is None else [Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
 
 
-def _write_box(array: Array | None, shape: tuple[int, ...], radices: list[_Radix], value: Array) -> Array:
+def _write_box(array: Array | None, shape: tuple[int, ...], radices: list[Radix], value: Array) -> Array:
     """`value`, whose dimensions are those of the radices, written into the box."""
     if all(radix.length == radix.extent for radix in radices):
         return reshape(value, shape)
@@ -416,18 +416,42 @@ def _write_scattered(array: Array, access: Access, value: Array, keys: Sequence[
 
 def covers(access: Access) -> bool:
     """Whether a write through an access map replaces the whole array, so that its old value is not needed."""
-    radices = _box(access)
+    radices = box(access)
     return radices is not None and all(radix.length == radix.extent for radix in radices)
 
 
-def _box(access: Access) -> list[_Radix] | None:
-    found: list[_Radix] = []
+def box(access: Access) -> list[Radix] | None:
+    """What is written, as a box of the array reshaped to the extents of the result; None when no reshape does that."""
+    found: list[Radix] = []
     for extent, (start, terms) in zip(access.shape, access.dimensions, strict=True):
         own = _radices(extent, start, terms)
         if own is None:
             return None
         found += own
     return found
+
+
+def _lying(access: Access, value: Array, keys: Sequence[Key]) -> tuple[Array, list[Key]]:
+    """A value without the keys that the access map does not vary over, those that run backwards reversed."""
+    written = {key for dimension in access.dimensions for term in dimension.terms for key in term.keys}
+    gone = [k for k, key in enumerate(keys) if key not in written]
+    value = reshape(value, [n for k, n in enumerate(value.shape) if k not in gone])
+    keys = [key for key in keys if key in written]
+    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
+    return (lax.rev(value, backwards) if backwards else value), keys
+
+
+def _boxed(radices: Sequence[Radix], value: Array, keys: Sequence[Key]) -> Array:
+    """A value with a dimension for each radix."""
+    ordered = transpose(value, [keys.index(radix.key) for radix in radices if radix.key is not None])
+    return reshape(ordered, [radix.length for radix in radices])
+
+
+def boxed(access: Access, value: Array, keys: Sequence[Key]) -> Array:
+    """What is written through an access that has a `box`, with a dimension for each radix of it."""
+    radices = box(access)
+    assert radices is not None
+    return _boxed(radices, *_lying(access, value, keys))
 
 
 def write_access(array: Array | None, access: Access, value: Array, keys: Sequence[Key]) -> Array:
@@ -443,15 +467,9 @@ def write_access(array: Array | None, access: Access, value: Array, keys: Sequen
         The array in the shape it had, or without one before in that of the access.
     """
     shape = access.shape if array is None else array.shape
-    written = {key for dimension in access.dimensions for term in dimension.terms for key in term.keys}
-    gone = [k for k, key in enumerate(keys) if key not in written]
-    value = reshape(value, [n for k, n in enumerate(value.shape) if k not in gone])
-    keys = [key for key in keys if key in written]
-    backwards = [k for k, key in enumerate(keys) if key in access.reversed_keys]
-    value = lax.rev(value, backwards) if backwards else value
-    radices = _box(access)
+    value, keys = _lying(access, value, keys)
+    radices = box(access)
     if radices is not None:
-        ordered = transpose(value, [keys.index(radix.key) for radix in radices if radix.key is not None])
-        return _write_box(array, shape, radices, reshape(ordered, [radix.length for radix in radices]))
+        return _write_box(array, shape, radices, _boxed(radices, value, keys))
     assert array is not None
     return _write_scattered(array, access, value, keys)

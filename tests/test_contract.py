@@ -190,3 +190,30 @@ def test_what_nothing_needs_is_dropped_and_what_speaks_is_kept():
         return x + 1
 
     assert names(contracted(speak, 1.0)) == ["debug_print", "add"] or "debug_callback" in names(contracted(speak, 1.0))
+
+
+def test_free_dimensions_that_the_result_separates_are_merged():
+    """Of blocks of a matrix product, in the gradient as well: no dot sees the blocks."""
+    blocks = lambda a, b: (  # noqa: E731
+        jnp.einsum("iapk,pkjb->ijabp", a.reshape(4, 2, 2, 4), b.reshape(2, 4, 4, 2)).sum(4)
+    )
+    closed = contracted(blocks, *MATRICES)
+    (made,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    assert [atom.aval.shape for atom in made.invars] == [(8, 8), (8, 8)]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(*MATRICES)[0], blocks(*MATRICES), rtol=1e-5, atol=1e-5)
+    slopes = [
+        jax.grad(lambda a, b: jnp.sin(f(a, b)).sum(), (0, 1))(*MATRICES)
+        for f in (lambda a, b: jax_core.jaxpr_as_fun(closed)(a, b)[0], blocks)
+    ]
+    for slope, other in zip(*slopes, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-4, atol=1e-5)
+
+
+def test_dimensions_of_which_one_is_summed_are_not_merged():
+    """The first dimension of both operands stays, the second is summed."""
+    a, b = np.ones((3, 2, 4), np.float32), np.ones((3, 2, 5), np.float32)
+    batched = lambda a, b: jnp.einsum("ijk,ijl->ijkl", a, b).sum(1)  # noqa: E731
+    closed = contracted(batched, a, b)
+    (made,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    assert made.params["dimension_numbers"] == (((1,), (1,)), ((0,), (0,)))
+    np.testing.assert_array_equal(jax_core.jaxpr_as_fun(closed)(a, b)[0], batched(a, b))

@@ -276,6 +276,51 @@ def test_parts_that_overlap_are_not_split():
     np.testing.assert_array_equal(run({"x": np.arange(12.0), "y": np.zeros(12)})["y"], expected)
 
 
+def checkerboard(rows, columns, kinds=2):
+    """Sites of one colour in even rows and in odd rows; with one kind, only those in even rows."""
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (rows, columns)), graph.add_variable("y", (rows, columns))
+    for row in range(kinds):
+        i, j = cl.grid(range(row, rows, 2), range(row, columns, 2))
+        graph.add_vertex("black", total, x=x[i, j], out=y[i, j])
+    return cl.lower(graph, inputs=[x, y], outputs=[y])
+
+
+def test_strided_writes_that_interleave_are_stacked():
+    run = checkerboard(8, 6)
+    assert "concatenate" in primitives(run)
+    assert not primitives(run) & {"dynamic_update_slice", "scatter"}
+    random = np.random.default_rng(0)
+    values = {name: random.normal(size=(8, 6)).astype("f") for name in "xy"}
+    black = np.add.outer(np.arange(8) % 2, np.arange(6) % 2) != 1
+    np.testing.assert_array_equal(run(values)["y"], np.where(black, values["x"], values["y"]))
+    weights = random.normal(size=(8, 6)).astype("f")
+    slopes = jax.grad(lambda values: (run(values)["y"] * weights).sum())(values)
+    np.testing.assert_array_equal(slopes["x"], np.where(black, weights, 0))
+    np.testing.assert_array_equal(slopes["y"], np.where(black, 0, weights))
+
+
+def test_strided_writes_that_fill_a_variable_need_no_old_value():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (12,)), graph.add_variable("y", (12,))
+    for k in (2, 0, 1):
+        i = cl.grid(range(k, 12, 3))
+        graph.add_vertex("third", total, x=x[11 - i], out=y[i])
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    assert not primitives(run) & {"dynamic_update_slice", "scatter"}
+    np.testing.assert_array_equal(run({"x": np.arange(12.0)})["y"], np.arange(12.0)[::-1])
+
+
+@pytest.mark.parametrize(("shape", "kinds"), [((8, 6), 1), ((7, 6), 2)])
+def test_one_strided_write_and_those_without_a_reshape_are_not_stacked(shape, kinds):
+    run = checkerboard(*shape, kinds=kinds)
+    assert "concatenate" not in primitives(run)
+    values = {"x": np.arange(shape[0] * shape[1], dtype="f").reshape(shape), "y": -np.ones(shape, "f")}
+    written = np.add.outer(np.arange(shape[0]) % 2, np.arange(shape[1]) % 2) != 1
+    written[1::2] &= kinds == 2
+    np.testing.assert_array_equal(run(values)["y"], np.where(written, values["x"], values["y"]))
+
+
 # --- normal form ------------------------------------------------------------------------------------------
 
 
