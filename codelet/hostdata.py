@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from codelet.errors import ArrayError
-from codelet.tensor import Variable, type_text
+from codelet.tensor import type_text
 
 
 def known_array(value: Any, dtype: Any = None) -> np.ndarray:
@@ -18,7 +18,18 @@ def known_array(value: Any, dtype: Any = None) -> np.ndarray:
         return np.asarray(jnp.asarray(value, dtype))
 
 
-def as_array(value: Any, variable: Variable) -> jax.Array:
+class Place(Protocol):
+    """What an array is for: a variable, or all values of a stream."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+def as_array(value: Any, variable: Place) -> jax.Array:
     """`value` as a JAX array for a variable, converted as `jnp.asarray` converts.
 
     Raises:

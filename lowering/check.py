@@ -57,6 +57,7 @@ from lowering.races import (
     shared_by_tables,
     shared_by_vertices,
 )
+from lowering.streams import check_streams
 
 # --- races --------------------------------------------------------------------------------------------
 
@@ -413,6 +414,7 @@ def check_graph(plan: Plan) -> Plan:
     """The plan, once it has passed every check that does not depend on what the host gives."""
     check_tiles(plan)
     check_constants(plan)
+    check_streams(plan)
     check_races(plan)
     return plan
 

@@ -25,7 +25,7 @@ from lowering.rewrite import (
     Atom,
     Atomic,
     Rearrangement,
-    bind,
+    bind_bodies,
     inline,
     rearrange,
     rearrangement,
@@ -325,10 +325,7 @@ class _Contractor:
             return [_dot(self.contractions[eqn], inputs[0], inputs[1], shape)]
         if eqn in self.views:
             return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
-        if eqn.primitive.name == "scan":
-            primitive: Any = eqn.primitive
-            return primitive.bind(*inputs, **{**eqn.params, "jaxpr": contract(eqn.params["jaxpr"])})
-        return bind(eqn, inputs)
+        return bind_bodies(eqn, inputs, contract)
 
     def run(self) -> list[Any]:
         for eqn in self.needed():

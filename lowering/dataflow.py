@@ -43,12 +43,23 @@ class _Flow:
         return tuple(map(self.step, steps))
 
     def function(self, function: FunctionBody) -> FunctionBody:
+        if function.reads or function.writes:
+            return function  # filled in before
         if function not in self.functions:
             body = self.body(function.body)
             reads, writes = _of_all(body)
             made = replace(function, body=body, reads=_ordered(reads), writes=_ordered(writes))
             self.functions[function] = made
         return self.functions[function]
+
+    def beside(self, step: RepeatStep | WhileStep | SwitchStep) -> tuple[list[Variable], list[Variable]]:
+        """What a step reads and writes beside what it is made of."""
+        if isinstance(step, RepeatStep):
+            return [], [] if step.index is None else [step.index]
+        if isinstance(step, WhileStep):
+            flag = [] if step.abort is None else [step.abort]
+            return _named(step.predicate) + flag, flag
+        return _named(step.control), []
 
     def step(self, step: Step) -> Step:
         match step:
@@ -63,16 +74,10 @@ class _Flow:
             case RotateStep():
                 return step
             case RepeatStep() | WhileStep() | SwitchStep():
+                reads, writes = self.beside(step)
                 step = with_bodies(step, [self.body(body) for body in bodies(step)])
-                reads, writes = _of_all(inner for body in bodies(step) for inner in body)
-                if isinstance(step, RepeatStep):
-                    writes += [] if step.index is None else [step.index]
-                elif isinstance(step, WhileStep):
-                    flag = [] if step.abort is None else [step.abort]
-                    reads, writes = reads + _named(step.predicate) + flag, writes + flag
-                else:
-                    # What only some branches write, the others keep.
-                    reads = reads + _named(step.control)
+                inside = _of_all(inner for body in bodies(step) for inner in body)
+                reads, writes = reads + inside[0], writes + inside[1]
             case CallStep():
                 function = self.function(step.function)
                 step = replace(step, function=function)

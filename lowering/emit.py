@@ -1,15 +1,13 @@
-"""Emit: a plan as one pure JAX function.
+"""Emit: compute sets and copies on a state of arrays.
 
 Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
 each axis of its grid, on operands as they lie in memory, so that XLA sees matrix products where there are
 some. Random numbers are drawn ahead.
-A repeat is a `lax.scan` over those variables its body writes that outlive a turn.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, sourc
 from lowering.draws import draw_ahead
 from lowering.over_grid import mapped_axes, over_grid
 from lowering.parts import divide, join, split, within
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
+from lowering.plan import CopyStep, ExecuteStep
 from lowering.rows import call_rows
 from lowering.views import (
     Access,
@@ -42,18 +40,20 @@ from lowering.views import (
 from lowering.weave import interlace, weave
 from lowering.windows import Convolution, as_convolution, convolve
 
-State = dict[Variable, Array]
+State = dict[Any, Any]
+"""The array of every variable that has one, and what the emission of steps keeps beside them."""
 
 Pieces = dict[Field, tuple[Array, Access]]
 """For some fields, the piece of a divided variable that they read, and the access to it."""
 
-_SMALL = 64  # elements; constants of at most this many stand in the jaxpr itself
+SMALL = 64
+"""Elements; constants of at most this many stand in the jaxpr itself."""
 
 
 # --- whole views --------------------------------------------------------------------------------------
 
 
-def _source_array(state: State, source: Source) -> Array:
+def source_array(state: State, source: Source) -> Array:
     """The elements of a source as an array of its shape."""
     if isinstance(source, Variable):
         if source not in state:
@@ -67,8 +67,8 @@ def _source_array(state: State, source: Source) -> Array:
 def read_view(state: State, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
     if tensor.is_whole_variable or 0 in tensor.shape:
-        return _source_array(state, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
-    array, keys = read(_source_array(state, tensor.source), tensor.index)
+        return source_array(state, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
+    array, keys = read(source_array(state, tensor.source), tensor.index)
     return arranged(array, keys, range(tensor.ndim), tensor.shape)
 
 
@@ -101,7 +101,7 @@ def write_view(state: State, source: Source, index: Index, value: Array, keys: S
         _write_elements(state, source, index, value, keys)
         return
     access = take_apart(source.shape, index)
-    before = None if covers(access) else _source_array(state, source)
+    before = None if covers(access) else source_array(state, source)
     after = reshape(write_access(before, access, value, keys), source.shape)
     if isinstance(source, Variable):
         state[source] = after
@@ -109,6 +109,11 @@ def write_view(state: State, source: Source, index: Index, value: Array, keys: S
     for part, box in source.regions():
         piece = lax.slice(after, [side.start for side in box], [side.stop for side in box])
         write_view(state, part.source, part.index, piece, range(part.ndim))
+
+
+def write_tensor(state: State, tensor: Tensor, value: Array) -> None:
+    """Write an array to all of a view without symbols."""
+    write_view(state, tensor.source, tensor.index, value, range(tensor.ndim))
 
 
 # --- families -----------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, 
         return values.astype(field.type.dtype), keys
     assert array is not None
     own = axes if array.ndim > len(field.type.shape) else ()
-    value = array if array.size <= _SMALL and not own else constant(array)
+    value = array if array.size <= SMALL and not own else constant(array)
     return value, (*own, *range(len(field.type.shape)))
 
 
@@ -135,7 +140,7 @@ def _operand(state: State, field: Field, axes: tuple[Axis, ...], pieces: Pieces)
         return jnp.zeros(field.tensor.shape, field.tensor.dtype), tuple(range(field.tensor.ndim))
     if field in pieces:
         return read_access(*pieces[field])
-    return read(_source_array(state, field.tensor.source), field.tensor.index)
+    return read(source_array(state, field.tensor.source), field.tensor.index)
 
 
 def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
@@ -162,7 +167,7 @@ def _image_array(state: State, found: Convolution) -> tuple[Array, Sequence[tupl
     source = found.image.tensor.source
     if isinstance(source, Pad) and source.value == 0 and all(source.widths[d] == (0, 0) for d in found.unpadded):
         return read_view(state, source.part), source.widths
-    return _source_array(state, source), [(0, 0)] * len(source.shape)
+    return source_array(state, source), [(0, 0)] * len(source.shape)
 
 
 def _convolve_family(state: State, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
@@ -202,7 +207,7 @@ def _pieces(state: State, step: ExecuteStep) -> Pieces:
         accesses: dict[Hashable, Access] = {f: take_apart(variable.shape, index) for f, index in indices.items()}
         division = divide(variable.shape, accesses)
         if division is not None:
-            parts = split(_source_array(state, variable), division)
+            parts = split(source_array(state, variable), division)
             for field, access in accesses.items():
                 place = division.place[field]
                 assert isinstance(field, Field)
@@ -228,14 +233,14 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
                 assert isinstance(k, int)
                 _, value, keys = writes[k]
                 values[division.place[k]] = write_access(None, within(access, division, division.place[k]), value, keys)
-            before = None if len(values) == len(division.sizes) else _source_array(state, variable)
+            before = None if len(values) == len(division.sizes) else source_array(state, variable)
             state[variable] = join(before, division, values)
             done.update(accesses)
             continue
         woven = weave(variable.shape, accesses) if len(accesses) > 1 else None
         if woven is not None:
             values = {k: boxed(accesses[k], *writes[k][1:]) for k in accesses}  # type: ignore[call-overload]
-            before = None if woven.is_whole else _source_array(state, variable)
+            before = None if woven.is_whole else source_array(state, variable)
             state[variable] = interlace(before, variable.shape, woven, values)
             done.update(accesses)
     for k, (tensor, value, keys) in enumerate(writes):
@@ -243,8 +248,8 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
             write_view(state, tensor.source, tensor.index, value, keys)
 
 
-def _execute(state: State, step: ExecuteStep) -> None:
-    """All families read the state as it was before the step; then all write."""
+def execute(state: State, step: ExecuteStep) -> None:
+    """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(state)
     pieces = _pieces(before, step)
     results = [_call_family(before, family, pieces) for family in step.families]
@@ -257,69 +262,6 @@ def _execute(state: State, step: ExecuteStep) -> None:
     _write_all(state, writes)
 
 
-# --- steps --------------------------------------------------------------------------------------------
-
-
-def _copy(state: State, step: CopyStep) -> None:
-    value = read_view(state, step.source)
-    destination = step.destination
-    write_view(state, destination.source, destination.index, value, range(destination.ndim))
-
-
-def _rotate(state: State, step: RotateStep) -> None:
-    arrays = [_source_array(state, variable) for variable in step.variables]
-    state.update(zip(step.variables, [arrays[-1], *arrays[:-1]], strict=True))
-
-
-def _repeat(state: State, step: RepeatStep) -> None:
-    if step.count == 0:
-        return
-    carried, counter = step.writes if step.carried is None else step.carried, step.index
-
-    def turn(values: list[Array], number: Array | None) -> tuple[list[Array], None]:
-        inner = dict(state)
-        inner.update(zip(carried, values, strict=True))
-        if counter is not None:
-            assert number is not None
-            inner[counter] = number
-        emit_steps(inner, step.body)
-        return [inner[variable] for variable in carried], None
-
-    numbers = None if counter is None else lax.iota(counter.dtype, step.count)
-    if numbers is not None and step.first:
-        numbers = lax.add(numbers, numbers.dtype.type(step.first))
-    start = [_source_array(state, variable) for variable in carried]
-    # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
-    turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
-    values, _ = lax.scan(turn, start, numbers, length=step.count, unroll=turns)
-    state.update(zip(carried, values, strict=True))
-
-
-def emit_steps(state: State, steps: Sequence[Step]) -> None:
-    """Run steps on a state, which maps every variable given so far to its array and is changed in place."""
-    for step in steps:
-        if isinstance(step, ExecuteStep):
-            _execute(state, step)
-        elif isinstance(step, CopyStep):
-            _copy(state, step)
-        elif isinstance(step, RotateStep):
-            _rotate(state, step)
-        else:
-            _repeat(state, step)
-
-
-def emit(plan: Plan) -> Callable[..., list[Array]]:
-    """The plan as a pure function from the arrays of its inputs to those of its outputs, both in order."""
-
-    def run(*arrays: Array) -> list[Array]:
-        state: State = {}
-        for variable in plan.variables:
-            if variable.value is not None:
-                small = variable.size <= _SMALL
-                state[variable] = jnp.asarray(variable.value) if small else constant(variable.value)
-        for variable, array in zip(plan.inputs, arrays, strict=True):
-            state[variable] = array
-        emit_steps(state, plan.steps)
-        return [read_view(state, tensor) for tensor in plan.outputs]
-
-    return run
+def copy(state: State, step: CopyStep) -> None:
+    """Copy a view to another. The state is changed."""
+    write_tensor(state, step.destination, read_view(state, step.source))

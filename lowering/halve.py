@@ -28,7 +28,7 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from lowering.rewrite import bind, retrace
+from lowering.rewrite import bind, bind_bodies, bodies_of, retrace
 from lowering.views import Array
 
 LEAST_BENEATH = 1 << 15
@@ -54,9 +54,7 @@ def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
 
 
 def _has_slow(jaxpr: jax_core.Jaxpr) -> bool:
-    return any(
-        _is_slow(eqn) or (eqn.primitive.name == "scan" and _has_slow(eqn.params["jaxpr"].jaxpr)) for eqn in jaxpr.eqns
-    )
+    return any(_is_slow(eqn) or any(_has_slow(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
 
 
 def _halves(operation: Callable[[Any, Any], Any], array: Array, axes: tuple[int, ...]) -> Array:
@@ -101,11 +99,8 @@ def _evaluate(closed: jax_core.ClosedJaxpr, inputs: tuple[Any, ...]) -> list[Any
         if _is_slow(eqn):
             whole = lambda array, eqn=eqn: bind(eqn, [array])[0]  # noqa: E731
             results = [lax.platform_dependent(operands[0], cpu=_by_halves(eqn), default=whole)]
-        elif eqn.primitive.name == "scan":
-            primitive: Any = eqn.primitive
-            results = primitive.bind(*operands, **{**eqn.params, "jaxpr": halve(eqn.params["jaxpr"])})
         else:
-            results = bind(eqn, operands)
+            results = bind_bodies(eqn, operands, halve)
         values.update(zip(eqn.outvars, results, strict=True))
     return [value(atom) for atom in jaxpr.outvars]
 

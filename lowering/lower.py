@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
@@ -16,10 +18,19 @@ from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, Progra
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, as_program, check_program
+from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
+from lowering.streams import count_values
+
+
+class _Fed(NamedTuple):
+    """All values of an input stream, stacked."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
 
 class _Compiled:
@@ -30,6 +41,8 @@ class _Compiled:
         self.outputs = outputs
         self.key: Hashable = (structure(plan), outputs is None, x64_is_on())
         closed = compile_plan(plan)
+        counts = count_values(plan.steps)
+        self.fed = [_Fed(s.name, (counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
         self.consts = tuple(closed.consts)
         self.jaxpr = closed
 
@@ -70,25 +83,37 @@ class Lowered:
         """The outputs, in order, from the inputs, in order."""
         jaxpr = self._compiled.jaxpr
         closed = jax_core.ClosedJaxpr(jaxpr.jaxpr, list(self._tables))
-        return list(jax_core.jaxpr_as_fun(closed)(*arrays))
+        results = list(jax_core.jaxpr_as_fun(closed)(*arrays))
+        if self.plan.abort is None:
+            return results
+        *results, flag = results
+        messages = [f"the program aborted: {message}" for message in self.plan.messages]
+        # What comes out depends on the check, so that JAX cannot leave it out.
+        return eqx.branched_error_if(results, flag > 0, jnp.maximum(flag - 1, 0), messages)
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Run the graph.
 
         Args:
-            values: an array for every input, by name.
+            values: an array for every input, by name, and for every input stream its values, stacked along a
+                first axis.
+
+        Returns:
+            The outputs by name, and for every output stream its values, stacked along a first axis.
 
         Raises:
             ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
         """
-        inputs, outputs = self._compiled.plan.inputs, self._compiled.outputs
+        plan, outputs = self._compiled.plan, self._compiled.outputs
         assert outputs is not None
+        inputs = [*plan.inputs, *self._compiled.fed]
+        sent = [stream for stream in plan.streams if not stream.is_input]
         names = [variable.name for variable in inputs]
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
         results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
-        return {variable.name: result for variable, result in zip(outputs, results, strict=True)}
+        return {made.name: result for made, result in zip([*outputs, *sent], results, strict=True)}
 
     @property
     def graph(self) -> Graph:
@@ -129,7 +154,7 @@ class Lowered:
         )
 
 
-def whole_variable(graph: Graph, given: Tensor | str, what: str) -> Variable:
+def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Variable:
     """The variable that an input or an output names.
 
     Raises:
@@ -146,13 +171,15 @@ def whole_variable(graph: Graph, given: Tensor | str, what: str) -> Variable:
 
 
 def lower_graph(
-    graph: Graph, program: object, inputs: Sequence[Tensor | str], outputs: Sequence[Tensor | str]
+    graph: Graph, program: object, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
 ) -> Lowered:
     """A graph and program as a pure function of some variables to others; see `lower`."""
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    sources = [whole_variable(graph, given, "input") for given in inputs]
-    targets = [whole_variable(graph, given, "output") for given in outputs]
+    streams = {stream.name: stream for stream in graph.streams}
+    is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
+    sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
+    targets = [whole_variable(graph, given, "output") for given in outputs if not is_stream(given)]
     for variable in sources:
         if variable.value is not None:
             raise ProgramError("an input is a constant", given=variable, expected="a variable")
@@ -255,8 +282,8 @@ def lower(
     graph: Graph,
     program: Program | None = None,
     *,
-    inputs: Sequence[Tensor | str],
-    outputs: Sequence[Tensor | str],
+    inputs: Sequence[Tensor | Stream | str],
+    outputs: Sequence[Tensor | Stream | str],
 ) -> Lowered: ...
 @overload
 def lower(graph: Callable[..., Any]) -> LoweredFunction: ...
@@ -264,8 +291,8 @@ def lower(
     graph: Graph | Callable[..., Any],
     program: object = None,
     *,
-    inputs: Sequence[Tensor | str] | None = None,
-    outputs: Sequence[Tensor | str] | None = None,
+    inputs: Sequence[Tensor | Stream | str] | None = None,
+    outputs: Sequence[Tensor | Stream | str] | None = None,
 ) -> Lowered | LoweredFunction:
     """A graph, or a function that builds one, as a pure JAX function.
 
@@ -273,8 +300,9 @@ def lower(
         graph: a graph; or a function that takes a graph and tensors (in any pytrees) and returns
             tensors (in any pytree).
         program: what runs when; all compute sets in the order they were added when left off.
-        inputs: the variables that are arguments, for a graph.
-        outputs: the variables that are results, for a graph.
+        inputs: the variables that are arguments, for a graph. The program's input streams are arguments in
+            any case, and may be named among them or not.
+        outputs: the variables that are results, for a graph. The program's output streams are in any case.
 
     Raises:
         ProgramError: a graph without inputs and outputs, or ones that are not variables.

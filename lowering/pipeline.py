@@ -6,7 +6,8 @@
       -> checked                                    check
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit (views; draws, parts, rows, segments, weave, windows: rules)
+      -> a pure JAX function                        emit_steps (calls, streams: rules of it)
+                                                    emit (views; draws, parts, rows, segments, weave, windows)
       -> traced, sums of products contracted        contract, by rewrite
       -> slow reductions done by halves             halve
 
@@ -28,11 +29,12 @@ from lowering.check import check, check_graph
 from lowering.collect import collect
 from lowering.contract import contract
 from lowering.dataflow import flow
-from lowering.emit import emit
+from lowering.emit_steps import emit
 from lowering.halve import halve
 from lowering.plan import Plan
 from lowering.prune import prune
 from lowering.rotate import rotate
+from lowering.streams import count_values
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -56,8 +58,10 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 
 
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
-    """The jaxpr of a checked plan: from its inputs to its outputs, its tables the constants of the jaxpr."""
+    """The jaxpr of a checked plan: of the function that `emit` makes of it, its tables the constants of the jaxpr."""
     function = emit(prune(rotate(prune(plan))))
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
+    counts = count_values(plan.steps)
+    structs += [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
     jaxpr = jax.make_jaxpr(function)(*structs)
     return halve(contract(jaxpr))

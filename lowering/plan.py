@@ -87,6 +87,8 @@ class RotateStep:
 class RepeatStep:
     """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
 
+    A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
+
     `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
     """
 
@@ -95,12 +97,13 @@ class RepeatStep:
     index: Variable | None = None
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
-    first: int = 0
+    first: int | Variable = 0
     carried: tuple[Variable, ...] | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        start = f" from {self.first}" if self.first else ""
+        named = self.first.name if isinstance(self.first, Variable) else self.first
+        start = f" from {named}" if named else ""
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
         carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
         yield f"repeat {self.count}{counted}{_flow(self)}{carried}"
@@ -349,6 +352,15 @@ def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
         yield step
         for body in bodies(step):
             yield from all_steps(body)
+
+
+def has_effects(step: Step) -> bool:
+    """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
+    return any(
+        isinstance(part, (PrintStep, StreamStep))
+        or (isinstance(part, ExecuteStep) and any(family.codelet.jaxpr.effects for family in part.families))
+        for part in all_steps((step,))
+    )
 
 
 # --- structural equality ------------------------------------------------------------------------------

@@ -18,7 +18,18 @@ from codelet.index import Index
 from codelet.tensor import Variable, source_variables
 from lowering.dataflow import flow_step
 from lowering.parts import replaces
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
+from lowering.plan import (
+    CopyStep,
+    ExecuteStep,
+    Plan,
+    RepeatStep,
+    RotateStep,
+    Step,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+    has_effects,
+)
 
 Live = frozenset[Variable]
 
@@ -109,15 +120,46 @@ def _prune_repeat(step: RepeatStep, live: Live) -> tuple[list[Step], Live]:
     return [pruned, *behind], start
 
 
+def _prune_switch(step: SwitchStep, live: Live) -> tuple[list[Step], Live]:
+    pruned = [_prune_steps(branch, live) for branch in step.branches]
+    made = flow_step(replace(step, branches=tuple(branch for branch, _ in pruned)))
+    if not any(branch for branch, _ in pruned):
+        return [], live
+    return [made], frozenset().union(source_variables(step.control.source), *(before for _, before in pruned))
+
+
+def _prune_while(step: WhileStep, live: Live) -> tuple[list[Step], Live]:
+    if not live & set(step.writes) and not has_effects(step):
+        return [], live
+    flag = frozenset() if step.abort is None else frozenset([step.abort])
+    look = live | set(source_variables(step.predicate.source)) | flag
+    while True:
+        condition, before = _prune_steps(step.condition, look)
+        body, start = _prune_steps(step.body, before)
+        if start <= look:
+            return [flow_step(replace(step, condition=condition, body=body))], before
+        look |= start
+
+
 def _prune_step(step: Step, live: Live) -> tuple[list[Step], Live]:
     """What is left of a step, given what is live after it; and what is live before it."""
-    if isinstance(step, ExecuteStep):
-        return _prune_execute(step, live)
-    if isinstance(step, RotateStep):
-        return _prune_rotate(step, live)
-    if isinstance(step, RepeatStep):
-        return _prune_repeat(step, live)
-    return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
+    match step:
+        case ExecuteStep():
+            return _prune_execute(step, live)
+        case RotateStep():
+            return _prune_rotate(step, live)
+        case RepeatStep():
+            return _prune_repeat(step, live)
+        case SwitchStep():
+            return _prune_switch(step, live)
+        case WhileStep():
+            return _prune_while(step, live)
+        case CopyStep():
+            return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
+        case UndefStep():
+            return [], live
+    needed = has_effects(step) or bool(live & set(step.writes))
+    return ([step], live | set(step.reads)) if needed else ([], live)
 
 
 def _prune_steps(steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], Live]:
@@ -131,4 +173,5 @@ def _prune_steps(steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], L
 def prune(plan: Plan) -> Plan:
     """The plan without what no output needs. Reading what nothing has written must be ruled out already."""
     live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
+    live |= frozenset() if plan.abort is None else frozenset([plan.abort])
     return replace(plan, steps=_prune_steps(plan.steps, live)[0])

@@ -27,6 +27,9 @@ _DEBUG_INFO = jax_core.DebugInfo("lowering", "one equation", None, None)
 CALLS = ("jit", "pjit")
 """Calls of jitted functions: the same primitive, by the names it has in different releases of JAX."""
 
+FUNCTION = "function "
+"""What the name of a jitted function begins with that is a function of the graph."""
+
 REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
 """The primitives that a rearrangement sees through."""
 
@@ -50,6 +53,34 @@ def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
     return [None if isinstance(var, jax_core.DropVar) else next(results) for var in eqn.outvars]
 
 
+def is_function(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation calls a function of the graph, whose jaxpr all its calls share."""
+    return eqn.primitive.name in CALLS and str(eqn.params["name"]).startswith(FUNCTION)
+
+
+_BODIES = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
+
+
+def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
+    """The bodies of a loop, the branches of a choice."""
+    found = [eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ())]
+    return [body for own in found for body in (own if isinstance(own, tuple) else (own,))]
+
+
+def bind_bodies(
+    eqn: jax_core.JaxprEqn, inputs: Sequence[Any], change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+) -> list[Any]:
+    """Run an equation, the bodies of loops and the branches of choices changed first."""
+    if eqn.primitive.name not in _BODIES:
+        return bind(eqn, inputs)
+    params = dict(eqn.params)
+    for name in _BODIES[eqn.primitive.name]:
+        body = params[name]
+        params[name] = tuple(map(change, body)) if isinstance(body, tuple) else change(body)
+    primitive: Any = eqn.primitive
+    return primitive.bind(*inputs, **params)
+
+
 def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A function traced for the inputs of a jaxpr."""
     structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in like.jaxpr.invars]
@@ -61,7 +92,7 @@ def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequ
     value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
     for eqn in jaxpr.eqns:
         operands = [value(atom) for atom in eqn.invars]
-        if eqn.primitive.name in CALLS:
+        if eqn.primitive.name in CALLS and not is_function(eqn):
             inner = eqn.params["jaxpr"]
             results = _evaluate_inlined(inner.jaxpr, inner.consts, operands)
         else:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from codelet.tensor import Variable
 from lowering.dataflow import flow_step
 from lowering.parts import updates
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
+from lowering.plan import CallStep, CopyStep, ExecuteStep, Plan, RepeatStep, RotateStep, Step
 from lowering.prune import written_through
 
 _MAX_TURNS = 4  # turns of a loop that are compiled as one; a guess: compilation grows with them
@@ -66,6 +66,8 @@ def _entering(step: RepeatStep, equal: Equal) -> Equal:
 
 def _after(step: Step, equal: Equal) -> Equal:
     """What is equal after a step."""
+    if isinstance(step, CallStep):
+        return _without(equal, (*step.writes, *step.function.parameters))
     if isinstance(step, RepeatStep):
         return _after_all(step.body, _entering(step, equal)) if step.count else equal
     copied = _whole_copy(step)
@@ -161,7 +163,7 @@ def _rotate_repeat(step: RepeatStep, equal: Equal) -> list[Step]:
     inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, _entering(step, equal))), carried=None))
     assert isinstance(inner, RepeatStep)
     body, chains = _rotated_body(inner)
-    if not chains:
+    if not chains or isinstance(step.first, Variable):
         return [inner]
     turns = math.lcm(*(len(chain.variables) for chain in chains))
     pairs = [frozenset((chain.variables[0], other)) for chain in chains for other in chain.variables[1:]]

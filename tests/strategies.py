@@ -244,6 +244,25 @@ def writing(
 # --- graphs and programs ----------------------------------------------------------------------------------
 
 
+@cl.codelet
+def is_left(left):
+    return left > 0
+
+
+@cl.codelet
+def one_less(left):
+    return {"left": left - 1}
+
+
+@cl.codelet
+def mixed(a, b, c):
+    return {"c": _squash(a + 2 * b - c).astype(c.dtype)}
+
+
+UNSURE = ("parameter", "short")
+"""What the names of variables begin with that do not hold values throughout."""
+
+
 @dataclass
 class Case:
     """A graph, a program, and values for its inputs."""
@@ -266,6 +285,8 @@ class _Builder:
         self.case = Case(cl.Graph(cl.IPU(num_tiles=8)))
         self.random = np.random.default_rng(draw(st.integers(0, 2**16)))
         self.numbers = itertools.count()
+        self.times = 1  # how often the steps that are being drawn run
+        self.static = 0  # in how many loops and choices that depend on data they are
 
     def values(self, shape: tuple[int, ...]) -> np.ndarray:
         if np.issubdtype(self.dtype, np.integer):
@@ -282,7 +303,8 @@ class _Builder:
     def readable(self) -> cl.Tensor:
         """A view of something that holds values: a variable, a constant, or several joined."""
         draw, graph = self.draw, self.case.graph
-        names = [v.name for v in graph.variables if v.dtype == np.dtype(self.dtype) and v.size and v.shape]
+        held = [v for v in graph.variables if v.size and v.shape and not v.name.startswith(UNSURE)]
+        names = [v.name for v in held if v.dtype == np.dtype(self.dtype)]
         choice = draw(st.integers(0, 6))
         if choice == 0 or not names:
             shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
@@ -353,7 +375,7 @@ class _Builder:
         if kind is accumulate:
             results = {"acc": ()}
         by_loops = draw(st.booleans())
-        left_off = not by_loops and kind is not accumulate and draw(st.booleans())
+        left_off = not by_loops and not self.static and kind is not accumulate and draw(st.booleans())
         if not left_off:
             for result, shape in results.items():
                 fields[result] = draw(writing(self.variable, extents, shape))
@@ -526,8 +548,100 @@ class _Builder:
         alike = draw(st.sampled_from([[], [cl.Copy(now, new)], [cl.Copy(now, old), cl.Copy(now, new)]]))
         return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn)]
 
+    def number(self, value: int) -> cl.Tensor:
+        """A variable that comes from outside and holds a whole number."""
+        name = f"number{next(self.numbers)}"
+        made = self.case.graph.add_variable(name, (), "int32")
+        self.case.inputs[name] = np.int32(value)
+        return made
+
+    def body(self, depth: int) -> cl.Program:
+        return cl.Sequence(*[part for _ in range(self.draw(st.integers(1, 2))) for part in self.step(depth + 1)])
+
+    def loop(self, depth: int) -> list[Any]:
+        """A loop that a number in a variable ends, which the body counts down."""
+        draw, graph, number = self.draw, self.case.graph, next(self.numbers)
+        left, goes_on = self.number(draw(st.integers(0, 3))), graph.add_variable(f"goes_on{number}", (), "bool")
+        self.case.inputs[f"goes_on{number}"] = np.bool_(True)
+        look, count = graph.add_compute_set(f"look{number}"), graph.add_compute_set(f"down{number}")
+        graph.add_vertex(look, is_left, left=left, out=goes_on)
+        graph.add_vertex(count, one_less, left=left)
+        most = draw(st.sampled_from([None, 3, 5]))
+        self.static += 1
+        body = cl.Sequence(self.body(depth), count)
+        self.static -= 1
+        return [cl.RepeatWhile(look, goes_on, body, max_steps=most)]
+
+    def choice(self, depth: int) -> list[Any]:
+        draw = self.draw
+        control = self.number(draw(st.integers(-1, 2)))
+        self.static += 1
+        bodies = [self.body(depth) for _ in range(draw(st.integers(1, 3)))]
+        self.static -= 1
+        if draw(st.booleans()):
+            return [cl.If(control, *bodies[:2])]
+        return [cl.Switch(control, dict(enumerate(bodies[1:])), bodies[0])]
+
+    def calls(self) -> list[Any]:
+        """A function called several times: on the same tensors, on parts of one, in a chain, or on any."""
+        draw, graph, number = self.draw, self.case.graph, next(self.numbers)
+        size = draw(st.integers(1, 3))
+        own = {name: graph.add_variable(f"parameter{number}{name}", (size,), self.dtype) for name in "abc"}
+        work = graph.add_compute_set(f"work{number}")
+        i = cl.grid(size)
+        flip = (lambda t: t[size - 1 - i]) if draw(st.booleans()) else (lambda t: t[i])
+        c = flip(own["c"])
+        outside = self.variable((size,))
+        graph.add_vertex(work, mixed, a=own["a"][i], b=flip(own["b"]), c=c)
+        body: list[Any] = [work]
+        if draw(st.booleans()):
+            also = graph.add_compute_set(f"also{number}")
+            graph.add_vertex(also, mixed, a=own["c"][i], b=own["a"][i], c=outside[i])
+            body.append(also)
+        function = graph.add_function(body, own)
+        count = draw(st.integers(1, 5))
+        parts = {name: self.variable((count + 1, size)) for name in "abc"}
+
+        def argument(name: str, kind: str, turn: int) -> cl.Tensor:
+            tensor = parts[name]
+            return {
+                "same": lambda: tensor[0],
+                "own": lambda: tensor[turn],
+                "back": lambda: tensor[count - turn],
+                "next": lambda: parts["c"][turn + 1] if name == "c" else parts["c"][turn],
+                "any": lambda: self.draw(st.sampled_from([parts["a"], parts["c"]]))[self.draw(st.integers(0, count))],
+            }[kind]()
+
+        kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
+        return [
+            cl.Call(function, **{name: argument(name, kinds[name], turn) for name in "abc"}) for turn in range(count)
+        ]
+
+    def streamed(self) -> list[Any]:
+        """A value in, something done with it, and a value out."""
+        graph, number = self.case.graph, next(self.numbers)
+        shape = tuple(self.draw(st.lists(st.integers(1, 3), min_size=0, max_size=2)))
+        incoming = graph.add_input_stream(f"in{number}", shape, self.dtype)
+        self.case.inputs[incoming.name] = self.values((self.times * 2, *shape))
+        outgoing = graph.add_output_stream(f"out{number}", shape, self.dtype)
+        held, last = self.variable(shape), self.variable(shape)
+        return [cl.Copy(incoming, held), cl.Copy(incoming, last), *self.compute_set(), cl.Copy(held, outgoing)]
+
+    def ended(self) -> list[Any]:
+        """A variable that ends, and begins again; and an abort that never comes."""
+        name = f"short{next(self.numbers)}"
+        short, other = self.case.graph.add_variable(name, (2,), self.dtype), self.variable((2,))
+        return [
+            cl.Copy(other, short),
+            cl.Copy(short[::-1], other),
+            cl.WriteUndef(short),
+            cl.AbortOn(self.number(0), "never"),
+            cl.Copy(other, short),
+        ]
+
     def step(self, depth: int = 0) -> list[Any]:
         kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
+        kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()
@@ -539,9 +653,18 @@ class _Builder:
             return self.patchwork()
         if kind == "ragged":
             return self.ragged()
+        if kind == "loop":
+            return self.loop(depth)
+        if kind == "choice":
+            return self.choice(depth)
+        if kind in ("calls", "ended", "streamed"):
+            return getattr(self, kind)()
         if kind == "repeat" and depth < 2:
-            body = [part for _ in range(self.draw(st.integers(1, 2))) for part in self.step(depth + 1)]
-            return [cl.Repeat(self.draw(st.integers(1, 3)), cl.Sequence(*body))]
+            count = self.draw(st.integers(1, 3))
+            self.times *= count
+            body = self.body(depth)
+            self.times //= count
+            return [cl.Repeat(count, body)]
         return self.compute_set()
 
 
@@ -554,7 +677,7 @@ def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = 
         case.program += builder.passing() if loops else builder.step()
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
-    unwritten = {v.name for v in case.graph.variables if v.name.startswith("turn")}
+    unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}
     names = [v.name for v in case.graph.variables if v.value is None and v.name not in unwritten]
     own = [name for name in names if case.graph.variable(name).dtype == np.dtype(dtype)]
     # All, or few: what no output needs is not run.

@@ -1,0 +1,400 @@
+"""Emit steps: a plan as one pure JAX function.
+
+A repeat is a `lax.scan` over those variables its body writes that outlive a turn, a loop on a condition a
+`lax.while_loop` (or equinox's checkpointed one), a choice a `lax.switch`, a function a jitted function, traced
+once however often it is called. Calls of one function in a row are one `lax.scan` over their arguments
+(`lowering/calls.py`). The values of streams come in stacked and are scanned over; those that go out are
+stacked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import linear_call
+from jax.extend import core as jax_core
+
+from codelet.errors import ProgramError
+from codelet.program import Stream
+from codelet.tensor import Variable
+from lowering.calls import Calls, group_calls
+from lowering.contract import contract
+from lowering.emit import SMALL, State, copy, execute, read_view, source_array, write_tensor
+from lowering.halve import halve
+from lowering.plan import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    Plan,
+    PrintStep,
+    RepeatStep,
+    RotateStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+    has_effects,
+)
+from lowering.rewrite import FUNCTION
+from lowering.streams import count_values
+from lowering.views import Array, constant
+
+# --- streams ------------------------------------------------------------------------------------------
+
+
+class _Feed(NamedTuple):
+    """The values of an input stream that are there, and how many of them are taken."""
+
+    values: Array
+    taken: int = 0
+
+
+class _Streams(NamedTuple):
+    """What a body copies of streams: the values that go in and those that come out."""
+
+    inputs: tuple[tuple[Stream, int], ...]
+    outputs: tuple[tuple[Stream, int], ...]
+
+    def take(self, state: State) -> list[Array]:
+        """The next values of every input, which are then taken."""
+        taken = []
+        for stream, count in self.inputs:
+            feed = state[stream]
+            taken.append(lax.slice_in_dim(feed.values, feed.taken, feed.taken + count))
+            state[stream] = feed._replace(taken=feed.taken + count)
+        return taken
+
+    def take_for(self, state: State, count: int) -> list[Array]:
+        """The next values of every input for so many turns, with a first axis of turns."""
+        taken = _Streams(tuple((stream, n * count) for stream, n in self.inputs), ()).take(state)
+        return [values.reshape(count, n, *s.shape) for values, (s, n) in zip(taken, self.inputs, strict=True)]
+
+    def enter(self, state: State, values: Sequence[Array]) -> None:
+        """Give a body its own values."""
+        state.update({stream: _Feed(own) for (stream, _), own in zip(self.inputs, values, strict=True)})
+        state.update({stream: () for stream, _ in self.outputs})
+
+    def leave(self, state: State) -> list[Array]:
+        """What a body has sent."""
+        return [sent_values(state, stream) for stream, _ in self.outputs]
+
+    def send(self, state: State, values: Sequence[Array]) -> None:
+        """Send what bodies have sent, stacked along any number of first axes."""
+        for (stream, _), own in zip(self.outputs, values, strict=True):
+            state[stream] = (*state[stream], own.reshape(-1, *stream.shape))
+
+
+def _streams_of(steps: Sequence[Step]) -> _Streams:
+    counts = sorted(count_values(steps).items(), key=lambda item: item[0].name)
+    return _Streams(
+        tuple((stream, n) for stream, n in counts if stream.is_input),
+        tuple((stream, n) for stream, n in counts if not stream.is_input),
+    )
+
+
+def sent_values(state: State, stream: Stream) -> Array:
+    """All that was sent to a stream, stacked."""
+    parts = state[stream]
+    if not parts:
+        return jnp.zeros((0, *stream.shape), stream.dtype)
+    return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
+
+
+def _stream(state: State, step: StreamStep) -> None:
+    stream = step.stream
+    if stream.is_input:
+        feed = state[stream]
+        write_tensor(state, step.tensor, lax.index_in_dim(feed.values, feed.taken, keepdims=False))
+        state[stream] = feed._replace(taken=feed.taken + 1)
+    else:
+        state[stream] = (*state[stream], read_view(state, step.tensor)[None])
+
+
+# --- loops and choices ----------------------------------------------------------------------------------
+
+
+def _rotate(state: State, step: RotateStep) -> None:
+    arrays = [source_array(state, variable) for variable in step.variables]
+    state.update(zip(step.variables, [arrays[-1], *arrays[:-1]], strict=True))
+
+
+def _repeat(state: State, step: RepeatStep) -> None:
+    if step.count == 0:
+        return
+    carried, counter = step.writes if step.carried is None else step.carried, step.index
+    streams = _streams_of(step.body)
+
+    def turn(values: list[Array], fed: tuple[Array | None, list[Array]]) -> tuple[list[Array], list[Array]]:
+        number, feeds = fed
+        inner = dict(state)
+        inner.update(zip(carried, values, strict=True))
+        if counter is not None:
+            assert number is not None
+            inner[counter] = number
+        streams.enter(inner, feeds)
+        emit_steps(inner, step.body)
+        return [inner[variable] for variable in carried], streams.leave(inner)
+
+    numbers = None if counter is None else lax.iota(counter.dtype, step.count)
+    if numbers is not None and not (isinstance(step.first, int) and step.first == 0):
+        first = state[step.first] if isinstance(step.first, Variable) else step.first
+        numbers = lax.add(numbers, jnp.asarray(first, numbers.dtype))
+    feeds = streams.take_for(state, step.count)
+    start = [source_array(state, variable) for variable in carried]
+    # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
+    turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
+    values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
+    state.update(zip(carried, values, strict=True))
+    streams.send(state, sent)
+
+
+def _no_reverse(step: WhileStep, values: list[Array]) -> list[Array]:
+    """The values, with an error of ours where reverse-mode differentiation comes to them."""
+
+    def refuse(*_: Any) -> Any:
+        raise ProgramError(
+            "a RepeatWhile is differentiated in reverse mode without a bound on its turns",
+            given=step.predicate,
+            expected="forward mode (jax.jvp, jax.jacfwd), or a bound",
+            fix="RepeatWhile(..., max_steps=...)",
+        )
+
+    smooth = [k for k, value in enumerate(values) if jnp.issubdtype(value.dtype, jnp.inexact)]
+    if smooth:
+        guarded = linear_call(lambda _, own: own, refuse, (), [values[k] for k in smooth])
+        values = list(values)
+        for k, value in zip(smooth, guarded, strict=True):
+            values[k] = value
+    return values
+
+
+def _while(state: State, step: WhileStep) -> None:
+    emit_steps(state, step.condition)
+    carried = step.writes
+
+    def inside(values: Sequence[Array]) -> State:
+        inner = dict(state)
+        inner.update(zip(carried, values, strict=True))
+        return inner
+
+    def holds(values: Sequence[Array]) -> Array:
+        inner = inside(values)
+        goes_on = (read_view(inner, step.predicate) != 0) != step.until
+        raised = [inner[variable] for variable in carried if variable is state.get(ABORT)]
+        return goes_on & (raised[0] == 0) if raised else goes_on
+
+    def turn(values: Sequence[Array]) -> list[Array]:
+        inner = inside(values)
+        emit_steps(inner, step.body)
+        emit_steps(inner, step.condition)
+        return [inner[variable] for variable in carried]
+
+    start = [source_array(state, variable) for variable in carried]
+    if step.max_steps is None:
+        values = _no_reverse(step, lax.while_loop(holds, turn, start))
+    else:
+        values = eqxi.while_loop(holds, turn, start, max_steps=step.max_steps, kind="checkpointed")
+    state.update(zip(carried, values, strict=True))
+    if step.abort is not None:
+        _raise_flag(state, step.abort, holds(values), step.code)
+
+
+def _switch(state: State, step: SwitchStep) -> None:
+    written, streams = step.writes, _streams_of(step.branches[0])
+    control, feeds = read_view(state, step.control), streams.take(state)
+    if not written and not has_effects(step):
+        return
+
+    def branch(steps: Sequence[Step]) -> Callable[[], tuple[list[Array], list[Array]]]:
+        def run() -> tuple[list[Array], list[Array]]:
+            inner = dict(state)
+            streams.enter(inner, feeds)
+            emit_steps(inner, steps)
+            return [source_array(inner, variable) for variable in written], streams.leave(inner)
+
+        return run
+
+    number = jnp.full((), len(step.values), jnp.int32)
+    for k, value in enumerate(step.values):
+        number = jnp.where(control == value, k, number)
+    values, sent = lax.switch(number, [branch(steps) for steps in step.branches])
+    state.update(zip(written, values, strict=True))
+    streams.send(state, sent)
+
+
+# --- functions --------------------------------------------------------------------------------------------
+
+
+class _Jitted(NamedTuple):
+    """A function of the graph as JAX runs it: from tables, values of streams and variables to the same."""
+
+    call: Callable[..., list[Array]]
+    tables: list[Any]
+    reads: tuple[Variable, ...]
+    writes: tuple[Variable, ...]
+    streams: _Streams
+
+
+_FUNCTIONS = object()  # the key in a state of the functions that are traced, which bodies share
+ABORT = object()
+"""The key in a state of the variable that is the flag of aborts, if there is one."""
+
+
+def _jitted(state: State, function: FunctionBody) -> _Jitted:
+    made: dict[FunctionBody, _Jitted] = state[_FUNCTIONS]
+    if function not in made:
+        reads = tuple(dict.fromkeys((*function.parameters, *function.reads, *function.writes)))
+        writes = tuple(dict.fromkeys(function.writes))
+        streams = _streams_of(function.body)
+
+        def run(values: Sequence[Array], feeds: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+            inner = dict(state)
+            inner.update(zip(reads, values, strict=True))
+            streams.enter(inner, feeds)
+            emit_steps(inner, function.body)
+            return [inner[variable] for variable in writes], streams.leave(inner)
+
+        structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in reads]
+        feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
+        closed = halve(contract(jax.make_jaxpr(run)(structs, feeds)))
+
+        def call(tables: Sequence[Any], *arrays: Array) -> list[Array]:
+            return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*arrays)
+
+        call.__name__ = FUNCTION + function.name
+        made[function] = _Jitted(jax.jit(call), list(closed.consts), reads, writes, streams)
+    return made[function]
+
+
+def _call(state: State, step: CallStep) -> None:
+    function, jitted = step.function, _jitted(state, step.function)
+    given = dict(zip(function.parameters, step.arguments, strict=True))
+    values = [read_view(state, given[v]) if v in given else source_array(state, v) for v in jitted.reads]
+    results = jitted.call(jitted.tables, *values, *jitted.streams.take(state))
+    count = len(jitted.writes)
+    for variable, value in zip(jitted.writes, results[:count], strict=True):
+        if variable not in given:
+            state[variable] = value
+    for variable, value in zip(jitted.writes, results[:count], strict=True):
+        if variable in given:
+            write_tensor(state, given[variable], value)
+    jitted.streams.send(state, results[count:])
+
+
+def _calls(state: State, calls: Calls) -> None:
+    """Calls of one function in a row: a scan over what differs between them."""
+    function = calls.function
+    streams = _streams_of(function.body)
+    kept = [variable for variable in function.writes if variable not in function.parameters]
+
+    def turn(carried: tuple[list[Array], list[Array]], fed: tuple[list[Array], list[Array]]) -> tuple[Any, Any]:
+        own, others = carried
+        stacked, feeds = fed
+        inner = dict(state)
+        inner.update(zip(kept, others, strict=True))
+        inner.update(zip(calls.carried, own, strict=True))
+        inner.update(zip(calls.stacked, stacked, strict=True))
+        inner.update(shared)
+        streams.enter(inner, feeds)
+        emit_steps(inner, function.body)
+        passed = [inner[calls.passed_on.get(variable, variable)] for variable in calls.carried]
+        made = [inner[variable] for variable in calls.collected]
+        return (passed, [inner[variable] for variable in kept]), (made, streams.leave(inner))
+
+    shared = {variable: read_view(state, tensor) for variable, tensor in calls.shared.items()}
+    stacked = [read_view(state, tensor) for tensor in calls.stacked.values()]
+    feeds = streams.take_for(state, calls.count)
+    start = (
+        [read_view(state, tensor) for tensor in calls.carried.values()],
+        [source_array(state, variable) for variable in kept],
+    )
+    (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
+    state.update(zip(kept, others, strict=True))
+    for (variable, tensor), value in zip(calls.carried.items(), own, strict=True):
+        if variable in function.writes and variable not in calls.passed_on:
+            write_tensor(state, tensor, value)
+    for tensor, value in zip(calls.collected.values(), made, strict=True):
+        write_tensor(state, tensor, value)
+    streams.send(state, sent)
+
+
+# --- the rest -----------------------------------------------------------------------------------------------
+
+
+def _raise_flag(state: State, flag: Variable, condition: Array, code: int) -> None:
+    state[flag] = jnp.where((state[flag] == 0) & condition, jnp.asarray(code, flag.dtype), state[flag])
+
+
+def _print(state: State, step: PrintStep) -> None:
+    text = step.text.replace("{", "{{").replace("}", "}}")
+    jax.debug.print(text + ": {}", read_view(state, step.tensor))
+
+
+def emit_steps(state: State, steps: Sequence[Step]) -> None:
+    """Run steps on a state, which maps every variable given so far to its array and is changed in place."""
+    for step in group_calls(steps):
+        match step:
+            case ExecuteStep():
+                execute(state, step)
+            case CopyStep():
+                copy(state, step)
+            case RotateStep():
+                _rotate(state, step)
+            case RepeatStep():
+                _repeat(state, step)
+            case WhileStep():
+                _while(state, step)
+            case SwitchStep():
+                _switch(state, step)
+            case Calls():
+                _calls(state, step)
+            case CallStep():
+                _call(state, step)
+            case PrintStep():
+                _print(state, step)
+            case AbortStep():
+                _raise_flag(state, step.abort, read_view(state, step.predicate) != 0, step.code)
+            case StreamStep():
+                _stream(state, step)
+            case UndefStep():
+                pass  # what nobody reads needs no value
+
+
+def emit(plan: Plan) -> Callable[..., list[Array]]:
+    """The plan as a pure function.
+
+    Returns:
+        A function from the arrays of the plan's inputs, and then the values of its input streams, stacked, to
+        those of its outputs, then the values of its output streams, stacked, and last, where anything aborts, the
+        flag of `Plan.abort`.
+    """
+    incoming = [stream for stream in plan.streams if stream.is_input]
+    outgoing = [stream for stream in plan.streams if not stream.is_input]
+
+    def run(*arrays: Array) -> list[Array]:
+        state: State = {_FUNCTIONS: {}, ABORT: plan.abort}
+        for variable in plan.variables:
+            if variable.value is not None:
+                small = variable.size <= SMALL
+                state[variable] = jnp.asarray(variable.value) if small else constant(variable.value)
+        for variable, array in zip(plan.inputs, arrays, strict=False):
+            state[variable] = array
+        state.update({stream: _Feed(array) for stream, array in zip(incoming, arrays[len(plan.inputs) :], strict=True)})
+        state.update(dict.fromkeys(outgoing, ()))
+        if plan.abort is not None:
+            state[plan.abort] = jnp.zeros((), plan.abort.dtype)
+        emit_steps(state, plan.steps)
+        results = [read_view(state, tensor) for tensor in plan.outputs]
+        results += [sent_values(state, stream) for stream in outgoing]
+        return results if plan.abort is None else [*results, state[plan.abort]]
+
+    return run
