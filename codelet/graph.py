@@ -329,21 +329,24 @@ class Graph:
         """
         program = as_program(body)
         check_program(program, self)
-        if not isinstance(parameters, Mapping):
+        named: dict[str, Tensor] = {}
+        if isinstance(parameters, Mapping):
+            named.update(parameters)  # type: ignore[arg-type]
+        else:
             listed = list(parameters)
             names = [_base_name(tensor) for tensor in listed]
             if len(set(names)) < len(names):
                 raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
-            parameters = dict(zip(names, listed, strict=True))
-        for parameter in parameters.values():
+            named.update(zip(names, listed, strict=True))
+        for parameter in named.values():
             is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
             if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
                 raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
             self._own(parameter)
-        if len({tensor.source for tensor in parameters.values()}) < len(parameters):
-            raise ProgramError("two parameters of a function are one variable", given=", ".join(parameters))
+        if len({tensor.source for tensor in named.values()}) < len(named):
+            raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
         full = self._claim(self._free_name("function") if name is None else name, "function")
-        return Function(self, full, program, dict(parameters))
+        return Function(self, full, program, named)
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"

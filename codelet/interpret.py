@@ -222,11 +222,12 @@ def interpret(
     results = {}
     sent = {stream.name: stream for stream in memory.outgoing}
     for output in outputs:
-        stream = output if isinstance(output, Stream) else sent.get(output) if isinstance(output, str) else None
-        if stream is not None:
+        stream = sent.get(output) if isinstance(output, str) else output
+        if isinstance(stream, Stream):
             results[stream.name] = np.reshape(memory.outgoing[stream], (-1, *stream.shape)).astype(stream.dtype)
             continue
         tensor = graph.variable(output) if isinstance(output, str) else output
+        assert isinstance(tensor, Tensor)
         variable = tensor.source
         results[variable.name] = memory.read(graph.variable(variable.name), "the caller")  # type: ignore[union-attr]
     return results

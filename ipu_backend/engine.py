@@ -11,15 +11,115 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import ArrayError, NotFiniteError, NotInGraphError, UninitializedReadError
+from codelet.errors import (
+    ArrayError,
+    NotFiniteError,
+    NotInGraphError,
+    ProgramAbortedError,
+    ProgramError,
+    StreamError,
+    UninitializedReadError,
+)
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, as_program, check_program
+from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable
+from ipu_backend.streaming import Chunks, Connections, Part, Together, split
 from lowering.check import check_initialized
-from lowering.dataflow import ElementSet
+from lowering.dataflow import ElementSet, flow_step
 from lowering.lower import Lowered, lower_graph, whole_variable
-from lowering.pipeline import compile_plan, plan_engine
+from lowering.pipeline import compile_plan, plan_engine, plan_part
+from lowering.plan import Plan, Step
+from lowering.streams import count_values
+
+State = dict[str, Any]
+"""The array of every variable that has one, by name."""
+
+
+class _Compiled:
+    """Some steps, jitted: state, values of streams and tables in; the variables they write, and what they send, out."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.counts = count_values(plan.steps)
+        self.closed = compile_plan(plan)
+        self.inputs = [variable.name for variable in plan.inputs]
+        self.written = [tensor.source.name for tensor in plan.outputs]  # type: ignore[union-attr]
+        self.fed = [stream for stream in plan.streams if stream.is_input]
+        self.sent = [stream for stream in plan.streams if not stream.is_input]
+        self.donating, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
+
+    def _step(
+        self, changing: State, kept: State, feeds: Sequence[Any], tables: Sequence[Any]
+    ) -> tuple[State, Any, Any]:
+        state = {**changing, **kept}
+        run = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(self.closed.jaxpr, list(tables)))
+        results = run(*(state[name] for name in self.inputs), *feeds)
+        flag = results.pop() if self.plan.abort is not None else None
+        return dict(zip(self.written, results[: len(self.written)], strict=True)), results[len(self.written) :], flag
+
+    def run(self, state: State, own: set[str], connections: Connections) -> None:
+        """Run the steps on a state, which is changed in place; arrays named in `own` may be overwritten.
+
+        Raises:
+            ProgramAbortedError: the steps abort.
+        """
+        for variable in self.plan.inputs:
+            if variable.name not in state:
+                state[variable.name] = jnp.zeros(variable.shape, variable.dtype)
+        feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
+        changing = {name: state[name] for name in self.written}
+        kept = {name: state[name] for name in self.inputs if name not in changing}
+        function = self.donating if own.issuperset(changing) else self.keeping
+        written, sent, flag = function(changing, kept, feeds, self.closed.consts)
+        if flag is not None and int(flag):
+            raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
+        state.update(written)
+        own.update(written)
+        for stream, values in zip(self.sent, sent, strict=True):
+            connections.send(stream, np.asarray(values))
+
+
+class _Loaded:
+    """A program on the engine, compiled part by part when it is first run."""
+
+    def __init__(self, graph: Graph, program: Program, stream_bytes: int):
+        self.program = program
+        self.plan = plan_engine(graph, program)
+        self.parts = split(self.plan.steps, stream_bytes)
+        self.checked: ElementSet | None = None  # what had a value before the last run, if it is what has one after
+        self._compiled: dict[Any, _Compiled] = {}
+        self._first = Variable(graph, "first turn", (), np.dtype(np.int32), -1, graph.num_elements)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a run can end in the middle, so that the state before it must be kept."""
+        return self.plan.abort is not None or bool(self.plan.streams)
+
+    def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> _Compiled:
+        if key not in self._compiled:
+            self._compiled[key] = _Compiled(plan_part(self.plan, steps, given))
+        return self._compiled[key]
+
+    def run(self, state: State, own: set[str], connections: Connections, parts: Sequence[Part] | None = None) -> None:
+        """Run the program on a state, which is changed in place; arrays named in `own` may be overwritten."""
+        for part in self.parts if parts is None else parts:
+            if isinstance(part, Together):
+                self._part(part, part.steps).run(state, own, connections)
+            elif isinstance(part, Chunks):
+                for start in range(0, part.step.count, part.turns):
+                    turns = min(part.turns, part.step.count - start)
+                    chunk = flow_step(replace(part.step, count=turns, first=self._first))
+                    state[self._first.name] = jnp.asarray(start, jnp.int32)
+                    self._part((part, turns), [chunk], [self._first]).run(state, own, connections)
+            else:
+                index = part.step.index
+                for turn in range(part.step.count):
+                    if index is not None:
+                        state[index.name] = jnp.asarray(turn, index.dtype)
+                        own.add(index.name)
+                    self.run(state, own, connections, part.body)
+        state.pop(self._first.name, None)
 
 
 class Engine:
@@ -27,8 +127,11 @@ class Engine:
 
     Args:
         graph: what to load; later changes of the graph do not concern the engine.
-        program: what `run` runs; all compute sets in the order they were added when left off.
+        program: what `run` runs; all compute sets in the order they were added when left off. Several programs,
+            in a dict by name, share one state: `engine.run("train")`, `engine.run("predict")`.
         check_finite: refuse host data, and results read, that hold NaN or infinity.
+        stream_bytes: how many bytes of values of streams the host holds at a time. A loop that takes more is run
+            in chunks.
 
     Raises:
         What `lower` raises for the graph, save that elements nothing writes may still be written by the
@@ -48,20 +151,48 @@ class Engine:
     array(42, dtype=int32)
     """
 
-    def __init__(self, graph: Graph, program: Program | None = None, *, check_finite: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        program: object = None,
+        *,
+        check_finite: bool = False,
+        stream_bytes: int = 1 << 26,
+    ):
         self.graph = graph
         self.check_finite = check_finite
-        self._program = graph.default_program if program is None else as_program(program)
-        check_program(self._program, graph)
-        self._plan = plan_engine(graph, self._program)
-        self._variables = {variable.name: variable for variable in self._plan.variables}
-        self._state: dict[str, jax.Array] = {}
+        given = graph.default_program if program is None else program
+        programs = given if isinstance(given, Mapping) else {"main": given}
+        self._programs: dict[str, _Loaded] = {}
+        for name, each in programs.items():
+            chosen = as_program(each)
+            check_program(chosen, graph)
+            self._programs[name] = _Loaded(graph, chosen, stream_bytes)
+        self._variables = {variable.name: variable for variable in graph.variables}
+        self._streams = {stream.name: stream for stream in graph.streams}
+        self._connections = Connections()
+        self._state: State = {}
         self._written = ElementSet()
-        self._is_checked = False
-        for variable in self._plan.variables:
+        for variable in graph.variables:
             if variable.value is not None:
                 self._written.add_variable(variable)
-        self._run: Any = None
+
+    def _program(self, name: str | None) -> _Loaded:
+        if name is None and len(self._programs) == 1:
+            return next(iter(self._programs.values()))
+        if name not in self._programs:
+            raise ProgramError(
+                "the engine has no such program", given=name, expected=" or ".join(map(repr, self._programs)) or "none"
+            )
+        return self._programs[name]
+
+    def _stream(self, given: Stream | str) -> Stream:
+        stream = self._streams.get(given) if isinstance(given, str) else given
+        if stream is None or self._streams.get(stream.name) is not stream:
+            raise NotInGraphError(
+                "the engine has no such stream", given=given, expected=", ".join(self._streams) or "none"
+            )
+        return stream
 
     def _variable(self, given: Tensor | str) -> Variable:
         variable = whole_variable(self.graph, given, "variable")
@@ -89,6 +220,10 @@ class Engine:
             NotFiniteError: NaN or infinity, where that is checked.
         """
         for name, value in values.items():
+            if name in self._streams:
+                raise ArrayError(
+                    f"{name!r} is a stream, not a variable", fix=f"engine.connect({name!r}, values) before it runs"
+                )
             variable = self._variable(name)
             if variable.value is not None:
                 raise ArrayError(f"the host cannot write the constant {name!r}", given=name, expected="a variable")
@@ -98,51 +233,62 @@ class Engine:
             self._state[name] = jnp.array(array, copy=True)
             self._written.add_variable(variable)
 
-    def _compile(self) -> Any:
-        """The program, jitted: kept state and tables in, the variables it writes out."""
-        closed = compile_plan(self._plan)
-        names = [variable.name for variable in self._plan.inputs]
-        written = [tensor.source.name for tensor in self._plan.outputs]  # type: ignore[union-attr]
+    def connect(self, stream: Stream | str, values: Any) -> None:
+        """Say where the values of an input stream come from, or where those of an output stream go.
 
-        def step(changing: dict[str, Any], kept: dict[str, Any], tables: Sequence[Any]) -> dict[str, Any]:
-            state = {**changing, **kept}
-            run = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))
-            return dict(zip(written, run(*(state[name] for name in names)), strict=True))
+        Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
+        `stream_bytes`.
 
-        jitted = jax.jit(step, donate_argnums=0)
-        kept = [name for name in names if name not in written]
+        Args:
+            stream: a stream of the graph, or its name.
+            values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
+                loader, a generator). For an output stream, a function that is called with each value; without
+                one, `read` gives all that the last run sent.
 
-        def run(state: dict[str, Any]) -> dict[str, Any]:
-            changing = {name: state[name] for name in written}
-            return jitted(changing, {name: state[name] for name in kept}, closed.consts)
+        Raises:
+            NotInGraphError: a stream that is not there.
+            StreamError: something that gives or takes no values.
+            ArrayError: values of the wrong shape or dtype.
 
-        return run
+        Source: Engine::connectStream of Poplar's API reference.
+        """
+        self._connections.connect(self._stream(stream), values)
 
-    def run(self) -> None:
-        """Run the program once on the state.
+    def run(self, program: str | None = None) -> None:
+        """Run a program once on the state. If it raises, the state is what it was before.
+
+        Args:
+            program: its name, where the engine has several.
 
         Raises:
             UninitializedReadError: an element is read that neither the host nor an earlier step has written.
+            ProgramAbortedError: the program aborts.
+            StreamError: a stream is not connected, or ends early: the message says where.
         """
-        if not self._is_checked:
-            # What has a value only grows, so that one check, of the first run, does for all.
+        loaded = self._program(program)
+        if loaded.checked is None or not loaded.checked.equals(self._written):
             written = self._written.copy()
-            check_initialized(replace(self._plan, outputs=()), written)
-            self._written, self._is_checked = written, True
-        if self._run is None:
-            self._run = self._compile()
-        for variable in self._plan.inputs:
-            if variable.name not in self._state:
-                self._state[variable.name] = jnp.zeros(variable.shape, variable.dtype)
-        self._state.update(self._run(self._state))
+            check_initialized(replace(loaded.plan, outputs=()), written)
+            loaded.checked = written if written.equals(self._written) else None
+        else:
+            written = self._written
+        self._connections.begin(loaded.plan.streams)
+        state = dict(self._state)
+        loaded.run(state, set() if loaded.may_fail else set(self._variables), self._connections)
+        self._state, self._written = state, written
 
-    def read(self, variable: Tensor | str) -> np.ndarray:
-        """The value of a whole variable, as a NumPy array.
+    def read(self, variable: Tensor | Stream | str) -> np.ndarray:
+        """The value of a whole variable, as a NumPy array; of an output stream, all it sent in the last run, stacked.
 
         Raises:
             UninitializedReadError: an element of it that neither the host nor a run has written.
             NotFiniteError: NaN or infinity, where that is checked.
         """
+        if isinstance(variable, Stream) or (isinstance(variable, str) and variable in self._streams):
+            stream = self._stream(variable)
+            if stream.is_input:
+                raise StreamError(f"{stream.name!r} is an input stream: there is nothing to read", given=stream)
+            return self._connections.sent(stream)
         found = self._variable(variable)
         missing = self._written.first_missing(self.graph.variable(found.name), ())
         if missing is not None:
@@ -154,9 +300,15 @@ class Engine:
         self._check_finite(found, array, "the variable")
         return np.array(array)
 
-    def function(self, *, inputs: Sequence[Tensor | str], outputs: Sequence[Tensor | str]) -> Lowered:
+    def function(
+        self,
+        *,
+        inputs: Sequence[Tensor | Stream | str],
+        outputs: Sequence[Tensor | Stream | str],
+        program: str | None = None,
+    ) -> Lowered:
         """What `run` runs as a pure function of some variables to others, apart from the engine's state."""
-        return lower_graph(self.graph, self._program, inputs, outputs)
+        return lower_graph(self.graph, self._program(program).program, inputs, outputs)
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"

@@ -189,6 +189,11 @@ class ElementSet:
             flags[targets[inside] - variable.first_element] = held[inside]
             self._flags[variable] = flags
 
+    def equals(self, other: ElementSet) -> bool:
+        """Whether two sets hold the same elements."""
+        variables = {*self._flags, *other._flags}
+        return all(bool((self._array(v) == other._array(v)).all()) for v in variables)
+
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""
         for variable in list(self._flags):

@@ -31,7 +31,7 @@ from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit_steps import emit
 from lowering.halve import halve
-from lowering.plan import Plan
+from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.streams import count_values
@@ -44,17 +44,27 @@ def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outpu
     return check(plan)
 
 
+def plan_part(plan: Plan, steps: Sequence[Step], given: Sequence[Variable] = ()) -> Plan:
+    """Some steps of a plan on state that is kept: all that they touch goes in, all that they write comes out.
+
+    `given` are more inputs, which need not be variables of the graph.
+    """
+    writes = {variable for step in steps for variable in step.writes}
+    touched = writes | {variable for step in steps for variable in step.reads}
+    inputs = tuple(v for v in plan.variables if v in touched and v.value is None)
+    outputs = tuple(plan.graph.variable(v.name) for v in plan.variables if v in writes)
+    counts = count_values(steps)
+    streams = tuple(stream for stream in plan.streams if stream in counts)
+    return replace(plan, steps=tuple(steps), inputs=(*inputs, *given), outputs=outputs, streams=streams)
+
+
 def plan_engine(graph: Graph, program: Program) -> Plan:
     """A checked plan of a graph and program on state that is kept: all that it touches in, all it writes out.
 
     Which elements the host has given a value is not known yet, and not checked.
     """
     plan = flow(collect(graph, program, (), ()))
-    writes = {variable for step in plan.steps for variable in step.writes}
-    touched = writes | {variable for step in plan.steps for variable in step.reads}
-    inputs = tuple(v for v in plan.variables if v in touched and v.value is None)
-    outputs = tuple(graph.variable(v.name) for v in plan.variables if v in writes)
-    return check_graph(replace(plan, inputs=inputs, outputs=outputs))
+    return check_graph(plan_part(plan, plan.steps))
 
 
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:

@@ -552,7 +552,7 @@ class _Builder:
         """A variable that comes from outside and holds a whole number."""
         name = f"number{next(self.numbers)}"
         made = self.case.graph.add_variable(name, (), "int32")
-        self.case.inputs[name] = np.int32(value)
+        self.case.inputs[name] = np.asarray(value, np.int32)
         return made
 
     def body(self, depth: int) -> cl.Program:
@@ -562,7 +562,7 @@ class _Builder:
         """A loop that a number in a variable ends, which the body counts down."""
         draw, graph, number = self.draw, self.case.graph, next(self.numbers)
         left, goes_on = self.number(draw(st.integers(0, 3))), graph.add_variable(f"goes_on{number}", (), "bool")
-        self.case.inputs[f"goes_on{number}"] = np.bool_(True)
+        self.case.inputs[f"goes_on{number}"] = np.asarray(True)
         look, count = graph.add_compute_set(f"look{number}"), graph.add_compute_set(f"down{number}")
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.emit import emit
+from lowering.emit_steps import emit
 from lowering.prune import prune
 from lowering.rotate import rotate
 from tests.strategies import dot, total
