@@ -6,6 +6,7 @@ what it measures; `benchmarks/harness.py` says how.
 
 from benchmarks import (
     build,
+    call_chain,
     compile,
     conv,
     correlate,
@@ -18,10 +19,12 @@ from benchmarks import (
     messages,
     mnist_step,
     patchwork,
+    stream_train,
 )
 
 __all__ = [
     "build",
+    "call_chain",
     "compile",
     "conv",
     "correlate",
@@ -34,4 +37,5 @@ __all__ = [
     "messages",
     "mnist_step",
     "patchwork",
+    "stream_train",
 ]

@@ -17,6 +17,7 @@ from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 
 SMALL = {
     "build": {"rows": 2, "parts": 3, "rounds": 1},
+    "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
     "compile": {"rows": 4, "columns": 32, "fewer": 2, "rounds": 1},
     "conv": {"batches": (1, 2), "layers": [Convolution("conv1", 2, 9, 3, 3, 2, 1)]},
     "correlate": {"points": 20, "windows": (3, 8)},
@@ -29,10 +30,18 @@ SMALL = {
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
     "patchwork": {"size": 32, "parts": 4},
+    "stream_train": {"batch": 2, "steps": 3},
 }
 
 ROWS = {
     "build": ["build"],
+    "call_chain": [
+        "call_chain",
+        "call_chain/gradient",
+        "call_chain/compile",
+        "call_chain/compile_one",
+        "call_chain/compile_growth",
+    ],
     "compile": ["compile", "compile/fewer_vertices", "compile/growth"],
     "conv": [
         "conv/batch1/conv1",
@@ -52,6 +61,7 @@ ROWS = {
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
     "patchwork": ["patchwork", "patchwork/gradient"],
+    "stream_train": ["stream_train"],
 }
 
 KEYS = {
