@@ -309,10 +309,17 @@ def _cumulative(eqn: Equation, ipu: IPU) -> int:
     return 17 + cycles * eqn.size * software_factor(eqn.dtype)
 
 
-@_rule("reduce_window_max", "reduce_window_min", "reduce_window_sum")
+@_rule("reduce_window_max", "reduce_window_min", "reduce_window_sum", "select_and_gather_add")
 def _reduce_window(eqn: Equation, ipu: IPU) -> int:
     window = math.prod(eqn.params["window_dimensions"])
     return reduce_cycles(eqn.size, window, eqn.dtype, vector_bytes=ipu.vector_bytes)
+
+
+@_rule("select_and_scatter_add")
+def _select_and_scatter(eqn: Equation, ipu: IPU) -> int:
+    """The gradient of a pooling: each window searched one element after the other, then one added to: a guess."""
+    windows = _size(eqn.operands[0])
+    return 17 + windows * (12 + 4 * math.prod(eqn.params["window_dimensions"]) + 3)
 
 
 @_rule("sort", "top_k", "approx_top_k")

@@ -183,6 +183,18 @@ def test_powers_casts_and_random_numbers():
     assert cycles(draw, jnp.zeros(2, jnp.uint32), jnp.uint32(1)) == 4 * THREEFRY_CYCLES
 
 
+def test_pooling_and_its_gradient():
+    image = ones(1, 8, 8, 1)
+
+    def pool(x):
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    assert cycles(pool, image) == 17 + 12 * 16 + 2 * 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cycles(jax.grad(lambda x: pool(x).sum()), image) > 16 * (12 + 4 * 4 + 3)
+
+
 def test_control_flow():
     x, once = ones(16), 29 + 8 * 3
     assert cycles(lambda x: jax.lax.scan(lambda c, _: (c * 2, None), x, None, 10)[0], x) == 10 * (once + TURN_CYCLES)
