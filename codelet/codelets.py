@@ -363,7 +363,7 @@ def codelet(
     Args:
         function: what to decorate.
         cycles: the vertex's cycles on one worker, as a function of the input fields, of which it sees
-            `shape`, `size` and `dtype`, and of the static values.
+            `shape`, `size` and `dtype`, and of the static values, all by name.
 
     Raises:
         CodeletDefinitionError: parameters that cannot be fields.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, runtime_checkable
 
-from jax.extend import core as jax_core
+from codelet.codelets import TracedCodelet
 
 
 @runtime_checkable
@@ -18,6 +18,8 @@ class Target(Protocol):
         bytes_per_tile: memory of one tile, in bytes.
         clock_hertz: cycles per second.
         exchange_bytes_per_cycle: what one tile receives in a cycle, in bytes.
+        sync_cycles: what every step takes for its synchronization.
+        paired_exchange: whether tiles 2k and 2k + 1 receive at twice the rate what both receive.
     """
 
     @property
@@ -31,8 +33,13 @@ class Target(Protocol):
     @property
     def exchange_bytes_per_cycle(self) -> int: ...
 
-    def estimate_cycles(self, jaxpr: jax_core.ClosedJaxpr) -> int:
-        """Cycles one worker takes for a vertex that runs `jaxpr`."""
+    @property
+    def sync_cycles(self) -> int: ...
+    @property
+    def paired_exchange(self) -> bool: ...
+
+    def estimate_cycles(self, codelet: TracedCodelet) -> int:
+        """Cycles one worker takes for a vertex of a codelet, whose fields' lengths are all known."""
         ...
 
 

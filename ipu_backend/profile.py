@@ -1,0 +1,487 @@
+"""The profile: what a plan costs on the machine, in cycles by step and in bytes by tile.
+
+In come a plan, the tile of every vertex, the bytes that every step exchanges, and the memory of every tile. Out
+comes a `Profile`: nothing needs to run for it. Its summary says what Poplar's printProfileSummary says; it is
+also frames of columns, a trace for Perfetto, and figures (`ipu_backend/figures.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import CodeletError, TileError
+from codelet.family import Family
+from codelet.target import Target
+from codelet.tensor import source_text
+from codelet.vertices import count_edges
+from ipu_backend.cost import FamilyCycles, family_cycles
+from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+
+
+class FigureError(CodeletError):
+    """A figure that a profile does not have."""
+
+
+# --- what a profile is made of ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StepTraffic:
+    """What one turn of a step moves. All are bytes for each tile, int64 of shape (num_tiles,).
+
+    Attributes:
+        received_bytes: from other tiles.
+        sent_bytes: to other tiles, a message to many tiles counted once.
+        shared_bytes: of those received, what the other tile of the pair receives too; None for none.
+        copied_bytes: from one place of the tile's own memory to another; None for none.
+    """
+
+    received_bytes: np.ndarray
+    sent_bytes: np.ndarray
+    shared_bytes: np.ndarray | None = None
+    copied_bytes: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryUse:
+    """What the tiles' memories hold.
+
+    Attributes:
+        by_kind: for each kind of occupant (variables, code, ...) its bytes on each tile, int64 of shape
+            (num_tiles,): of addresses taken, so that the kinds add up to what is full.
+        used_bytes: for each step, what the variables that it reads or writes take on all tiles together, int64.
+        other_live_bytes: for each step, what else is live.
+    """
+
+    by_kind: Mapping[str, np.ndarray]
+    used_bytes: np.ndarray
+    other_live_bytes: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StepProfile:
+    """One step, for all turns that the repeats around it make.
+
+    Attributes:
+        name: the compute set, or the copy.
+        repeats: its turns.
+        num_vertices: vertices that run in one turn.
+        compute_by_tile: cycles of one turn, int64 of shape (num_tiles,).
+        exchange_by_tile: the same.
+        sync_cycles_per_turn: cycles.
+        received_bytes: of all tiles in one turn.
+        used_bytes: what its variables take, on all tiles together.
+        other_live_bytes: what else is live meanwhile.
+    """
+
+    name: str
+    repeats: int
+    num_vertices: int
+    compute_by_tile: np.ndarray
+    exchange_by_tile: np.ndarray
+    sync_cycles_per_turn: int
+    received_bytes: int
+    used_bytes: int = 0
+    other_live_bytes: int = 0
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles of the slowest tile, for all turns."""
+        return self.repeats * int(self.compute_by_tile.max(initial=0))
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Cycles of the busiest tile, for all turns."""
+        return self.repeats * int(self.exchange_by_tile.max(initial=0))
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles, for all turns."""
+        return self.repeats * self.sync_cycles_per_turn
+
+    @property
+    def total_cycles(self) -> int:
+        """All three."""
+        return self.sync_cycles + self.exchange_cycles + self.compute_cycles
+
+    @property
+    def balance(self) -> float:
+        """Mean over slowest tile while it computes, from 0 to 1; 1 where nothing is computed."""
+        slowest = self.compute_by_tile.max(initial=0)
+        return float(self.compute_by_tile.mean() / slowest) if slowest else 1.0
+
+
+# --- the profile ----------------------------------------------------------------------------------------
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "0.0%"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What a plan costs on the machine.
+
+    Attributes:
+        target: the machine.
+        steps: in the order in which they run, those inside of a repeat once for all its turns.
+        cycles_by_codelet: cycles on one worker, summed over all vertices and turns, the most first.
+        memory: for each kind of occupant its bytes on each tile, int64 of shape (num_tiles,).
+        num_vertices: of the program.
+        num_edges: of the program.
+        num_variables: of the graph.
+        num_compute_sets: of the program.
+    """
+
+    target: Target
+    steps: tuple[StepProfile, ...]
+    cycles_by_codelet: Mapping[str, int]
+    memory: Mapping[str, np.ndarray]
+    num_vertices: int
+    num_edges: int
+    num_variables: int
+    num_compute_sets: int
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of the program."""
+        return sum(step.total_cycles for step in self.steps)
+
+    @property
+    def compute_cycles(self) -> int:
+        """Of those, while the slowest tile computes."""
+        return sum(step.compute_cycles for step in self.steps)
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Of those, while the busiest tile exchanges."""
+        return sum(step.exchange_cycles for step in self.steps)
+
+    @property
+    def sync_cycles(self) -> int:
+        """Of those, while tiles synchronize."""
+        return sum(step.sync_cycles for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the program."""
+        return self.total_cycles / self.target.clock_hertz
+
+    @functools.cached_property
+    def compute_by_tile(self) -> np.ndarray:
+        """Cycles that each tile computes for, over all steps and turns, int64 of shape (num_tiles,)."""
+        total = np.zeros(self.target.num_tiles, np.int64)
+        for step in self.steps:
+            total += step.repeats * step.compute_by_tile
+        return total
+
+    @property
+    def tile_balance(self) -> float:
+        """How busy tiles are while the slowest computes, from 0 to 1: the mean over tiles, by steps."""
+        return float(self.compute_by_tile.mean() / self.compute_cycles) if self.compute_cycles else 1.0
+
+    @functools.cached_property
+    def memory_by_tile(self) -> np.ndarray:
+        """Bytes taken on each tile, int64 of shape (num_tiles,)."""
+        return sum(self.memory.values(), np.zeros(self.target.num_tiles, np.int64))
+
+    @property
+    def memory_by_kind(self) -> dict[str, int]:
+        """Bytes of each kind of occupant, on all tiles together."""
+        return {kind: int(by_tile.sum()) for kind, by_tile in self.memory.items()}
+
+    def fullest_tiles(self, count: int = 5) -> list[int]:
+        """The tiles whose memory is fullest, the fullest first."""
+        return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
+
+    # --- as text --------------------------------------------------------------------------------------
+
+    def _graph_lines(self) -> Iterator[str]:
+        t = self.target
+        yield "Target"
+        yield f"  {t!r}: {t.num_tiles:,} tiles of {t.bytes_per_tile:,} bytes, {t.num_workers} workers each, " + (
+            f"{t.clock_hertz / 1e9:g} GHz"
+        )
+        yield "Graph"
+        yield from _table(
+            [
+                ("vertices", f"{self.num_vertices:,}"),
+                ("edges", f"{self.num_edges:,}"),
+                ("variables", f"{self.num_variables:,}"),
+                ("compute sets", f"{self.num_compute_sets:,}"),
+            ]
+        )
+
+    def _memory_lines(self) -> Iterator[str]:
+        there = self.target.num_tiles * self.target.bytes_per_tile
+        total = int(self.memory_by_tile.sum())
+        yield "Memory, in bytes"
+        yield f"  {total:,} of {there:,} ({_percent(total, there)})"
+        kinds = list(self.memory)
+        rows = [("", *kinds, "total", "of a tile")]
+        rows += [("all tiles", *(f"{n:,}" for n in self.memory_by_kind.values()), f"{total:,}", "")]
+        for tile in self.fullest_tiles():
+            own = int(self.memory_by_tile[tile])
+            each = (f"{int(self.memory[kind][tile]):,}" for kind in kinds)
+            rows.append((f"tile {tile}", *each, f"{own:,}", _percent(own, self.target.bytes_per_tile)))
+        yield from _table(rows)
+
+    def _cycle_lines(self) -> Iterator[str]:
+        total = self.total_cycles
+        yield "Cycles"
+        yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
+        rows: list[tuple[str, ...]] = [("", "turns", "compute", "exchange", "sync", "total", "balance")]
+        for step in self.steps:
+            parts = (step.compute_cycles, step.exchange_cycles, step.sync_cycles, step.total_cycles)
+            rows.append((step.name, f"{step.repeats:,}", *(f"{n:,}" for n in parts), f"{100 * step.balance:.1f}%"))
+        parts = (self.compute_cycles, self.exchange_cycles, self.sync_cycles, total)
+        rows.append(("all steps", "", *(f"{n:,}" for n in parts), ""))
+        rows.append(("", "", *(_percent(n, total) for n in parts), ""))
+        yield from _table(rows)
+        if self.cycles_by_codelet:
+            yield "Cycles on one worker, by codelet"
+            whole = sum(self.cycles_by_codelet.values())
+            yield from _table([(name, f"{n:,}", _percent(n, whole)) for name, n in self.cycles_by_codelet.items()])
+
+    def __str__(self) -> str:
+        return "\n".join([*self._graph_lines(), *self._memory_lines(), *self._cycle_lines()])
+
+    def __repr__(self) -> str:
+        return f"<Profile on {self.target}: {self.total_cycles:,} cycles>"
+
+    def summary(self) -> None:
+        """Print it: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet."""
+        print(self)
+
+    # --- as columns -----------------------------------------------------------------------------------
+
+    def step_frame(self) -> dict[str, np.ndarray]:
+        """A row for each step: its name, turns, vertices, cycles, balance, and bytes."""
+        columns = (
+            "name",
+            "repeats",
+            "num_vertices",
+            "compute_cycles",
+            "exchange_cycles",
+            "sync_cycles",
+            "total_cycles",
+            "balance",
+            "received_bytes",
+            "used_bytes",
+            "other_live_bytes",
+        )
+        return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
+
+    def tile_frame(self) -> dict[str, np.ndarray]:
+        """A row for each tile: the cycles it computes for, and its bytes by kind and in all."""
+        tiles = np.arange(self.target.num_tiles)
+        memory = {f"{kind}_bytes": by_tile for kind, by_tile in self.memory.items()}
+        return {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
+
+    def codelet_frame(self) -> dict[str, np.ndarray]:
+        """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker."""
+        return {
+            "name": np.array(list(self.cycles_by_codelet)),
+            "cycles": np.array(list(self.cycles_by_codelet.values()), np.int64),
+        }
+
+    # --- as a trace -----------------------------------------------------------------------------------
+
+    def trace(self, tiles: Sequence[int] = ()) -> dict[str, Any]:
+        """It in Chrome's trace format: a track for each of compute, exchange and sync, and for chosen tiles.
+
+        A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
+        of the program, but the steps of a loop stand one after the other and not in turns.
+
+        Args:
+            tiles: those that get a track.
+
+        Raises:
+            TileError: a tile that does not exist.
+
+        Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
+        """
+        for tile in tiles:
+            if not 0 <= tile < self.target.num_tiles:
+                raise TileError(
+                    "a tile does not exist", given=tile, expected=f"0 to {self.target.num_tiles - 1}, on {self.target}"
+                )
+        phases = ("sync", "exchange", "compute")
+        events: list[dict[str, Any]] = []
+
+        def label(kind: str, process: int, thread: int, name: str) -> None:
+            events.append({"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}})
+
+        def block(process: int, thread: int, name: str, start: int, cycles: int, **about: Any) -> None:
+            if cycles:
+                microseconds = 1e6 / self.target.clock_hertz
+                span = {"ts": start * microseconds, "dur": cycles * microseconds}
+                about = {"cycles": cycles, **about}
+                events.append({"ph": "X", "name": name, "pid": process, "tid": thread, **span, "args": about})
+
+        label("process_name", 0, 0, f"steps on {self.target!r}")
+        for thread, phase in enumerate(phases):
+            label("thread_name", 0, thread, phase)
+        if tiles:
+            label("process_name", 1, 0, "tiles")
+        for tile in tiles:
+            label("thread_name", 1, tile, f"tile {tile}")
+        start = 0
+        for step in self.steps:
+            name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
+            for thread, phase in enumerate(phases):
+                cycles = getattr(step, f"{phase}_cycles")
+                block(0, thread, name, start, cycles, turns=step.repeats, vertices=step.num_vertices)
+                for tile in tiles if phase != "sync" else ():
+                    own = step.repeats * int(getattr(step, f"{phase}_by_tile")[tile])
+                    block(1, tile, f"{phase} {name}", start, own)
+                start += cycles
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] = ()) -> None:
+        """Write `trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        events = self.trace(tiles)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(events, file)
+
+    # --- as figures -----------------------------------------------------------------------------------
+
+    def plot(self, figure: str, axes: Any = None) -> Any:
+        """Draw it with matplotlib.
+
+        Args:
+            figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and
+                compute over time) or `"balance"` (how busy every tile is).
+            axes: matplotlib axes to draw into; new ones when left off.
+
+        Returns:
+            The axes.
+
+        Raises:
+            FigureError: another figure.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from ipu_backend.figures import figures
+
+        if figure not in figures:
+            raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
+        return figures[figure](self, axes)
+
+
+# --- from a plan ------------------------------------------------------------------------------------------
+
+
+def repeated_steps(steps: Sequence[Step], repeats: int = 1) -> Iterator[tuple[ExecuteStep | CopyStep, int]]:
+    """The steps that exchange or compute, in order, each with the number of turns that repeats around it make.
+
+    Traffic and live bytes are given in this order.
+    """
+    for step in steps:
+        if isinstance(step, RepeatStep):
+            yield from repeated_steps(step.body, repeats * step.count)
+        else:
+            assert isinstance(step, (ExecuteStep, CopyStep)), "the machine runs the plan before it is rotated"
+            yield step, repeats
+
+
+def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
+    assert array.shape == (num_tiles,)
+    assert np.issubdtype(array.dtype, np.integer)
+
+
+def profile_plan(
+    plan: Plan,
+    vertex_tiles: Mapping[Family, np.ndarray],
+    traffic: Sequence[StepTraffic],
+    memory: MemoryUse,
+    target: Target | None = None,
+) -> Profile:
+    """What a placed plan costs on the machine.
+
+    Args:
+        plan: before anything is fused.
+        vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (num_vertices,).
+        traffic: of each step, in the order of `repeated_steps`.
+        memory: of each tile, and of each step in the same order.
+        target: the machine; that of the graph when left off.
+
+    Raises:
+        CyclesError: a codelet's own `cycles=` fails.
+    """
+    target = plan.graph.target if target is None else target
+    flat = list(repeated_steps(plan.steps))
+    assert len(flat) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
+    for by_tile in memory.by_kind.values():
+        _check_by_tile(by_tile, target.num_tiles)
+
+    cycles: dict[Family, FamilyCycles] = {family: family_cycles(family, target) for family in plan.families}
+    in_all = {
+        family: int(found.distinct[0]) * family.num_vertices
+        if found.of_vertex is None
+        else int(np.bincount(found.of_vertex, minlength=len(found.distinct)) @ found.distinct)
+        for family, found in cycles.items()
+    }
+    computed: dict[ExecuteStep, np.ndarray] = {}
+    by_codelet: dict[str, int] = {}
+    steps = []
+    for number, ((step, repeats), moved) in enumerate(zip(flat, traffic, strict=True)):
+        _check_by_tile(moved.received_bytes, target.num_tiles)
+        _check_by_tile(moved.sent_bytes, target.num_tiles)
+        families = step.families if isinstance(step, ExecuteStep) else ()
+        if isinstance(step, ExecuteStep):
+            name = step.name
+            if step not in computed:
+                placed = [PlacedVertices(vertex_tiles[family], cycles[family]) for family in families]
+                computed[step] = tile_cycles(placed, target.num_tiles, target.num_workers)
+            compute = computed[step]
+        else:
+            name = f"copy {source_text(step.source.source)} -> {source_text(step.destination.source)}"
+            compute = np.zeros(target.num_tiles, np.int64)
+        if moved.copied_bytes is not None:
+            compute = compute + copy_cycles(moved.copied_bytes, target.num_workers)
+        for family in families:
+            codelet = family.codelet.name
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * in_all[family]
+        steps.append(
+            StepProfile(
+                name,
+                repeats,
+                sum(family.num_vertices for family in families),
+                compute,
+                exchange_cycles(moved.received_bytes, moved.sent_bytes, target, moved.shared_bytes),
+                target.sync_cycles,
+                int(moved.received_bytes.sum()),
+                int(memory.used_bytes[number]),
+                int(memory.other_live_bytes[number]),
+            )
+        )
+    return Profile(
+        target,
+        tuple(steps),
+        dict(sorted(by_codelet.items(), key=lambda item: -item[1])),
+        dict(memory.by_kind),
+        sum(family.num_vertices for family in plan.families),
+        sum(count_edges(family) for family in plan.families),
+        len(plan.variables),
+        len({step.name for step, _ in flat if isinstance(step, ExecuteStep)}),
+    )

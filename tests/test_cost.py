@@ -1,0 +1,335 @@
+"""Cycles of vertices: PopLibs' formulae, and the rules that compose them over codelets."""
+
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from codelet.codelets import FieldType
+from codelet.vertices import Vertex
+from ipu_backend import poplibs
+from ipu_backend.cost import (
+    ENTRY_CYCLES,
+    THREEFRY_CYCLES,
+    TURN_CYCLES,
+    WHILE_TURNS,
+    CyclesError,
+    UnknownCyclesWarning,
+    codelet_cycles,
+    cycle_rules,
+    family_cycles,
+    jaxpr_cycles,
+)
+from lowering.pipeline import plan_engine
+from tests.strategies import Case, cases
+
+MK2 = cl.IPU()
+F16, F32, I32 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.int32)
+SIZES = (2, 3, 6, 7, 16, 100, 1001)
+
+
+def cycles(function, *arguments):
+    return jaxpr_cycles(jax.make_jaxpr(function)(*arguments), MK2)
+
+
+def ones(*shape: int, dtype: Any = F32):
+    return jnp.ones(shape, dtype)
+
+
+# --- the closed forms, written out again ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("dtype", "base", "v"), [(F32, 29, 2), (F16, 26, 4)])
+@pytest.mark.parametrize("operation", ["add", "sub", "mul"])
+def test_binary_elementwise(n, dtype, base, v, operation):
+    whole = 6 * (base + math.ceil(math.ceil(n / 6) / v) * (1 + 2)) + 11
+    assert poplibs.binary_tile_cycles(n, dtype, operation) == whole
+    in_place = 6 * (58 + math.ceil(math.ceil(n / 6) / v) * (1 + 2)) + 11
+    assert poplibs.binary_tile_cycles(n, dtype, operation, in_place=True) == in_place
+    worker = base + math.ceil(n / v) * 3
+    assert poplibs.binary_worker_cycles(n, dtype, operation) == worker
+    assert cycles(getattr(jax.lax, operation), ones(n, dtype=dtype), ones(n, dtype=dtype)) == worker
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_integers_take_seven_cycles_an_element(n):
+    assert poplibs.binary_worker_cycles(n, I32) == 29 + 7 * n
+    assert cycles(jnp.add, ones(n, dtype=I32), ones(n, dtype=I32)) == 29 + 7 * n
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(
+    ("operation", "base", "f32", "f16"),
+    [
+        ("exp", 33, (6, 2), (4, 4)),
+        ("tanh", 17, (12, 2), (4, 4)),
+        ("logistic", 17, (12, 2), (6, 4)),
+        ("sqrt", 17, (10, 2), (23, 4)),
+        ("relu", 17, (2, 2), (2, 4)),
+    ],
+)
+def test_unary_elementwise(n, operation, base, f32, f16):
+    function = jax.nn.relu if operation == "relu" else getattr(jax.lax, operation)
+    for dtype, (each, elements) in ((F32, f32), (F16, f16)):
+        whole = 6 * (base + math.ceil(math.ceil(n / 6) / elements) * each) + 20
+        assert poplibs.unary_tile_cycles(n, dtype, operation) == whole
+        worker = base + math.ceil(n / elements) * each
+        assert poplibs.unary_worker_cycles(n, dtype, operation) == worker
+        assert cycles(function, ones(n, dtype=dtype)) == worker
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_fill(n):
+    worker = 16 + math.ceil(n / 2) + 7
+    assert poplibs.fill_cycles(n, F32) == worker
+    assert cycles(lambda: jnp.full((n,), 2.0)) == worker
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("outputs", [1, 4])
+@pytest.mark.parametrize(("dtype", "v"), [(F32, 2), (F16, 4)])
+def test_reduce(n, outputs, dtype, v):
+    worker = 17 + 12 * outputs + math.ceil(n / v) * outputs
+    assert poplibs.reduce_cycles(outputs, n, dtype) == worker
+    assert cycles(lambda x: jax.lax.reduce_max(x, (1,)), ones(outputs, n, dtype=dtype)) == worker
+    # jnp.sum adds up float16 in float32, and casts before and after.
+    if dtype == F32:
+        assert cycles(lambda x: x.sum(1), ones(outputs, n)) == worker
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("dtype", "base", "v"), [(F32, 58, 2), (F16, 65, 4)])
+def test_dot(n, dtype, base, v):
+    worker = base + math.ceil(n / v)
+    assert poplibs.dot_cycles(n, dtype) == worker
+    assert cycles(jnp.dot, ones(n, dtype=dtype), ones(n, dtype=dtype)) == worker
+
+
+def test_outer_product_and_matrix_unit():
+    assert poplibs.outer_product_cycles(3, 20, groups=2) == 25 + 2 * (11 + 3 * (6 + 7))
+    assert cycles(lambda x, y: jax.lax.dot_general(x, y, (([1], [0]), ([], []))), ones(3, 1), ones(1, 20)) == (
+        25 + 11 + 3 * (6 + 7)
+    )
+    half, single = poplibs.matrix_unit(F16, 64), poplibs.matrix_unit(F32, 16)
+    assert (half, single) == ((38, 4, 16, 16), (46, 8, 8, 16))
+    assert half is not None
+    assert single is not None
+    assert (half.worker_cycles(10), single.worker_cycles(10)) == (38 + 7 * 4, 46 + 7 * 8)
+    assert poplibs.matrix_unit(I32, 16) is None
+
+
+def test_the_cheaper_unit_multiplies_matrices():
+    rows = ones(64, 64)
+    # 8 blocks of inputs by 4 of outputs; a block of 128 weights at 16 bytes a cycle
+    assert cycles(jnp.dot, rows, rows) == 32 * (7 + 32 + 46 + 61 * 8)
+    assert cycles(jnp.dot, rows, ones(64)) == 58 + 32 + 63 * (12 + 32)
+    image, kernel = ones(1, 16, 8, 8), ones(16, 16, 3, 3)
+
+    def convolve(x, w):
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+
+    assert cycles(convolve, image, kernel) == 9 * 2 * (7 + 32 + 46 + 61 * 8)
+    whole = jnp.ones((8, 8), jnp.int32)
+    assert cycles(jnp.dot, whole, whole) == 58 + 56 + 63 * (12 + 56)
+
+
+# --- composition ----------------------------------------------------------------------------------------
+
+
+def test_neighbouring_elementwise_equations_are_one_loop():
+    x = ones(16)
+    assert cycles(lambda x, y, z: x * y + z, x, x, x) == 29 + 8 * (1 + 1 + 2)
+    assert cycles(lambda x, y: jnp.exp(x) + y, x, x) == 33 + 8 * (6 + 1 + 2)
+    # A reduction between two loops: both pay their bases.
+    assert cycles(lambda x: x * x.sum(), x) == (17 + 12 + 8) + (29 + 8 * 3)
+    assert cycles(jax.nn.softmax, x) == (29 + 8) + 4 + (33 + 8 * (6 + 1 + 2)) + (29 + 8) + (29 + 8 * 10)
+
+
+def test_one_element_pays_no_base():
+    assert cycles(jnp.add, 1.0, 2.0) == ENTRY_CYCLES + 3
+    assert cycles(lambda x, b: x.sum() + b, ones(16), 1.0) == (17 + 12 + 8) + 3
+    assert cycles(jnp.add, ones(1), ones(1)) == ENTRY_CYCLES + 3
+
+
+def test_views_are_free_and_copies_are_not():
+    x = ones(4, 4)
+    assert cycles(lambda x: x[1:3].reshape(-1) + 1, x) == 29 + 4 * 3
+    assert cycles(lambda x: (x + 1).reshape(-1), x) == 29 + 8 * 3
+    assert cycles(lambda x: x, x) == cycles(lambda x: x.reshape(-1), x) == 23 + 8
+    assert cycles(lambda x: x[1:3], x) == 23 + 4
+    assert cycles(lambda x: x.T + 0, x) == (17 + 2 * 16) + (29 + 8 * 3)
+    assert cycles(lambda x: x[None].transpose(1, 0, 2) + 1, x) == 29 + 8 * 3
+    assert cycles(lambda x: x, 1.0) == ENTRY_CYCLES + 2
+    assert cycles(lambda x: jnp.concatenate([x, x]), ones(8)) == 2 * 23 + 8
+
+
+def test_powers_casts_and_random_numbers():
+    x = ones(16)
+    assert cycles(lambda x: x**3, x) == 29 + 8 * (2 + 2)
+    assert cycles(lambda x: x.astype(jnp.float16), x) == 17 + 8 * 3
+
+    def draw(data, site):
+        return jax.random.bits(jax.random.fold_in(jax.random.wrap_key_data(data), site), (5,))
+
+    # a block for the key, three for five words, and the site's cast
+    assert cycles(draw, jnp.zeros(2, jnp.uint32), jnp.uint32(1)) == 4 * THREEFRY_CYCLES
+
+
+def test_pooling_and_its_gradient():
+    image = ones(1, 8, 8, 1)
+
+    def pool(x):
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    assert cycles(pool, image) == 17 + 12 * 16 + 2 * 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cycles(jax.grad(lambda x: pool(x).sum()), image) > 16 * (12 + 4 * 4 + 3)
+
+
+def test_control_flow():
+    x, once = ones(16), 29 + 8 * 3
+    assert cycles(lambda x: jax.lax.scan(lambda c, _: (c * 2, None), x, None, 10)[0], x) == 10 * (once + TURN_CYCLES)
+
+    def branch(x):
+        return jax.lax.cond(x[0] > 0, lambda x: x * 2, lambda x: x * 2 * 3, x)
+
+    def plain(x):
+        return (x[0] > 0).astype(jnp.int32)
+
+    assert cycles(branch, x) == cycles(plain, x) - ENTRY_CYCLES + TURN_CYCLES + once + 8
+    with pytest.warns(UnknownCyclesWarning, match=r"16 are counted; give the codelet cycles="):
+        found = cycles(lambda x: jax.lax.while_loop(lambda x: x[0] < 3, lambda x: x * 2, x), x)
+    assert found == WHILE_TURNS * (14 + once + TURN_CYCLES)
+
+
+def test_calls_and_derivative_rules_are_inlined():
+    x = ones(16)
+
+    def twice(x):
+        return 2 * x
+
+    assert cycles(jax.jit(twice), x) == cycles(jax.checkpoint(twice), x) == cycles(twice, x)
+    assert cycles(lambda x: jax.nn.relu(x) + 1, x) == 29 + 8 * (2 + 1 + 2)
+
+
+def test_a_primitive_without_a_rule_is_named_once(recwarn):
+    warnings.simplefilter("default")
+    for _ in range(2):
+        assert cycles(jnp.linalg.cholesky, ones(4, 4)) >= 100 * 32
+    named = [w for w in recwarn if w.category is UnknownCyclesWarning]
+    assert len(named) == 1
+    assert "the primitive 'cholesky'" in str(named[0].message)
+    assert "give the codelet cycles=" in str(named[0].message)
+
+
+def test_the_table_names_primitives():
+    assert {"add", "dot_general", "exp", "reduce_sum", "scan", "gather", "scatter-add"} <= cycle_rules.keys()
+    assert all(callable(rule) for rule in cycle_rules.values())
+
+
+def test_dtypes_the_machine_lacks_take_longer():
+    with jax.enable_x64(True):
+        assert cycles(jnp.add, ones(16, dtype=np.float64), ones(16, dtype=np.float64)) > 5 * 53
+    assert cycles(jnp.add, ones(16, dtype=jnp.bfloat16), ones(16, dtype=jnp.bfloat16)) == 53
+
+
+def test_a_wider_machine_takes_fewer_turns():
+    jaxpr = jax.make_jaxpr(jnp.add)(ones(16), ones(16))
+    assert jaxpr_cycles(jaxpr, cl.IPU(vector_bytes=16)) == 29 + 4 * 3
+
+
+# --- what the user says -----------------------------------------------------------------------------------
+
+VECTOR = FieldType((125,), F32)
+
+
+def test_a_codelets_own_cycles_override():
+    @cl.codelet(cycles=lambda x, w: 5 + (x.size + 1) // 2)
+    def dot(x, w):
+        return jnp.dot(x, w)
+
+    assert MK2.estimate_cycles(dot.trace({"x": VECTOR, "w": VECTOR})) == 68
+
+    @cl.codelet(cycles=lambda x, *, rate: x.shape[0] * x.dtype.itemsize * rate)
+    def descend(x, *, rate):
+        return x * rate
+
+    assert MK2.estimate_cycles(descend.trace({"x": VECTOR}, {"rate": 0.1})) == 50
+
+
+def _user(cycles):
+    @cl.codelet(cycles=cycles)
+    def own(x, *, rate=1):
+        return x * rate
+
+    return own.trace({"x": VECTOR})
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (lambda x: 5, "unexpected keyword argument 'rate'"),
+        (lambda x, rate: x.length, "has no attribute 'length'"),
+        (lambda x, rate: -1, "given:    -1, for x: float32[125]"),
+        (lambda x, rate: "many", "are not a number of cycles"),
+        (lambda x, rate: float("nan"), "expected: a number from 0"),
+        (lambda x, rate: True, "are not a number of cycles"),
+    ],
+)
+def test_wrong_cycles_are_errors(own, said):
+    with pytest.raises(CyclesError) as error:
+        codelet_cycles(_user(own), MK2)
+    assert said in str(error.value)
+    assert "codelet 'own'" in str(error.value)
+
+
+# --- families -----------------------------------------------------------------------------------------------
+
+
+def test_ragged_vertices_take_what_their_lengths_take():
+    @cl.codelet(cycles=lambda x, y: 10 * x.shape[0] + y.size)
+    def own(x, y):
+        return x.sum() + y.sum()
+
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x, y = graph.add_variable("x", (20,)), graph.add_variable("y", (20,))
+    i, j = cl.grid(3, 4)
+    graph.add_vertex("own", own, x=x[j : 2 * j + 1], y=y[i : i + 2])
+    (family,) = graph.families
+    found = family_cycles(family, graph.target)
+    assert found.distinct.tolist() == [12, 22, 32, 42]
+    assert found.of_each(12).tolist() == [12, 22, 32, 42] * 3
+
+
+@settings(max_examples=40)
+@given(cases(np.float32))
+def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):
+    plan = plan_engine(case.graph, case.sequence())
+    for family in plan.families:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UnknownCyclesWarning)
+            each = family_cycles(family, plan.graph.target).of_each(family.num_vertices)
+        assert each.shape == (family.num_vertices,)
+        assert each.min(initial=1) > 0
+        for number in range(0, family.num_vertices, 1 + family.num_vertices // 4):
+            fields = Vertex(family, number).fields
+            types = {f.name: f.type._replace(shape=np.shape(fields[f.name])) for f in family.fields if f.name in fields}
+            traced = family.codelet.codelet.trace(
+                {name: types[name] for name in family.codelet.inputs}, family.codelet.static
+            )
+            assert each[number] == MK2.estimate_cycles(traced)
+
+
+@given(st.integers(0, 300), st.sampled_from([F16, F32, I32]))
+def test_more_elements_never_take_less(n, dtype):
+    for form in (poplibs.binary_worker_cycles, poplibs.fill_cycles, poplibs.dot_cycles):
+        assert form(n, dtype) <= form(n + 1, dtype)

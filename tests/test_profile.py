@@ -1,0 +1,312 @@
+"""The profile: the time of tiles, of exchanges, of plans; as text, columns, traces and figures."""
+
+import json
+import sys
+
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import codelet as cl
+from ipu_backend.cost import FamilyCycles
+from ipu_backend.ipu import TargetError
+from ipu_backend.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
+from ipu_backend.profile import FigureError, MemoryUse, Profile, StepTraffic, profile_plan, repeated_steps
+from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from lowering.pipeline import plan_engine
+
+mpl.use("Agg")
+
+# --- the time of a tile -----------------------------------------------------------------------------------
+
+
+def dealt_one_by_one(cycles, num_workers):
+    loads = [0] * num_workers
+    for each in sorted(cycles, reverse=True):
+        loads[loads.index(min(loads))] += each
+    return num_workers * max(loads)
+
+
+@st.composite
+def placed_vertices(draw):
+    num_tiles = draw(st.integers(1, 4))
+    groups = []
+    for _ in range(draw(st.integers(0, 3))):
+        count = draw(st.integers(0, 40))
+        distinct = np.array(draw(st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True)), np.int64)
+        random = np.random.default_rng(draw(st.integers(0, 2**16)))
+        tiles = random.integers(0, num_tiles, count).astype(np.int32)
+        alike = draw(st.booleans())
+        of_vertex = None if alike else random.integers(0, len(distinct), count).astype(np.int32)
+        groups.append(PlacedVertices(tiles, FamilyCycles(distinct, of_vertex)))
+    return groups, num_tiles, draw(st.integers(1, 7))
+
+
+@given(placed_vertices())
+def test_vertices_are_dealt_to_workers_longest_first(case):
+    groups, num_tiles, num_workers = case
+    found = tile_cycles(groups, num_tiles, num_workers)
+    for tile in range(num_tiles):
+        own = [c for g in groups for c in g.cycles.of_each(len(g.tiles))[g.tiles == tile].tolist()]
+        assert found[tile] == dealt_one_by_one(own, num_workers)
+
+
+@given(st.integers(0, 100), st.integers(0, 50), st.integers(1, 8))
+def test_equal_vertices_by_the_closed_form(count, each, num_workers):
+    group = PlacedVertices(np.zeros(count, np.int32), FamilyCycles(np.array([each])))
+    assert tile_cycles([group], 1, num_workers) == [-(-count // num_workers) * num_workers * each]
+
+
+def test_many_different_cycles_are_counted_by_sorting():
+    random = np.random.default_rng(0)
+    cycles, tiles = random.integers(1, 10**9, 300), random.integers(0, 1472, 300).astype(np.int32)
+    distinct, of_vertex = np.unique(cycles, return_inverse=True)
+    found = tile_cycles([PlacedVertices(tiles, FamilyCycles(distinct, of_vertex.astype(np.int32)))], 1472, 6)
+    for tile in np.unique(tiles):
+        assert found[tile] == dealt_one_by_one(cycles[tiles == tile].tolist(), 6)
+
+
+# --- the time of an exchange --------------------------------------------------------------------------------
+
+
+def test_the_busiest_tile_decides_and_rounds_up():
+    received, sent = np.array([9, 0, 4, 0]), np.array([0, 13, 0, 0])
+    assert exchange_cycles(received, sent, cl.IPU(num_tiles=4)).tolist() == [3, 4, 1, 0]
+    assert exchange_cycles(received, sent, cl.IPU(num_tiles=4, exchange_bytes_per_cycle=8)).tolist() == [2, 2, 1, 0]
+
+
+def test_a_pair_receives_what_both_receive_at_twice_the_rate():
+    received, shared, sent = np.array([40, 48]), np.array([40, 40]), np.array([0, 0])
+    assert exchange_cycles(received, sent, cl.IPU(num_tiles=2), shared).tolist() == [5, 7]
+    assert exchange_cycles(received, sent, cl.IPU(num_tiles=2, paired_exchange=False), shared).tolist() == [10, 12]
+
+
+def test_copies_within_a_tile():
+    assert copy_cycles(np.array([0, 1, 480]), 6).tolist() == [0, 6 * 24, 6 * 33]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sync_cycles": -1}, "sync_cycles is not a whole number from 0"),
+        ({"num_workers": 0}, "num_workers is not a whole number from 1"),
+        ({"num_tiles": 1.5}, "num_tiles is not a whole number from 1"),
+        ({"paired_exchange": 1}, "paired_exchange is neither True nor False"),
+        ({"clock_hertz": True}, "clock_hertz is not a number from 1"),
+    ],
+)
+def test_numbers_no_machine_has(changes, said):
+    with pytest.raises(TargetError, match=said):
+        cl.IPU(**changes)
+    assert cl.IPU(sync_cycles=0).sync_cycles == 0
+
+
+# --- Poplar's matrix-vector tutorial --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chip", "splits", "parts", "total", "worst"),
+    [("mk2", 7, (3696, 143, 49, 108), 3996, 53807), ("mk1", 5, (4410, 200, 45, 96), 4751, 64373)],
+)
+def test_the_tutorials_search(chip, splits, parts, total, worst):
+    found = search_matvec(10000, 1000, cl.IPU(chip))
+    assert found[0] == (splits, *parts) == estimate_matvec(10000, 1000, splits, cl.IPU(chip))
+    assert (found[0].total_cycles, found[-1].total_cycles) == (total, worst)
+    assert len(found) == 999
+
+
+@cl.codelet(cycles=lambda x, w: dot_vertex_cycles(x.size))
+def dot(x, w):
+    return jnp.dot(x, w)
+
+
+@cl.codelet(cycles=lambda x: dot_vertex_cycles(x.size))
+def total(x):
+    return jnp.sum(x)
+
+
+def no_memory(num_steps, num_tiles):
+    none = np.zeros(num_steps, np.int64)
+    return MemoryUse({"variables": np.zeros(num_tiles, np.int64)}, none, none)
+
+
+def tiles_of(plan):
+    return {family: family.tile.values(family.axes).reshape(-1).astype(np.int32) for family in plan.families}
+
+
+@pytest.mark.parametrize(
+    ("chip", "splits", "span", "block", "block_of_sums", "expected"),
+    [("mk2", 7, 210, 48, 7, (3696, 143, 49, 108)), ("mk1", 5, 243, 42, 9, (4410, 200, 45, 96))],
+)
+def test_the_tutorials_graph(chip, splits, span, block, block_of_sums, expected):
+    rows, columns = 10000, 1000
+    graph = cl.Graph(cl.IPU(chip, sync_cycles=0, paired_exchange=False))
+    x, w = graph.add_variable("x", (columns,)), graph.add_variable("w", (rows, columns))
+    part, y = graph.add_variable("part", (rows, splits)), graph.add_variable("y", (rows,))
+    row, p = cl.grid(rows, splits)
+    here = slice(p * columns // splits, (p + 1) * columns // splits)
+    graph.add_vertex("multiply", dot, x=x[here], w=w[row, here], out=part[row, p], tile=p * span + row // block)
+    row = cl.grid(rows)
+    graph.add_vertex("add up", total, x=part[row], out=y[row], tile=row // block_of_sums)
+
+    plan = plan_engine(graph, graph.default_program)
+    num_tiles = graph.target.num_tiles
+    tile = np.arange(num_tiles)
+    used = tile < splits * span
+    vector = np.where(used, 4 * -(-columns // splits), 0)
+    sums = np.where(tile < -(-rows // block_of_sums), 4 * splits * block_of_sums, 0)
+    traffic = [
+        StepTraffic(vector, np.where(tile < columns, 4, 0)),
+        StepTraffic(sums, np.where(used, 4 * block, 0)),
+    ]
+    profile = profile_plan(plan, tiles_of(plan), traffic, no_memory(2, num_tiles))
+    first, second = profile.steps
+    found = (first.compute_cycles, first.exchange_cycles, second.exchange_cycles, second.compute_cycles)
+    assert found == expected
+    assert profile.total_cycles == sum(expected)
+    assert (profile.num_vertices, profile.num_edges) == (graph.num_vertices, graph.num_edges)
+    assert list(profile.cycles_by_codelet) == ["dot", "total"]
+    assert profile.cycles_by_codelet["total"] == rows * dot_vertex_cycles(splits)
+
+
+# --- a small profile, whole ----------------------------------------------------------------------------------
+
+
+@cl.codelet(cycles=lambda x: 10 * x.size)
+def halve(x):
+    return {"x": x / 2}
+
+
+def small_profile() -> tuple[cl.Graph, Profile]:
+    graph = cl.Graph(cl.IPU(num_tiles=4, bytes_per_tile=1000, clock_hertz=1e9, sync_cycles=50))
+    x, w, y = graph.add_variable("x", (8,)), graph.add_variable("w", (8,)), graph.add_variable("y", (1,))
+    with graph.record() as body:
+        i = cl.grid(4)
+        graph.add_vertex("halve", halve, x=x[2 * i : 2 * i + 2], tile=i // 2)
+    graph.add_vertex("sum", dot, x=x, w=w, out=y[0], tile=3)
+    program = cl.Sequence(cl.Repeat(10, body), cl.Copy(x, w), graph.compute_sets[-1])
+    plan = plan_engine(graph, program)
+    assert [(type(step).__name__, repeats) for step, repeats in repeated_steps(plan.steps)] == [
+        ("ExecuteStep", 10),
+        ("CopyStep", 1),
+        ("ExecuteStep", 1),
+    ]
+    by = lambda *numbers: np.array(numbers, np.int64)  # noqa: E731
+    traffic = [
+        StepTraffic(by(0, 0, 0, 0), by(0, 0, 0, 0)),
+        StepTraffic(by(16, 16, 0, 0), by(16, 0, 0, 0), by(16, 16, 0, 0), by(0, 48, 0, 0)),
+        StepTraffic(by(0, 0, 0, 32), by(16, 16, 0, 0)),
+    ]
+    memory = MemoryUse({"variables": by(32, 32, 0, 4), "code": by(100, 100, 0, 80)}, by(32, 64, 68), by(36, 4, 0))
+    return graph, profile_plan(plan, tiles_of(plan), traffic, memory)
+
+
+GOLDEN = """\
+Target
+  IPU('mk2', num_tiles=4, bytes_per_tile=1000, clock_hertz=1000000000.0, sync_cycles=50): 4 tiles of 1,000 bytes, \
+6 workers each, 1 GHz
+Graph
+  vertices      5
+  edges         7
+  variables     3
+  compute sets  2
+Memory, in bytes
+  348 of 4,000 (8.7%)
+             variables  code  total  of a tile
+  all tiles         68   280    348
+  tile 0            32   100    132      13.2%
+  tile 1            32   100    132      13.2%
+  tile 3             4    80     84       8.4%
+  tile 2             0     0      0       0.0%
+Cycles
+  2,010 (2.0 us), tile balance 46.5%
+               turns  compute  exchange   sync   total  balance
+  halve           10    1,200         0    500   1,700    50.0%
+  copy x -> w      1      144         4     50     198    25.0%
+  sum              1       54         8     50     112    25.0%
+  all steps             1,398        12    600   2,010
+                        69.6%      0.6%  29.9%  100.0%
+Cycles on one worker, by codelet
+  halve  800  98.9%
+  dot      9   1.1%
+"""
+
+
+def test_its_numbers():
+    graph, profile = small_profile()
+    halving, copying, adding = profile.steps
+    # two vertices of 20 cycles on each of two tiles, ten turns
+    assert halving.compute_cycles == 10 * 6 * 20
+    assert (halving.exchange_cycles, halving.sync_cycles) == (0, 500)
+    assert halving.balance == 0.5
+    # what both tiles of a pair receive takes half the time
+    assert (copying.name, copying.exchange_cycles) == ("copy x -> w", 4)
+    assert copying.compute_cycles == 6 * 24
+    assert (adding.exchange_cycles, adding.compute_cycles, adding.sync_cycles) == (8, 6 * 9, 50)
+    assert profile.total_cycles == sum(step.total_cycles for step in profile.steps) == 1200 + 500 + 198 + 112
+    assert profile.total_cycles == profile.compute_cycles + profile.exchange_cycles + profile.sync_cycles
+    assert profile.cycles_by_codelet == {"halve": 800, "dot": 9}
+    assert profile.memory_by_tile.tolist() == [132, 132, 0, 84]
+    assert profile.memory_by_kind == {"variables": 68, "code": 280}
+    assert profile.fullest_tiles() == [0, 1, 3, 2]
+    assert profile.tile_balance == pytest.approx((1200 + 1200 + 144 + 54) / 4 / (1200 + 144 + 54))
+    assert (profile.num_vertices, profile.num_edges) == (graph.num_vertices, graph.num_edges)
+    assert (profile.num_variables, profile.num_compute_sets) == (3, 2)
+    assert profile.seconds == pytest.approx(profile.total_cycles / 1e9)
+
+
+def test_its_summary_prints(capsys):
+    _, profile = small_profile()
+    profile.summary()
+    assert capsys.readouterr().out == GOLDEN
+
+
+def test_its_frames_have_columns_of_one_length():
+    _, profile = small_profile()
+    for frame, rows in ((profile.step_frame(), 3), (profile.tile_frame(), 4), (profile.codelet_frame(), 2)):
+        assert all(isinstance(column, np.ndarray) and column.shape == (rows,) for column in frame.values())
+    assert profile.step_frame()["total_cycles"].sum() == profile.total_cycles
+    assert profile.tile_frame()["code_bytes"].tolist() == [100, 100, 0, 80]
+
+
+def test_its_trace_opens_in_perfetto(tmp_path):
+    _, profile = small_profile()
+    profile.write_trace(tmp_path / "trace.json", tiles=[1, 3])
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert named == {(0, 0): "sync", (0, 1): "exchange", (0, 2): "compute", (1, 1): "tile 1", (1, 3): "tile 3"}
+    blocks = [e for e in events if e["ph"] == "X"]
+    assert {(e["pid"], e["tid"]) for e in blocks} == named.keys()
+    assert all(e["dur"] > 0 for e in blocks)
+    steps = [e for e in blocks if e["pid"] == 0]
+    assert sum(e["dur"] for e in steps) == pytest.approx(profile.total_cycles / 1e3)  # microseconds at 1 GHz
+    # One after the other, and no two at once on a track.
+    ends = [e["ts"] + e["dur"] for e in steps]
+    assert all(later["ts"] == pytest.approx(end) for later, end in zip(steps[1:], ends[:-1], strict=True))
+    with pytest.raises(cl.TileError, match=r"given: *4\n *expected: 0 to 3"):
+        profile.trace([4])
+
+
+@pytest.mark.parametrize("figure", ["memory", "live", "timeline", "balance"])
+def test_its_figures(figure):
+    import matplotlib.pyplot as plt
+
+    _, profile = small_profile()
+    axes = profile.plot(figure)
+    assert axes.get_title()
+    assert axes.get_xlabel()
+    axes.figure.canvas.draw()
+    assert profile.plot(figure, axes) is axes
+    plt.close(axes.figure)
+
+
+def test_figures_that_cannot_be_drawn(monkeypatch):
+    _, profile = small_profile()
+    with pytest.raises(FigureError, match="expected: memory, live, timeline, balance"):
+        profile.plot("pie")
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(cl.MissingExtraError, match=r"pip install 'codelet\[figures\]'"):
+        profile.plot("memory")
