@@ -252,16 +252,15 @@ ABORT = object()
 def _jitted(state: State, function: FunctionBody) -> _Jitted:
     made: dict[FunctionBody, _Jitted] = state[_FUNCTIONS]
     if function not in made:
-        reads = tuple(dict.fromkeys((*function.parameters, *function.reads, *function.writes)))
-        writes = tuple(dict.fromkeys(function.writes))
+        reads, writes = function.reads, function.writes
         streams = _streams_of(function.body)
 
         def run(values: Sequence[Array], feeds: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-            inner = dict(state)
+            inner: State = {key: state[key] for key in (_FUNCTIONS, ABORT)}
             inner.update(zip(reads, values, strict=True))
             streams.enter(inner, feeds)
             emit_steps(inner, function.body)
-            return [inner[variable] for variable in writes], streams.leave(inner)
+            return [source_array(inner, variable) for variable in writes], streams.leave(inner)
 
         structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in reads]
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
