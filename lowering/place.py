@@ -27,10 +27,9 @@ import numpy as np
 from codelet.codelets import TracedCodelet
 from codelet.errors import ProgramError
 from codelet.family import Family, Field, counted
-from codelet.index import Axis
 from codelet.ragged import groups_of, together
 from codelet.tensor import Tensor, Variable, source_elements
-from codelet.vertices import free_axes, vertex_numbers
+from codelet.vertices import free_axes, over_axes, vertex_numbers
 from lowering.plan import CopyStep, ExecuteStep, Plan
 from lowering.timeline import timeline
 
@@ -161,14 +160,6 @@ def vertex_cycles(family: Family) -> np.ndarray:
         known.append(_traced_cycles(family.codelet.at(dict(zip(family.rows, row, strict=True))), target))
     cycles = np.interp(lengths.sum(axis=1), totals[chosen], known).round().astype(np.int64)[group_of]
     return np.broadcast_to(over_axes(cycles, kinds.axes, family.axes), family.extents).reshape(-1)
-
-
-def over_axes(values: np.ndarray, axes: Sequence[Axis], family_axes: Sequence[Axis]) -> np.ndarray:
-    """Values for each position of `axes`, with a dimension for each of `family_axes`, of extent 1 where absent."""
-    values = values.reshape([axis.extent for axis in axes])
-    present = [axis for axis in family_axes if axis in axes]
-    ordered = values.transpose([list(axes).index(axis) for axis in present])
-    return ordered.reshape([axis.extent if axis in axes else 1 for axis in family_axes])
 
 
 # --- where most of a vertex's bytes live --------------------------------------------------------------
