@@ -36,7 +36,6 @@ from lowering.check import check, check_graph
 from lowering.collect import collect
 from lowering.contract import contract
 from lowering.dataflow import flow
-from lowering.emit import emit
 from lowering.emit_steps import emit
 from lowering.exchange import Exchange, plan_exchange
 from lowering.halve import halve

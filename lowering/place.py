@@ -20,11 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from codelet.codelets import TracedCodelet
 from codelet.errors import ProgramError
 from codelet.family import Family, Field, counted
 from codelet.ragged import groups_of, together
@@ -132,13 +131,6 @@ def _linear_elements(variable: Variable, num_tiles: int) -> np.ndarray:
 # --- cycles -------------------------------------------------------------------------------------------
 
 
-def _traced_cycles(traced: TracedCodelet, target: Any) -> int:
-    """Cycles of one vertex: the codelet's own estimate, or the target's."""
-    if traced.codelet.cycles is not None:
-        return int(traced.codelet.cycles(*(kind.struct() for kind in traced.inputs.values()), **traced.static))
-    return int(target.estimate_cycles(traced.jaxpr))
-
-
 def vertex_cycles(family: Family) -> np.ndarray:
     """Cycles that each vertex of a family takes on one worker: int64 of shape (vertices,), never written to.
 
@@ -150,14 +142,14 @@ def vertex_cycles(family: Family) -> np.ndarray:
     """
     target = family.compute_set.graph.target
     if not family.rows:
-        return np.broadcast_to(np.int64(_traced_cycles(family.codelet, target)), family.num_vertices)
+        return np.broadcast_to(np.int64(target.estimate_cycles(family.codelet)), family.num_vertices)
     kinds = together(list(family.rows.values()))
     lengths, group_of = groups_of(kinds.lengths)
     totals, firsts = np.unique(lengths.sum(axis=1), return_index=True)
     chosen = np.unique(np.linspace(0, len(totals) - 1, LENGTHS).round().astype(int))
     known = []
     for row in lengths[firsts[chosen]].tolist():
-        known.append(_traced_cycles(family.codelet.at(dict(zip(family.rows, row, strict=True))), target))
+        known.append(target.estimate_cycles(family.codelet.at(dict(zip(family.rows, row, strict=True)))))
     cycles = np.interp(lengths.sum(axis=1), totals[chosen], known).round().astype(np.int64)[group_of]
     return np.broadcast_to(over_axes(cycles, kinds.axes, family.axes), family.extents).reshape(-1)
 
