@@ -1,7 +1,7 @@
 """The table of contents of the lowering: every pass, in order.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect (leftovers: a rule of it)
+      -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> without what no output needs               prune
