@@ -96,9 +96,7 @@ def _joined(families: Sequence[Family]) -> Family | None:
     """Families as one; None where they cannot be."""
     counts = [family.num_vertices for family in families]
     by_name = [{field.name: field for field in family.fields} for family in families]
-    outputs = [own.tensor for family in families for own in family.fields if own.is_written][
-        :: _num_written(families[0])
-    ]
+    outputs = [next(field.tensor for field in family.fields if field.is_written) for family in families]
     if not outputs or any(tensor is None or _has_elements(tensor) for tensor in outputs):
         return None
     firsts = [_start(tensor) for tensor in outputs if tensor is not None]
