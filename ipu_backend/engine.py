@@ -33,7 +33,6 @@ from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machi
 from lowering.place import place
 from lowering.plan import Plan, Step
 from lowering.streams import count_values
-from lowering.timeline import without_calls
 
 State = dict[str, Any]
 """The array of every variable that has one, by name."""
@@ -321,8 +320,7 @@ class Engine:
             OutOfTileMemoryError: a tile would have to hold more than its memory.
         """
         plan = self._program(program).plan
-        placed = place(without_calls(plan), placement)
-        return plan_machine(plan, placed, allow_out_of_memory=allow_out_of_memory)
+        return plan_machine(plan, place(plan, placement), allow_out_of_memory=allow_out_of_memory)
 
     def profile(
         self,

@@ -46,7 +46,6 @@ from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.streams import count_values
-from lowering.timeline import without_calls
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -120,7 +119,7 @@ def plan_machine(
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
     """
-    placement = place(without_calls(plan)) if placement is None else placement
+    placement = place(plan) if placement is None else placement
     exchange = plan_exchange(placement)
     liveness = live_ranges(exchange, keep)
     return MachinePlan(placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory))
