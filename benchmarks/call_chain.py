@@ -61,11 +61,12 @@ def ours(lowered: cl.Lowered, *arrays: jax.Array) -> jax.Array:
 
 
 def plain(x: jax.Array, w1: jax.Array, w2: jax.Array, b1: jax.Array, b2: jax.Array) -> jax.Array:
-    """A scan over stacked weights."""
+    """A scan over stacked weights. With `x @ w.T` for the products, the gradient takes half as long again."""
 
     def block(x: jax.Array, own: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         w1, w2, b1, b2 = own
-        return x + jax.nn.relu(x @ w1.T + b1) @ w2.T + b2, None
+        inner = jax.nn.relu(jnp.einsum("bi,oi->bo", x, w1) + b1)
+        return x + jnp.einsum("bi,oi->bo", inner, w2) + b2, None
 
     return lax.scan(block, x, (w1, w2, b1, b2))[0]
 

@@ -180,6 +180,13 @@ class UninitializedReadError(CodeletError):
     """An element that is read before anything has given it a value."""
 
 
+# --- the machine --------------------------------------------------------------------------------------
+
+
+class OutOfTileMemoryError(CodeletError):
+    """A tile that would have to hold more than its memory."""
+
+
 # --- running ------------------------------------------------------------------------------------------
 
 

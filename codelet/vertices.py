@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -317,20 +317,38 @@ def touching_vertices(
             yield Vertex(family, int(number))
 
 
-def count_edges(family: Family) -> int:
-    """The exact number of edges of all vertices of a family."""
-    total = 0
+def over_axes(values: np.ndarray, axes: Sequence[Axis], family_axes: Sequence[Axis]) -> np.ndarray:
+    """Values for all positions of `axes`, in row-major order, with a dimension for each of `family_axes`.
+
+    It has extent 1 along those that are not among `axes`.
+    """
+    values = values.reshape([axis.extent for axis in axes])
+    ordered = values.transpose([list(axes).index(axis) for axis in family_axes if axis in axes])
+    return ordered.reshape([axis.extent if axis in axes else 1 for axis in family_axes])
+
+
+def edges_by_vertex(family: Family) -> np.ndarray:
+    """The exact number of edges of each vertex of a family.
+
+    Of shape `(extents of the family's axes)`, or extents of 1 along axes over which all have as many.
+    """
+    total = np.zeros([1] * len(family.axes), np.int64)
     for field in family.fields:
         if field.tensor is not None and field.tensor.rows is not None:
-            total += _count_ragged_edges(family, field.tensor)
-        elif field.tensor is None or (not field.type.shape and isinstance(field.tensor.source, Variable)):
-            total += 0 if field.tensor is None else family.num_vertices
-        elif math.prod(field.type.shape):
-            total += _count_field_edges(family, field.tensor)
+            total = total + _ragged_edges(family, field.tensor)
+        elif field.tensor is not None and math.prod(field.type.shape):
+            scalar = not field.type.shape and isinstance(field.tensor.source, Variable)
+            total = total + (1 if scalar else _field_edges(family, field.tensor))
     return total
 
 
-def _count_field_edges(family: Family, tensor: Tensor) -> int:
+def count_edges(family: Family) -> int:
+    """The exact number of edges of all vertices of a family."""
+    each = edges_by_vertex(family)
+    return int(each.sum()) * (family.num_vertices // max(1, each.size))
+
+
+def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
     index = tensor.index
     tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
     if isinstance(tensor.source, Variable) and not tabled:
@@ -342,14 +360,14 @@ def _count_field_edges(family: Family, tensor: Tensor) -> int:
             if stride - within != 1:
                 runs += outer * (extent - 1)
             within += stride * (extent - 1)
-        return runs * family.num_vertices
+        return runs
     axes = index.axes
     elements = source_elements(tensor.source)
-    runs = sum(int(_runs(elements[block].reshape(len(block), -1)).sum()) for _, block in index.blocks(axes))
-    return runs * (family.num_vertices // max(1, math.prod(axis.extent for axis in axes)))
+    counts = [_runs(elements[block].reshape(len(block), -1)).sum(axis=1) for _, block in index.blocks(axes)]
+    return over_axes(np.concatenate(counts), axes, family.axes)
 
 
-def _count_ragged_edges(family: Family, tensor: Tensor) -> int:
+def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
     rows, axes = tensor.rows, tensor.index.axes
     assert rows is not None
     elements = source_elements(tensor.source)[tensor.index.values(axes)]
@@ -363,4 +381,5 @@ def _count_ragged_edges(family: Family, tensor: Tensor) -> int:
     whose, elements = whose[order], elements.reshape(-1)[order]
     starts = elements >= 0
     starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
-    return int(starts.sum()) * (family.num_vertices // max(1, positions * rows.count))
+    counts = np.bincount(whose[starts], minlength=positions * rows.count)
+    return over_axes(counts, (*axes, *rows.axes), family.axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,16 @@ from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable
+from ipu_backend.profile import Profile, profile_machine
 from ipu_backend.streaming import Chunks, Connections, Part, Together, split
 from lowering.check import check_initialized
 from lowering.dataflow import ElementSet, flow_step
 from lowering.lower import Lowered, lower_graph, whole_variable
-from lowering.pipeline import compile_plan, plan_engine, plan_part
+from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
+from lowering.place import place
 from lowering.plan import Plan, Step
 from lowering.streams import count_values
+from lowering.timeline import without_calls
 
 State = dict[str, Any]
 """The array of every variable that has one, by name."""
@@ -299,6 +302,40 @@ class Engine:
         array = found.value if found.value is not None else self._state[found.name]
         self._check_finite(found, array, "the variable")
         return np.array(array)
+
+    def machine(
+        self,
+        program: str | None = None,
+        *,
+        placement: Literal["balanced", "linear"] = "balanced",
+        allow_out_of_memory: bool = False,
+    ) -> MachinePlan:
+        """A program planned on the machine: placement, exchange, live ranges and addresses. Nothing runs for it.
+
+        Args:
+            program: its name, where the engine has several.
+            placement: `"balanced"` or `"linear"`, for what the graph leaves without a tile; see `lowering/place.py`.
+            allow_out_of_memory: report what a tile cannot hold rather than refuse it.
+
+        Raises:
+            OutOfTileMemoryError: a tile would have to hold more than its memory.
+        """
+        plan = self._program(program).plan
+        placed = place(without_calls(plan), placement)
+        return plan_machine(plan, placed, allow_out_of_memory=allow_out_of_memory)
+
+    def profile(
+        self,
+        program: str | None = None,
+        *,
+        placement: Literal["balanced", "linear"] = "balanced",
+        allow_out_of_memory: bool = False,
+    ) -> Profile:
+        """What a program costs on the machine: cycles by step, bytes by tile. The arguments are as of `machine`.
+
+        Source: Engine::getProfile and printProfileSummary of Poplar's API reference.
+        """
+        return profile_machine(self.machine(program, placement=placement, allow_out_of_memory=allow_out_of_memory))
 
     def function(
         self,

@@ -19,11 +19,14 @@ import numpy as np
 from codelet.errors import CodeletError, TileError
 from codelet.family import Family
 from codelet.target import Target
-from codelet.tensor import source_text
+from codelet.tensor import Tensor, source_text
 from codelet.vertices import count_edges
 from ipu_backend.cost import FamilyCycles, family_cycles
 from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
-from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step
+from lowering.pipeline import MachinePlan
+from lowering.place import Placement
+from lowering.plan import CopyStep, ExecuteStep, Plan, StreamStep
+from lowering.timeline import timeline, without_calls
 
 
 class FigureError(CodeletError):
@@ -391,17 +394,22 @@ class Profile:
 # --- from a plan ------------------------------------------------------------------------------------------
 
 
-def repeated_steps(steps: Sequence[Step], repeats: int = 1) -> Iterator[tuple[ExecuteStep | CopyStep, int]]:
-    """The steps that exchange or compute, in order, each with the number of turns that repeats around it make.
+def repeated_steps(plan: Plan) -> Iterator[tuple[ExecuteStep | CopyStep | StreamStep, int]]:
+    """The steps that exchange or compute, in order, each with the number of turns that loops around it make.
 
-    Traffic and live bytes are given in this order.
+    Traffic and live bytes are given in this order. A loop on a condition counts one turn, since how many it makes
+    is not known, and of a choice every branch counts.
     """
-    for step in steps:
-        if isinstance(step, RepeatStep):
-            yield from repeated_steps(step.body, repeats * step.count)
-        else:
-            assert isinstance(step, (ExecuteStep, CopyStep)), "the machine runs the plan before it is rotated"
-            yield step, repeats
+    for moment in timeline(without_calls(plan)).moments:
+        if isinstance(moment.step, (ExecuteStep, CopyStep, StreamStep)):
+            yield moment.step, moment.turns
+
+
+def _copy_name(step: CopyStep | StreamStep) -> str:
+    if isinstance(step, CopyStep):
+        return f"copy {source_text(step.source.source)} -> {source_text(step.destination.source)}"
+    own = source_text(step.tensor.source)
+    return f"receive {step.stream.name} -> {own}" if step.stream.is_input else f"send {own} -> {step.stream.name}"
 
 
 def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
@@ -429,7 +437,7 @@ def profile_plan(
         CyclesError: a codelet's own `cycles=` fails.
     """
     target = plan.graph.target if target is None else target
-    flat = list(repeated_steps(plan.steps))
+    flat = list(repeated_steps(plan))
     assert len(flat) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
     for by_tile in memory.by_kind.values():
         _check_by_tile(by_tile, target.num_tiles)
@@ -455,7 +463,7 @@ def profile_plan(
                 computed[step] = tile_cycles(placed, target.num_tiles, target.num_workers)
             compute = computed[step]
         else:
-            name = f"copy {source_text(step.source.source)} -> {source_text(step.destination.source)}"
+            name = _copy_name(step)
             compute = np.zeros(target.num_tiles, np.int64)
         if moved.copied_bytes is not None:
             compute = compute + copy_cycles(moved.copied_bytes, target.num_workers)
@@ -485,3 +493,58 @@ def profile_plan(
         len(plan.variables),
         len({step.name for step, _ in flat if isinstance(step, ExecuteStep)}),
     )
+
+
+def _bytes_by_tile(tensor: Tensor, placement: Placement) -> np.ndarray:
+    """What the elements of a view take on the tiles where they live, int64 of shape (num_tiles,)."""
+    elements = tensor.elements().reshape(-1)
+    tiles = placement.element_tiles[elements[elements >= 0]]
+    return np.bincount(tiles, minlength=placement.num_tiles) * tensor.dtype.itemsize
+
+
+def _traffic(step: ExecuteStep | CopyStep | StreamStep, machine: MachinePlan) -> StepTraffic:
+    placement = machine.placement
+    if isinstance(step, StreamStep):
+        none, own = np.zeros(placement.num_tiles, np.int64), _bytes_by_tile(step.tensor, placement)
+        return StepTraffic(own, none) if step.stream.is_input else StepTraffic(none, own)
+    moved = machine.exchange.steps[step]
+    shared = np.repeat(moved.before.shared_bytes, 2)[: placement.num_tiles]
+    copied = None
+    if isinstance(step, CopyStep):
+        copied = np.maximum(0, _bytes_by_tile(step.destination, placement) - moved.received_bytes)
+    return StepTraffic(moved.received_bytes, moved.sent_bytes, shared, copied)
+
+
+def _memory_use(machine: MachinePlan) -> MemoryUse:
+    """Bytes of addresses by kind, and bytes live at every step."""
+    memory, liveness = machine.memory, machine.liveness
+    by_kind: dict[str, np.ndarray] = {}
+    for own in memory.occupants:
+        if own.moments is None:
+            by_kind[own.kind] = by_kind.get(own.kind, 0) + own.num_bytes
+    shared = memory.bytes_by_tile - sum(by_kind.values(), np.zeros_like(memory.bytes_by_tile))
+    by_kind["not always live"] = shared
+    used, other = [], []
+    everywhere = liveness.live_bytes().sum(axis=1)
+    for moment in liveness.timeline.moments:
+        if isinstance(moment.step, (ExecuteStep, CopyStep, StreamStep)):
+            own = sum(v.size * v.dtype.itemsize for v in {*moment.reads, *moment.writes})
+            used.append(own)
+            other.append(max(0, int(everywhere[moment.number]) - own))
+    return MemoryUse(by_kind, np.asarray(used, np.int64), np.asarray(other, np.int64))
+
+
+def profile_machine(machine: MachinePlan, target: Target | None = None) -> Profile:
+    """What a plan on the machine costs.
+
+    Args:
+        machine: what `plan_machine` found.
+        target: the machine; that of the graph when left off.
+
+    Raises:
+        CyclesError: a codelet's own `cycles=` fails.
+    """
+    plan = machine.placement.plan
+    traffic = {step: _traffic(step, machine) for step, _ in repeated_steps(plan)}
+    moved = [traffic[step] for step, _ in repeated_steps(plan)]
+    return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine), target)

@@ -81,7 +81,10 @@ class _Flow:
             case CallStep():
                 function = self.function(step.function)
                 step = replace(step, function=function)
-                given = [variable for tensor in step.arguments for variable in _named(tensor)]
+                pairs = list(zip(function.parameters, step.arguments, strict=True))
+                given = [variable for p, tensor in pairs if p in function.reads for variable in _named(tensor)]
+                # What an argument holds is kept where the body does not write its parameter.
+                given += [variable for k in function.written for variable in _named(step.arguments[k])]
                 reads = given + [variable for variable in function.reads if variable not in function.parameters]
                 writes = [variable for k in function.written for variable in _named(step.arguments[k])]
                 writes += [variable for variable in function.writes if variable not in function.parameters]
@@ -144,6 +147,9 @@ class ElementSet:
 
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
         """Add the elements of a view at all positions of the grid."""
+        if tensor.is_whole_variable:
+            self.add_variable(tensor.source)  # type: ignore[arg-type]
+            return
         if isinstance(tensor.source, Variable):
             variable = tensor.source
             flags = self._flags.get(variable, False)
@@ -170,6 +176,9 @@ class ElementSet:
 
     def remove(self, tensor: Tensor) -> None:
         """Remove the elements of a view without symbols."""
+        if tensor.is_whole_variable:
+            self._flags.pop(tensor.source, None)  # type: ignore[arg-type]
+            return
         gone = ElementSet()
         gone.add(tensor, ())
         for variable in gone._flags:
@@ -177,6 +186,9 @@ class ElementSet:
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
         """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
+        if all(self._flags.get(variable) is True for variable in source_variables(source.source)):
+            self.add(destination, ())
+            return
         elements = source.elements().reshape(-1)
         held = elements < 0
         for variable in source_variables(source.source):
@@ -192,7 +204,8 @@ class ElementSet:
     def equals(self, other: ElementSet) -> bool:
         """Whether two sets hold the same elements."""
         variables = {*self._flags, *other._flags}
-        return all(bool((self._array(v) == other._array(v)).all()) for v in variables)
+        pairs = ((self._flags.get(v, False), other._flags.get(v, False), v) for v in variables)
+        return all(a is b or bool((self._array(v) == other._array(v)).all()) for a, b, v in pairs)
 
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""

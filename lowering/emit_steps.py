@@ -21,10 +21,11 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.program import Stream
-from codelet.tensor import Variable
+from codelet.tensor import Tensor, Variable
+from lowering import emit as fused
 from lowering.calls import Calls, group_calls
 from lowering.contract import contract
-from lowering.emit import SMALL, State, copy, execute, read_view, source_array, write_tensor
+from lowering.emit import State
 from lowering.forward_only import forward_only
 from lowering.halve import halve
 from lowering.plan import (
@@ -47,6 +48,68 @@ from lowering.plan import (
 from lowering.rewrite import FUNCTION
 from lowering.streams import count_values
 from lowering.views import Array, constant
+
+# --- where values live ----------------------------------------------------------------------------------
+
+
+class Execution:
+    """How values are held and what vertices do: here every variable is one array in logical order.
+
+    Another execution holds variables otherwise; all of them share what this file does with loops, choices,
+    functions and streams. What is held of a variable is one array, whatever its shape.
+    """
+
+    groups_calls = True
+    """Whether calls of one function in a row become a loop."""
+
+    def load(self, variable: Variable, array: Array) -> Array:
+        """What is held of a variable, from its value."""
+        return array
+
+    def unload(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable, from what is held of it."""
+        return held
+
+    def held(self, state: State, variable: Variable) -> Array:
+        """What is held of a variable, which may have no value yet."""
+        return fused.source_array(state, variable)
+
+    def read(self, state: State, tensor: Tensor) -> Array:
+        """The value of a view without symbols."""
+        return fused.read_view(state, tensor)
+
+    def write(self, state: State, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The state is changed."""
+        fused.write_tensor(state, tensor, value)
+
+    def execute(self, state: State, step: ExecuteStep) -> None:
+        """Run a compute set. The state is changed."""
+        fused.execute(state, step)
+
+    def copy(self, state: State, step: CopyStep) -> None:
+        """Copy a view to another. The state is changed."""
+        self.write(state, step.destination, self.read(state, step.source))
+
+
+# The keys in a state of what the emission of steps keeps beside the variables.
+_EXECUTION, _FUNCTIONS, _ABORT = object(), object(), object()
+
+
+def _execution(state: State) -> Execution:
+    return state[_EXECUTION]
+
+
+def _read(state: State, tensor: Tensor) -> Array:
+    return _execution(state).read(state, tensor)
+
+
+def _write(state: State, tensor: Tensor, value: Array) -> None:
+    _execution(state).write(state, tensor, value)
+
+
+def _held(state: State, variable: Variable) -> Array:
+    return _execution(state).held(state, variable)
+
 
 # --- streams ------------------------------------------------------------------------------------------
 
@@ -113,17 +176,17 @@ def _stream(state: State, step: StreamStep) -> None:
     stream = step.stream
     if stream.is_input:
         feed = state[stream]
-        write_tensor(state, step.tensor, lax.index_in_dim(feed.values, feed.taken, keepdims=False))
+        _write(state, step.tensor, lax.index_in_dim(feed.values, feed.taken, keepdims=False))
         state[stream] = feed._replace(taken=feed.taken + 1)
     else:
-        state[stream] = (*state[stream], read_view(state, step.tensor)[None])
+        state[stream] = (*state[stream], _read(state, step.tensor)[None])
 
 
 # --- loops and choices ----------------------------------------------------------------------------------
 
 
 def _rotate(state: State, step: RotateStep) -> None:
-    arrays = [source_array(state, variable) for variable in step.variables]
+    arrays = [_held(state, variable) for variable in step.variables]
     state.update(zip(step.variables, [arrays[-1], *arrays[:-1]], strict=True))
 
 
@@ -139,7 +202,7 @@ def _repeat(state: State, step: RepeatStep) -> None:
         inner.update(zip(carried, values, strict=True))
         if counter is not None:
             assert number is not None
-            inner[counter] = number
+            inner[counter] = _execution(state).load(counter, number)
         streams.enter(inner, feeds)
         emit_steps(inner, step.body)
         return [inner[variable] for variable in carried], streams.leave(inner)
@@ -149,7 +212,7 @@ def _repeat(state: State, step: RepeatStep) -> None:
         first = state[step.first] if isinstance(step.first, Variable) else step.first
         numbers = lax.add(numbers, jnp.asarray(first, numbers.dtype))
     feeds = streams.take_for(state, step.count)
-    start = [source_array(state, variable) for variable in carried]
+    start = [_held(state, variable) for variable in carried]
     # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
     values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
@@ -168,8 +231,8 @@ def _while(state: State, step: WhileStep) -> None:
 
     def holds(values: Sequence[Array]) -> Array:
         inner = inside(values)
-        goes_on = (read_view(inner, step.predicate) != 0) != step.until
-        raised = [inner[variable] for variable in carried if variable is state.get(ABORT)]
+        goes_on = (_read(inner, step.predicate) != 0) != step.until
+        raised = [inner[variable] for variable in carried if variable is state.get(_ABORT)]
         return goes_on & (raised[0] == 0) if raised else goes_on
 
     def turn(values: Sequence[Array]) -> list[Array]:
@@ -178,7 +241,7 @@ def _while(state: State, step: WhileStep) -> None:
         emit_steps(inner, step.condition)
         return [inner[variable] for variable in carried]
 
-    start = [source_array(state, variable) for variable in carried]
+    start = [_held(state, variable) for variable in carried]
     if step.max_steps is None:
         values = [
             forward_only(value, str(step.predicate)) if jnp.issubdtype(value.dtype, jnp.inexact) else value
@@ -198,7 +261,7 @@ def _range(dtype: np.dtype) -> tuple[int, int]:
 
 def _switch(state: State, step: SwitchStep) -> None:
     written, streams = step.writes, _streams_of(step.branches[0])
-    control, feeds = read_view(state, step.control), streams.take(state)
+    control, feeds = _read(state, step.control), streams.take(state)
     if not written and not has_effects(step):
         return
 
@@ -207,7 +270,7 @@ def _switch(state: State, step: SwitchStep) -> None:
             inner = dict(state)
             streams.enter(inner, feeds)
             emit_steps(inner, steps)
-            return [source_array(inner, variable) for variable in written], streams.leave(inner)
+            return [_held(inner, variable) for variable in written], streams.leave(inner)
 
         return run
 
@@ -225,35 +288,27 @@ def _switch(state: State, step: SwitchStep) -> None:
 
 
 class _Jitted(NamedTuple):
-    """A function of the graph as JAX runs it: from tables, values of streams and variables to the same."""
+    """A function of the graph as JAX runs it: from tables, what is held of variables and values of streams to these."""
 
     call: Callable[..., list[Array]]
     tables: list[Any]
-    reads: tuple[Variable, ...]
-    writes: tuple[Variable, ...]
     streams: _Streams
 
 
-_FUNCTIONS = object()  # the key in a state of the functions that are traced, which bodies share
-ABORT = object()
-"""The key in a state of the variable that is the flag of aborts, if there is one."""
-
-
-def _jitted(state: State, function: FunctionBody) -> _Jitted:
+def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], values: Sequence[Array]) -> _Jitted:
+    """A function, traced for what is held of what it reads and writes."""
     made: dict[FunctionBody, _Jitted] = state[_FUNCTIONS]
     if function not in made:
-        reads = tuple(dict.fromkeys((*function.parameters, *function.reads, *function.writes)))
-        writes = tuple(dict.fromkeys(function.writes))
         streams = _streams_of(function.body)
 
         def run(values: Sequence[Array], feeds: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-            inner = dict(state)
+            inner: State = {key: state[key] for key in (_EXECUTION, _FUNCTIONS, _ABORT)}
             inner.update(zip(reads, values, strict=True))
             streams.enter(inner, feeds)
             emit_steps(inner, function.body)
-            return [inner[variable] for variable in writes], streams.leave(inner)
+            return [inner[variable] for variable in function.writes], streams.leave(inner)
 
-        structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in reads]
+        structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
         closed = halve(contract(jax.make_jaxpr(run)(structs, feeds)))
 
@@ -261,23 +316,24 @@ def _jitted(state: State, function: FunctionBody) -> _Jitted:
             return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*arrays)
 
         call.__name__ = FUNCTION + function.name
-        made[function] = _Jitted(jax.jit(call), list(closed.consts), reads, writes, streams)
+        made[function] = _Jitted(jax.jit(call), list(closed.consts), streams)
     return made[function]
 
 
 def _call(state: State, step: CallStep) -> None:
-    function, jitted = step.function, _jitted(state, step.function)
+    function, execution = step.function, _execution(state)
     given = dict(zip(function.parameters, step.arguments, strict=True))
-    values = [read_view(state, given[v]) if v in given else source_array(state, v) for v in jitted.reads]
+    # What a function writes only in part keeps the rest.
+    reads = tuple(dict.fromkeys((*function.reads, *function.writes)))
+    values = [execution.load(v, _read(state, given[v])) if v in given else _held(state, v) for v in reads]
+    jitted = _jitted(state, function, reads, values)
     results = jitted.call(jitted.tables, *values, *jitted.streams.take(state))
-    count = len(jitted.writes)
-    for variable, value in zip(jitted.writes, results[:count], strict=True):
-        if variable not in given:
-            state[variable] = value
-    for variable, value in zip(jitted.writes, results[:count], strict=True):
+    made = dict(zip(function.writes, results, strict=False))
+    state.update({variable: held for variable, held in made.items() if variable not in given})
+    for variable, held in made.items():
         if variable in given:
-            write_tensor(state, given[variable], value)
-    jitted.streams.send(state, results[count:])
+            _write(state, given[variable], execution.unload(variable, held))
+    jitted.streams.send(state, results[len(made) :])
 
 
 def _calls(state: State, calls: Calls) -> None:
@@ -300,20 +356,20 @@ def _calls(state: State, calls: Calls) -> None:
         made = [inner[variable] for variable in calls.collected]
         return (passed, [inner[variable] for variable in kept]), (made, streams.leave(inner))
 
-    shared = {variable: read_view(state, tensor) for variable, tensor in calls.shared.items()}
-    stacked = [read_view(state, tensor) for tensor in calls.stacked.values()]
+    shared = {variable: _read(state, tensor) for variable, tensor in calls.shared.items()}
+    stacked = [_read(state, tensor) for tensor in calls.stacked.values()]
     feeds = streams.take_for(state, calls.count)
     start = (
-        [read_view(state, tensor) for tensor in calls.carried.values()],
-        [source_array(state, variable) for variable in kept],
+        [_read(state, tensor) for tensor in calls.carried.values()],
+        [_held(state, variable) for variable in kept],
     )
     (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
     state.update(zip(kept, others, strict=True))
     for (variable, tensor), value in zip(calls.carried.items(), own, strict=True):
         if variable in function.writes and variable not in calls.passed_on:
-            write_tensor(state, tensor, value)
+            _write(state, tensor, value)
     for tensor, value in zip(calls.collected.values(), made, strict=True):
-        write_tensor(state, tensor, value)
+        _write(state, tensor, value)
     streams.send(state, sent)
 
 
@@ -326,17 +382,17 @@ def _raise_flag(state: State, flag: Variable, condition: Array, code: int) -> No
 
 def _print(state: State, step: PrintStep) -> None:
     # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.
-    jax.debug.print("{}: {}", step.text, read_view(state, step.tensor))
+    jax.debug.print("{}: {}", step.text, _read(state, step.tensor))
 
 
 def emit_steps(state: State, steps: Sequence[Step]) -> None:
     """Run steps on a state, which maps every variable given so far to its array and is changed in place."""
-    for step in group_calls(steps):
+    for step in group_calls(steps) if _execution(state).groups_calls else steps:
         match step:
             case ExecuteStep():
-                execute(state, step)
+                _execution(state).execute(state, step)
             case CopyStep():
-                copy(state, step)
+                _execution(state).copy(state, step)
             case RotateStep():
                 _rotate(state, step)
             case RepeatStep():
@@ -352,39 +408,51 @@ def emit_steps(state: State, steps: Sequence[Step]) -> None:
             case PrintStep():
                 _print(state, step)
             case AbortStep():
-                _raise_flag(state, step.abort, read_view(state, step.predicate) != 0, step.code)
+                _raise_flag(state, step.abort, _read(state, step.predicate) != 0, step.code)
             case StreamStep():
                 _stream(state, step)
             case UndefStep():
                 pass  # what nobody reads needs no value
 
 
-def emit(plan: Plan) -> Callable[..., list[Array]]:
+def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[Array]]:
     """The plan as a pure function.
 
+    Args:
+        plan: what to run.
+        execution: how values are held; in logical order when left off.
+
     Returns:
-        A function from the arrays of the plan's inputs, and then the values of its input streams, stacked, to
-        those of its outputs, then the values of its output streams, stacked, and last, where anything aborts, the
-        flag of `Plan.abort`.
+        A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to
+        the values of its outputs, then those of its output streams, stacked, and last, where anything aborts, the
+        flag of `Plan.abort`. An output that is a whole variable comes as it is held.
     """
     incoming = [stream for stream in plan.streams if stream.is_input]
     outgoing = [stream for stream in plan.streams if not stream.is_input]
+    how = Execution() if execution is None else execution
 
     def run(*arrays: Array) -> list[Array]:
-        state: State = {_FUNCTIONS: {}, ABORT: plan.abort}
+        state: State = {_EXECUTION: how, _FUNCTIONS: {}, _ABORT: plan.abort}
         for variable in plan.variables:
             if variable.value is not None:
-                small = variable.size <= SMALL
-                state[variable] = jnp.asarray(variable.value) if small else constant(variable.value)
-        for variable, array in zip(plan.inputs, arrays, strict=False):
-            state[variable] = array
+                small = variable.size <= fused.SMALL
+                value = jnp.asarray(variable.value) if small else constant(variable.value)
+                state[variable] = how.load(variable, value)
+        state.update(zip(plan.inputs, arrays, strict=False))
         state.update({stream: _Feed(array) for stream, array in zip(incoming, arrays[len(plan.inputs) :], strict=True)})
         state.update(dict.fromkeys(outgoing, ()))
         if plan.abort is not None:
             state[plan.abort] = jnp.zeros((), plan.abort.dtype)
         emit_steps(state, plan.steps)
-        results = [read_view(state, tensor) for tensor in plan.outputs]
+        results = [_output(state, tensor) for tensor in plan.outputs]
         results += [sent_values(state, stream) for stream in outgoing]
         return results if plan.abort is None else [*results, state[plan.abort]]
 
     return run
+
+
+def _output(state: State, tensor: Tensor) -> Array:
+    if tensor.is_whole_variable:
+        assert isinstance(tensor.source, Variable)
+        return _held(state, tensor.source)
+    return _read(state, tensor)

@@ -1,7 +1,7 @@
 """The table of contents of the lowering: every pass, in order.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect (leftovers: a rule of it)
+      -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> without what no output needs               prune
@@ -11,13 +11,20 @@
       -> traced, sums of products contracted        contract, by rewrite
       -> slow reductions done by halves             halve
 
-`plan_graph` ends where fast execution and the model of the machine part: both start from its result.
+`plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
+machine is planned by `plan_machine`, from the unfused plan:
+
+    a checked plan                                  plan_graph, plan_engine
+      -> the tile of every element and vertex       place
+      -> what moves between tiles in every step     exchange
+      -> what is live when, and where               liveness
+      -> an address for all of it                   memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import jax
 from jax.extend import core as jax_core
@@ -30,11 +37,16 @@ from lowering.collect import collect
 from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit_steps import emit
+from lowering.exchange import Exchange, plan_exchange
 from lowering.halve import halve
+from lowering.liveness import Liveness, live_ranges
+from lowering.memory import Memory, plan_memory
+from lowering.place import Placement, place
 from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.streams import count_values
+from lowering.timeline import without_calls
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -75,3 +87,40 @@ def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     structs += [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
     jaxpr = jax.make_jaxpr(function)(*structs)
     return halve(contract(jaxpr))
+
+
+@dataclass(frozen=True, eq=False)
+class MachinePlan:
+    """A plan on the machine: what each pass found."""
+
+    placement: Placement
+    exchange: Exchange
+    liveness: Liveness
+    memory: Memory
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (self.placement, self.exchange, self.liveness, self.memory)))
+
+
+def plan_machine(
+    plan: Plan,
+    placement: Placement | None = None,
+    *,
+    keep: Collection[Variable] | None = None,
+    allow_out_of_memory: bool = False,
+) -> MachinePlan:
+    """A checked plan on the machine.
+
+    Args:
+        plan: the unfused plan.
+        placement: where everything lives, of the plan without calls; what `place` chooses when left off.
+        keep: the variables that hold a value before and after the program; see `live_ranges`.
+        allow_out_of_memory: report what a tile cannot hold rather than refuse it.
+
+    Raises:
+        OutOfTileMemoryError: a tile would have to hold more than its memory.
+    """
+    placement = place(without_calls(plan)) if placement is None else placement
+    exchange = plan_exchange(placement)
+    liveness = live_ranges(exchange, keep)
+    return MachinePlan(placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory))

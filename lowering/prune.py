@@ -19,8 +19,10 @@ from codelet.tensor import Variable, source_variables
 from lowering.dataflow import flow_step
 from lowering.parts import replaces
 from lowering.plan import (
+    CallStep,
     CopyStep,
     ExecuteStep,
+    FunctionBody,
     Plan,
     RepeatStep,
     RotateStep,
@@ -74,22 +76,6 @@ def _prune_rotate(step: RotateStep, live: Live) -> tuple[list[Step], Live]:
     return ([step], (live - set(order)) | sources) if sources else ([], live)
 
 
-def _prune_turns(step: RepeatStep, after: Live) -> tuple[RepeatStep, Live]:
-    """A repeat with what is left of its body and what it carries; and what is live before it."""
-    counter = frozenset() if step.index is None else frozenset([step.index])
-    between = after
-    while True:
-        body, start = _prune_steps(step.body, between)
-        if start - counter <= between:
-            break
-        between |= start - counter
-    index = step.index if counter & (start | after) else None
-    pruned = flow_step(replace(step, body=body, index=index))
-    assert isinstance(pruned, RepeatStep)
-    carried = tuple(variable for variable in pruned.writes if variable in between)
-    return replace(pruned, carried=carried), start - counter
-
-
 def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyStep]:
     """Copies to make behind a loop, each of what it carries to what would be carried only to come out equal."""
     found: dict[Variable, CopyStep] = {}
@@ -106,72 +92,120 @@ def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyS
     return list(found.values())
 
 
-def _prune_repeat(step: RepeatStep, live: Live) -> tuple[list[Step], Live]:
-    if not step.count:
-        return [], live
-    pruned, start = _prune_turns(step, live)
-    behind = _copies_behind(pruned.body, start, live)
-    if behind:
-        live = live - {variable for copy in behind for variable in copy.writes}
-        live |= {variable for copy in behind for variable in copy.reads}
-        pruned, start = _prune_turns(step, live)
-    if not pruned.body and pruned.index not in live:
-        return [*behind], live
-    return [pruned, *behind], start
+class _Pruner:
+    """Prunes steps backwards. What is needed of what a function writes grows until all its calls are served."""
 
+    def __init__(self) -> None:
+        self.needed: dict[FunctionBody, Live] = {}
+        self.pruned: dict[FunctionBody, FunctionBody] = {}
 
-def _prune_switch(step: SwitchStep, live: Live) -> tuple[list[Step], Live]:
-    pruned = [_prune_steps(branch, live) for branch in step.branches]
-    made = flow_step(replace(step, branches=tuple(branch for branch, _ in pruned)))
-    if not any(branch for branch, _ in pruned):
-        return [], live
-    return [made], frozenset().union(source_variables(step.control.source), *(before for _, before in pruned))
+    def function(self, function: FunctionBody, needed: Live) -> FunctionBody:
+        """A function with what is left of its body for all that its calls need."""
+        needed |= self.needed.get(function, frozenset())
+        if function not in self.pruned or needed != self.needed[function]:
+            self.needed[function] = needed
+            body, before = self.steps(function.body, needed)
+            ordered = lambda variables: tuple(sorted(variables, key=lambda variable: variable.number))  # noqa: E731
+            self.pruned[function] = replace(function, body=body, reads=ordered(before), writes=ordered(needed))
+        return self.pruned[function]
 
-
-def _prune_while(step: WhileStep, live: Live) -> tuple[list[Step], Live]:
-    if not live & set(step.writes) and not has_effects(step):
-        return [], live
-    flag = frozenset() if step.abort is None else frozenset([step.abort])
-    look = live | set(source_variables(step.predicate.source)) | flag
-    while True:
-        condition, before = _prune_steps(step.condition, look)
-        body, start = _prune_steps(step.body, before)
-        if start <= look:
-            return [flow_step(replace(step, condition=condition, body=body))], before
-        look |= start
-
-
-def _prune_step(step: Step, live: Live) -> tuple[list[Step], Live]:
-    """What is left of a step, given what is live after it; and what is live before it."""
-    match step:
-        case ExecuteStep():
-            return _prune_execute(step, live)
-        case RotateStep():
-            return _prune_rotate(step, live)
-        case RepeatStep():
-            return _prune_repeat(step, live)
-        case SwitchStep():
-            return _prune_switch(step, live)
-        case WhileStep():
-            return _prune_while(step, live)
-        case CopyStep():
-            return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
-        case UndefStep():
+    def call(self, step: CallStep, live: Live) -> tuple[list[Step], Live]:
+        if not live & set(step.writes) and not has_effects(step):
             return [], live
-    needed = has_effects(step) or bool(live & set(step.writes))
-    return ([step], live | set(step.reads)) if needed else ([], live)
+        given = dict(zip(step.function.parameters, step.arguments, strict=True))
+        needed = frozenset(
+            variable
+            for variable in step.function.writes
+            if live & (set(source_variables(given[variable].source)) if variable in given else {variable})
+        )
+        function = self.function(step.function, needed)
+        made = flow_step(replace(step, function=function))
+        return [made], (live - set(function.writes)) | set(made.reads)
 
+    def turns(self, step: RepeatStep, after: Live) -> tuple[RepeatStep, Live]:
+        """A repeat with what is left of its body and what it carries; and what is live before it."""
+        counter = frozenset() if step.index is None else frozenset([step.index])
+        between = after
+        while True:
+            body, start = self.steps(step.body, between)
+            if start - counter <= between:
+                break
+            between |= start - counter
+        index = step.index if counter & (start | after) else None
+        pruned = flow_step(replace(step, body=body, index=index))
+        assert isinstance(pruned, RepeatStep)
+        carried = tuple(variable for variable in pruned.writes if variable in between)
+        return replace(pruned, carried=carried), start - counter
 
-def _prune_steps(steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], Live]:
-    kept: list[Step] = []
-    for step in reversed(steps):
-        own, live = _prune_step(step, live)
-        kept = own + kept
-    return tuple(kept), live
+    def repeat(self, step: RepeatStep, live: Live) -> tuple[list[Step], Live]:
+        if not step.count:
+            return [], live
+        pruned, start = self.turns(step, live)
+        behind = _copies_behind(pruned.body, start, live)
+        if behind:
+            live = live - {variable for copy in behind for variable in copy.writes}
+            live |= {variable for copy in behind for variable in copy.reads}
+            pruned, start = self.turns(step, live)
+        if not pruned.body and pruned.index not in live:
+            return [*behind], live
+        return [pruned, *behind], start
+
+    def switch(self, step: SwitchStep, live: Live) -> tuple[list[Step], Live]:
+        pruned = [self.steps(branch, live) for branch in step.branches]
+        made = flow_step(replace(step, branches=tuple(branch for branch, _ in pruned)))
+        if not any(branch for branch, _ in pruned):
+            return [], live
+        return [made], frozenset().union(source_variables(step.control.source), *(before for _, before in pruned))
+
+    def while_loop(self, step: WhileStep, live: Live) -> tuple[list[Step], Live]:
+        if not live & set(step.writes) and not has_effects(step):
+            return [], live
+        flag = frozenset() if step.abort is None else frozenset([step.abort])
+        look = live | set(source_variables(step.predicate.source)) | flag
+        while True:
+            condition, before = self.steps(step.condition, look)
+            body, start = self.steps(step.body, before)
+            if start <= look:
+                return [flow_step(replace(step, condition=condition, body=body))], before
+            look |= start
+
+    def step(self, step: Step, live: Live) -> tuple[list[Step], Live]:
+        """What is left of a step, given what is live after it; and what is live before it."""
+        match step:
+            case ExecuteStep():
+                return _prune_execute(step, live)
+            case RotateStep():
+                return _prune_rotate(step, live)
+            case RepeatStep():
+                return self.repeat(step, live)
+            case SwitchStep():
+                return self.switch(step, live)
+            case WhileStep():
+                return self.while_loop(step, live)
+            case CopyStep():
+                return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
+            case CallStep():
+                return self.call(step, live)
+            case UndefStep():
+                return [], live
+        needed = has_effects(step) or bool(live & set(step.writes))
+        return ([step], live | set(step.reads)) if needed else ([], live)
+
+    def steps(self, steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], Live]:
+        kept: list[Step] = []
+        for step in reversed(steps):
+            own, live = self.step(step, live)
+            kept = own + kept
+        return tuple(kept), live
 
 
 def prune(plan: Plan) -> Plan:
     """The plan without what no output needs. Reading what nothing has written must be ruled out already."""
     live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
     live |= frozenset() if plan.abort is None else frozenset([plan.abort])
-    return replace(plan, steps=_prune_steps(plan.steps, live)[0])
+    pruner = _Pruner()
+    while True:
+        before = dict(pruner.pruned)
+        steps, _ = pruner.steps(plan.steps, live)
+        if before == pruner.pruned:
+            return replace(plan, steps=steps)

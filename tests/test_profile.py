@@ -189,7 +189,7 @@ def small_profile() -> tuple[cl.Graph, Profile]:
     graph.add_vertex("sum", dot, x=x, w=w, out=y[0], tile=3)
     program = cl.Sequence(cl.Repeat(10, body), cl.Copy(x, w), graph.compute_sets[-1])
     plan = plan_engine(graph, program)
-    assert [(type(step).__name__, repeats) for step, repeats in repeated_steps(plan.steps)] == [
+    assert [(type(step).__name__, repeats) for step, repeats in repeated_steps(plan)] == [
         ("ExecuteStep", 10),
         ("CopyStep", 1),
         ("ExecuteStep", 1),

@@ -1,0 +1,393 @@
+"""Placement: the tile of every element and of every vertex.
+
+In comes a checked plan, out what the graph leaves open. What the user has mapped stays where it is. For
+the rest there are two ways.
+
+`linear`: every variable is cut into ranges of equal length, laid on the tiles in order, and so are the
+vertices of every family. Source: `poputil::mapTensorLinearly` of Poplar's API reference, and
+`calcLinearTileMapping` of the open PopLibs.
+
+`balanced`: a vertex is put where most of the bytes of its fields live, as PopLibs does for its reductions
+and elementwise operations, as far as that loads no tile beyond a bound; what is over goes to the tiles with
+room. Cycles are those the graph's target estimates. Elements follow the vertex that writes them first; those
+that are read before anything has written them are mapped linearly.
+
+In both, what vertices that were given tiles write lives with its writer, unless it was mapped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from codelet.errors import ProgramError
+from codelet.family import Family, Field, counted
+from codelet.ragged import groups_of, together
+from codelet.tensor import Tensor, Variable, source_elements
+from codelet.vertices import free_axes, over_axes, vertex_numbers
+from lowering.plan import CopyStep, ExecuteStep, Plan
+from lowering.timeline import timeline
+
+GRAIN_BYTES = 8
+"""Linear ranges are multiples of this: what one vector instruction takes (PopLibs: the vector width)."""
+
+MIN_BYTES = 128
+"""A tile that holds any of a variable holds this much, where there is as much (PopLibs: minBytesPerTile)."""
+
+LOAD_BOUND = 1.25
+"""How many times the mean load a tile may have in a compute set before vertices move away. A guess."""
+
+SAMPLES = 4
+"""At how many places, evenly spaced, a field is asked where it lives: exact for fields no larger."""
+
+LENGTHS = 8
+"""For how many lengths of ragged fields cycles are estimated; between them they are interpolated."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where everything lives.
+
+    Attributes:
+        plan: what was placed.
+        num_tiles: tiles of the target; all tile numbers below are less.
+        element_tiles: the tile of each element, by the graph's number for it: int32; -1 for the numbers
+            between variables, which are no elements.
+        vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
+            row-major order over the family's axes.
+    """
+
+    plan: Plan
+    num_tiles: int
+    element_tiles: np.ndarray
+    vertex_tiles: Mapping[Family, np.ndarray]
+
+    def tiles_of(self, variable: Variable) -> np.ndarray:
+        """The tile of each element of a variable, int32 of shape (size,)."""
+        return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+
+    def __str__(self) -> str:
+        rows = [f"placement on {counted(self.num_tiles, 'tile', 'tiles')}"]
+        for variable in self.plan.variables:
+            rows.append(f"  {variable!r}: {_spread_text(self.tiles_of(variable), 'element', 'elements')}")
+        for family, tiles in self.vertex_tiles.items():
+            what = f"{family.compute_set.name} / {family.codelet.name}"
+            rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
+        return "\n".join(rows)
+
+
+def _spread_text(tiles: np.ndarray, one: str, many: str) -> str:
+    """How things are spread over tiles: `12 elements on tiles 0 to 3, at most 4 on one`."""
+    if not len(tiles):
+        return f"no {many}"
+    counts = np.bincount(tiles)
+    used = np.flatnonzero(counts)
+    where = f"tile {used[0]}" if len(used) == 1 else f"{len(used):,} tiles from {used[0]} to {used[-1]}"
+    most = "" if len(used) == 1 else f", at most {counts.max():,} on one"
+    return f"{counted(len(tiles), one, many)} on {where}{most}"
+
+
+def num_elements(plan: Plan) -> int:
+    """One more than the greatest number of an element of a plan, and then one: the numbers of a graph's elements."""
+    return max((variable.first_element + variable.size + 1 for variable in plan.variables), default=0)
+
+
+# --- linear mapping -----------------------------------------------------------------------------------
+
+
+def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.ndarray:
+    """The tiles of things in a row, in ranges of nearly equal length: int32 of shape (size,).
+
+    Args:
+        size: how many there are.
+        num_tiles: tiles to use, from 0.
+        grain: a range is a multiple of this, but for the last.
+        least: a tile that has any has so many, where there are as many.
+
+    Source: `calcLinearTileMapping` and `splitRegions` of the open PopLibs.
+
+    >>> linear_tiles(10, 4, grain=2, least=0).tolist()
+    [0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    """
+    grains = -(-size // grain)
+    most = -(-grains // num_tiles)
+    if least and grains:
+        ranges = max(1, grains // -(-least // grain))
+        most = max(most, -(-grains // ranges))
+    used = -(-grains // most) if grains else 0
+    ends = [min(size, (k + 1) * grains // used * grain) for k in range(used)]
+    return np.repeat(np.arange(used, dtype=np.int32), np.diff([0, *ends]))
+
+
+def _linear_elements(variable: Variable, num_tiles: int) -> np.ndarray:
+    itemsize = variable.dtype.itemsize
+    return linear_tiles(variable.size, num_tiles, grain=max(1, GRAIN_BYTES // itemsize), least=MIN_BYTES // itemsize)
+
+
+# --- cycles -------------------------------------------------------------------------------------------
+
+
+def vertex_cycles(family: Family) -> np.ndarray:
+    """Cycles that each vertex of a family takes on one worker: int64 of shape (vertices,), never written to.
+
+    Those of vertices with ragged fields are estimated for a few lengths and interpolated over the number of
+    their elements.
+
+    Raises:
+        Whatever the codelet's own `cycles` raises.
+    """
+    target = family.compute_set.graph.target
+    if not family.rows:
+        return np.broadcast_to(np.int64(target.estimate_cycles(family.codelet)), family.num_vertices)
+    kinds = together(list(family.rows.values()))
+    lengths, group_of = groups_of(kinds.lengths)
+    totals, firsts = np.unique(lengths.sum(axis=1), return_index=True)
+    chosen = np.unique(np.linspace(0, len(totals) - 1, LENGTHS).round().astype(int))
+    known = []
+    for row in lengths[firsts[chosen]].tolist():
+        known.append(target.estimate_cycles(family.codelet.at(dict(zip(family.rows, row, strict=True)))))
+    cycles = np.interp(lengths.sum(axis=1), totals[chosen], known).round().astype(np.int64)[group_of]
+    return np.broadcast_to(over_axes(cycles, kinds.axes, family.axes), family.extents).reshape(-1)
+
+
+# --- where most of a vertex's bytes live --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Vote:
+    """For each vertex a tile, over the family's axes or with extents of 1, or -1; and how many bytes speak for it."""
+
+    tiles: np.ndarray
+    num_bytes: float
+
+
+def _spaced(count: int) -> np.ndarray:
+    """Up to `SAMPLES` of `count` positions, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
+
+
+def _element_tiles_at(positions: np.ndarray, tensor: Tensor, element_tiles: np.ndarray) -> np.ndarray:
+    """The tiles of elements at flat positions of a tensor's source; -1 for padding and what has none yet."""
+    if isinstance(tensor.source, Variable):
+        first = tensor.source.first_element
+        return element_tiles[first : first + tensor.source.size][positions]
+    numbers = source_elements(tensor.source)[positions]
+    return np.where(numbers < 0, -1, element_tiles[numbers])
+
+
+def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: np.ndarray) -> list[_Vote]:
+    """What a ragged field says: a few places of each row."""
+    rows, free = tensor.rows, free_axes(family, tensor)
+    assert rows is not None
+    if 0 in tensor.shape or not rows.total:
+        return []
+    corner = tuple(slice(None) if d == tensor.ragged_dimension else 0 for d in range(tensor.ndim))
+    along = tensor.index[corner].values(free)
+    each = rows.lengths.mean() * math.prod(n for d, n in enumerate(tensor.shape) if d != tensor.ragged_dimension)
+    votes = []
+    for part in np.linspace(0, 1, SAMPLES):
+        place = rows.offsets[:-1] + np.maximum(0, ((rows.lengths - 1) * part).astype(np.int64))
+        tiles = _element_tiles_at(along[..., np.minimum(place, rows.total - 1)], tensor, element_tiles)
+        tiles = np.where(rows.lengths > 0, tiles, -1)
+        tiles = over_axes(tiles, (*free, *rows.axes), family.axes)
+        votes.append(_Vote(tiles, each * field.type.dtype.itemsize / SAMPLES))
+    return votes
+
+
+def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vote]:
+    """What a field says about where the vertices of a family should be."""
+    tensor = field.tensor
+    assert tensor is not None
+    if tensor.rows is not None:
+        return _votes_of_rows(family, field, tensor, element_tiles)
+    index, axes = tensor.index, tensor.index.axes
+    if not index.size:
+        return []
+    places = _spaced(index.size)
+    at = index[np.unravel_index(places, index.shape)] if index.shape else index.broadcast_to((1,))
+    positions = np.moveaxis(at.values(axes), -1, 0)
+    tiles = _element_tiles_at(positions, tensor, element_tiles)
+    each = index.size * field.type.dtype.itemsize / len(places)
+    return [_Vote(over_axes(own, axes, family.axes), each) for own in tiles]
+
+
+def _majority(votes: Sequence[_Vote], extents: tuple[int, ...]) -> np.ndarray:
+    """The tile with the most bytes for each vertex, the first named of those with as many; -1 where none is named."""
+    best = np.full(extents, -1, np.int32)
+    most = np.zeros(extents, np.float32)
+    for candidate in votes:
+        own = np.float32(0)
+        for vote in votes:
+            own = own + (vote.tiles == candidate.tiles) * np.float32(vote.num_bytes)
+        better = (own > most) & (candidate.tiles >= 0)
+        np.copyto(most, own, where=better)
+        np.copyto(best, candidate.tiles, where=better)
+    return best.reshape(-1)
+
+
+# --- balance ------------------------------------------------------------------------------------------
+
+
+def _balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: float) -> np.ndarray:
+    """The tiles of vertices: those wanted, until a tile's load is `bound`; the others fill up what has room, in order.
+
+    `load` is what the tiles have already, and is added to.
+    """
+    num_tiles = len(load)
+    order = np.argsort(wanted.astype(np.uint16 if num_tiles < 1 << 16 else np.int64), kind="stable")
+    cost, tile = cycles[order], wanted[order]
+    until = np.cumsum(cost)
+    counts = np.bincount(wanted, minlength=num_tiles)
+    before_tile = np.concatenate([[0], until])[np.cumsum(counts) - counts]
+    keep = load[tile] + (until - before_tile[tile]) <= bound
+    load += np.bincount(tile[keep], cost[keep], num_tiles).astype(np.int64)
+    if keep.all():
+        return wanted
+    moved = np.sort(order[~keep])
+    room = np.cumsum(np.maximum(bound - load, 0))
+    cost = cycles[moved]
+    to = np.searchsorted(room, np.cumsum(cost) - cost, side="right")
+    tiles = wanted.copy()
+    tiles[moved] = np.minimum(to, num_tiles - 1)
+    load += np.bincount(tiles[moved], cost, num_tiles).astype(np.int64)
+    return tiles
+
+
+# --- placing ------------------------------------------------------------------------------------------
+
+
+class _Placer:
+    """The tiles known so far."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.num_tiles = plan.graph.target.num_tiles
+        self.num_workers = plan.graph.target.num_workers
+        self.elements = np.full(num_elements(plan), -1, np.int32)
+        if plan.graph.has_tile_mapping:
+            # The graph may have grown since; what is mapped is all that was there, or the check says so.
+            self.elements[:] = plan.graph.tile_mapping()[: len(self.elements)]
+        self.vertices: dict[Family, np.ndarray] = {}
+        for family in plan.families:
+            if family.tile is not None:
+                given = family.tile.values_over(family.axes, np.int32)
+                self.vertices[family] = np.ascontiguousarray(given).reshape(-1)
+
+    def map_linearly(self, variables: Sequence[Variable]) -> None:
+        """Map what has no tile yet of some variables linearly."""
+        for variable in variables:
+            own = self.elements[variable.first_element : variable.first_element + variable.size]
+            if own.size and own.min() < 0:
+                np.copyto(own, _linear_elements(variable, self.num_tiles), where=own < 0)
+
+    def follow_writer(self, family: Family) -> None:
+        """Put what the vertices of a family write, and has no tile yet, on their tiles."""
+        tiles = self.vertices[family].reshape(family.extents)
+        for field in family.fields:
+            tensor = field.tensor
+            if not field.is_written or tensor is None or not tensor.size:
+                continue
+            if tensor.rows is not None:
+                elements = tensor.elements(free_axes(family, tensor))
+                own = np.broadcast_to(vertex_numbers(family, tensor), elements.shape)
+                self._put(elements, tiles.reshape(-1)[own])
+            elif isinstance(tensor.source, Variable) and not tensor.index.tables:
+                keys = (*family.axes, *range(tensor.ndim))
+                first = tensor.source.first_element
+                view = tensor.index.strided_view(self.elements[first : first + tensor.source.size], keys)
+                np.copyto(view, tiles.reshape((*family.extents, *[1] * tensor.ndim)), where=view < 0)
+            else:
+                elements = tensor.elements(family.axes)
+                self._put(
+                    elements, np.broadcast_to(tiles.reshape((*family.extents, *[1] * tensor.ndim)), elements.shape)
+                )
+
+    def _put(self, elements: np.ndarray, tiles: np.ndarray) -> None:
+        known = self.elements[elements]
+        self.elements[elements] = np.where(known < 0, tiles, known)
+
+    def follow_source(self, step: CopyStep) -> None:
+        """Put what a copy writes, and has no tile yet, where what it copies lives."""
+        to, elements = step.destination.elements().reshape(-1), step.source.elements().reshape(-1)
+        self._put(to, np.where(elements < 0, -1, self.elements[elements]))
+
+    def place_vertices(self, step: ExecuteStep) -> None:
+        """Place the vertices of a step that have no tile."""
+        families = [family for family in step.families if family.num_vertices]
+        cycles = {family: vertex_cycles(family) for family in families}
+        load = np.zeros(self.num_tiles, np.int64)
+        for family in families:
+            if family in self.vertices:
+                load += np.bincount(self.vertices[family], cycles[family], self.num_tiles).astype(np.int64)
+        mean = sum(int(own.sum()) for own in cycles.values()) / self.num_tiles
+        # Workers run side by side: a vertex on each takes no longer than one.
+        bound = max(LOAD_BOUND * mean, self.num_workers * max((int(own.max()) for own in cycles.values()), default=0))
+        for family in families:
+            if family not in self.vertices:
+                votes = [v for f in family.fields if f.tensor is not None for v in _votes(family, f, self.elements)]
+                wanted = _majority(votes, family.extents)
+                spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
+                wanted = np.where(wanted < 0, spread, wanted)
+                self.vertices[family] = _balanced(wanted, cycles[family], load, bound).astype(np.int32)
+
+    def place_by_bytes(self) -> None:
+        """Go through the program and place what each step needs."""
+        for moment in timeline(self.plan).moments:
+            self.map_linearly(moment.reads)
+            if isinstance(moment.step, ExecuteStep):
+                if any(family not in self.vertices for family in moment.step.families):
+                    self.place_vertices(moment.step)
+                for family in moment.step.families:
+                    self.follow_writer(family)
+            elif isinstance(moment.step, CopyStep) and moment.step.source.size:
+                self.follow_source(moment.step)
+
+    def place_linearly(self) -> None:
+        """Lay the vertices that have no tile on the tiles in order."""
+        for family in self.plan.families:
+            if family not in self.vertices:
+                count = family.num_vertices
+                self.vertices[family] = linear_tiles(count, self.num_tiles, grain=1, least=self.num_workers)
+
+
+def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Placement:
+    """Where every element and every vertex of a checked plan lives. The same plan is always placed the same way.
+
+    Args:
+        plan: the unfused plan.
+        method: how to place what the graph leaves open; see the module's docstring.
+
+    Raises:
+        ProgramError: an unknown method.
+
+    >>> import codelet as cl
+    >>> from lowering.pipeline import plan_engine
+    >>> @cl.codelet
+    ... def double(x):
+    ...     return 2 * x
+    >>> graph = cl.Graph(cl.IPU(num_tiles=4))
+    >>> x = graph.add_variable("x", (128,))
+    >>> i = cl.grid(128)
+    >>> y = graph.add_vertex("double", double, x=x[i])
+    >>> print(place(plan_engine(graph, graph.default_program)))
+    placement on 4 tiles
+      x: float32[128]: 128 elements on 4 tiles from 0 to 3, at most 32 on one
+      double/out: float32[128]: 128 elements on 4 tiles from 0 to 3, at most 32 on one
+      double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
+    """
+    if method not in ("balanced", "linear"):
+        raise ProgramError("there is no such placement", given=f"method={method!r}", expected="'balanced' or 'linear'")
+    placer = _Placer(plan)
+    for family in plan.families:
+        if family.tile is not None:
+            placer.follow_writer(family)
+    if method == "balanced":
+        placer.place_by_bytes()
+    placer.place_linearly()  # the linear method, and families that no moment runs
+    placer.map_linearly(plan.variables)
+    tiles = {family: placer.vertices[family] for family in plan.families}
+    return Placement(plan, placer.num_tiles, placer.elements, tiles)

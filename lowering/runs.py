@@ -1,0 +1,125 @@
+"""Sets of integers as runs: sorted, disjoint, and apart from each other by a number at least.
+
+What a tile reads of a variable is mostly a few long stretches of it, so that sets of elements are joined,
+cut and counted by their ends, and never listed. All is by sorting and by binary search on the ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Runs(NamedTuple):
+    """The integers from each start up to, but not including, its stop: int64 arrays of one length."""
+
+    starts: np.ndarray
+    stops: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many integers each run holds."""
+        return self.stops - self.starts
+
+    def numbers(self) -> np.ndarray:
+        """All integers, in order, int64."""
+        lengths = self.lengths
+        ends = np.cumsum(lengths)
+        if not len(ends):
+            return np.zeros(0, np.int64)
+        return np.arange(ends[-1]) + np.repeat(self.starts - (ends - lengths), lengths)
+
+
+NONE = Runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _are_runs(starts: np.ndarray, stops: np.ndarray) -> bool:
+    return not len(starts) or bool((stops[:-1] < starts[1:]).all() and (starts < stops).all())
+
+
+def union(starts: np.ndarray, stops: np.ndarray) -> Runs:
+    """The integers of any number of stretches, which may overlap and be in any order; empty ones are allowed.
+
+    With starts and stops each sorted by themselves, a run begins at the k-th start where the stop before,
+    the (k-1)-th, is less: then all stretches that began earlier have ended.
+
+    >>> union(np.array([7, 0, 2]), np.array([9, 3, 5]))
+    Runs(starts=array([0, 7]), stops=array([5, 9]))
+    """
+    if _are_runs(starts, stops):
+        return Runs(starts, stops)
+    filled = starts < stops
+    if not filled.all():
+        starts, stops = starts[filled], stops[filled]
+    if not len(starts):
+        return NONE
+    starts, stops = np.sort(starts), np.sort(stops)
+    begins = np.flatnonzero(starts[1:] > stops[:-1]) + 1
+    return Runs(starts[np.concatenate([[0], begins])], stops[np.concatenate([begins - 1, [len(stops) - 1]])])
+
+
+def union_of(sets: Sequence[Runs]) -> Runs:
+    """The integers of any of several sets."""
+    if len(sets) < 2:
+        return sets[0] if sets else NONE
+    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.stops for s in sets]))
+
+
+class Overlaps(NamedTuple):
+    """The stretches that stretches and runs have in common: their ends, and of which stretch and run each is."""
+
+    starts: np.ndarray
+    stops: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+
+def overlaps(starts: np.ndarray, stops: np.ndarray, runs: Runs) -> Overlaps:
+    """All that stretches, in any order, and runs have in common, stretch by stretch."""
+    low = np.searchsorted(runs.stops, starts, side="right")
+    counts = np.maximum(np.searchsorted(runs.starts, stops, side="left") - low, 0)
+    ends = np.cumsum(counts)
+    first = np.repeat(np.arange(len(starts)), counts)
+    second = np.arange(len(first)) + np.repeat(low - (ends - counts), counts)
+    return Overlaps(
+        np.maximum(starts[first], runs.starts[second]), np.minimum(stops[first], runs.stops[second]), first, second
+    )
+
+
+def intersection(a: Runs, b: Runs) -> Runs:
+    """The integers of both sets.
+
+    >>> intersection(Runs(np.array([0, 7]), np.array([5, 9])), Runs(np.array([3]), np.array([8])))
+    Runs(starts=array([3, 7]), stops=array([5, 8]))
+    """
+    few, many = (a, b) if len(a.starts) <= len(b.starts) else (b, a)
+    found = overlaps(few.starts, few.stops, many)
+    return Runs(found.starts, found.stops)
+
+
+def difference(a: Runs, b: Runs) -> Runs:
+    """The integers of the first set that are not in the second.
+
+    >>> difference(Runs(np.array([0, 7]), np.array([5, 9])), Runs(np.array([3]), np.array([8])))
+    Runs(starts=array([0, 8]), stops=array([3, 9]))
+    """
+    if not len(a.starts) or not len(b.starts):
+        return a
+    # What is around `a` of the gaps between the runs of `b`.
+    low = int(np.searchsorted(b.stops, a.starts[0], side="right"))
+    high = int(np.searchsorted(b.starts, a.stops[-1], side="left"))
+    if low >= high:
+        return a
+    ends = [min(int(a.starts[0]), int(b.starts[low])) - 1], [max(int(a.stops[-1]), int(b.stops[high - 1])) + 1]
+    gaps = Runs(np.concatenate([ends[0], b.stops[low:high]]), np.concatenate([b.starts[low:high], ends[1]]))
+    return intersection(a, gaps)
+
+
+def stretches(values: np.ndarray) -> tuple[Runs, np.ndarray]:
+    """Where an array holds one value: its maximal stretches of equal values, side by side, and the value of each."""
+    if not len(values):
+        return NONE, values
+    begins = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    return Runs(begins, np.concatenate([begins[1:], [len(values)]])), values[begins]

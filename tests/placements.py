@@ -1,0 +1,65 @@
+"""Placements drawn at random, and what the tests of the machine count one vertex at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import codelet as cl
+from codelet.family import Family
+from codelet.vertices import Vertex
+from lowering.pipeline import plan_engine
+from lowering.place import Placement, num_elements, place
+from lowering.plan import Plan
+from tests.strategies import Case, cases
+
+TILES = 8
+
+
+def plan_of(case: Case) -> Plan:
+    """The plan of a case, with all its variables kept."""
+    return plan_engine(case.graph, case.sequence())
+
+
+@st.composite
+def placements(draw: Any, max_steps: int = 3, loops: bool = False) -> Placement:
+    """A generated graph, placed by one of the methods or at random."""
+    plan = plan_of(draw(cases(dtype=draw(st.sampled_from([np.float32, np.int32])), max_steps=max_steps, loops=loops)))
+    method = draw(st.sampled_from(["balanced", "linear", "random", "random", "blocks"]))
+    if method in ("balanced", "linear"):
+        return place(plan, method)
+    random = np.random.default_rng(draw(st.integers(0, 2**16)))
+    tiles = draw(st.integers(1, TILES))
+
+    def some(count: int) -> np.ndarray:
+        drawn = random.integers(0, tiles, count).astype(np.int32)
+        return drawn if method == "random" else np.sort(drawn)
+
+    elements = np.full(num_elements(plan), -1, np.int32)
+    for variable in plan.variables:
+        elements[variable.first_element : variable.first_element + variable.size] = some(variable.size)
+    return Placement(plan, TILES, elements, {family: some(family.num_vertices) for family in plan.families})
+
+
+def touched(family: Family, number: int, *, written: bool) -> list[int]:
+    """The numbers of the elements that a vertex reads, or that it writes."""
+    vertex, found = Vertex(family, number), []
+    for field in family.fields:
+        if field.tensor is not None and (field.is_written if written else field.is_read):
+            found += vertex.fields[field.name].elements().reshape(-1).tolist()
+    return [element for element in found if element >= 0]
+
+
+def vertices_of(placement: Placement, families: tuple[Family, ...]) -> Iterator[tuple[Family, int, int]]:
+    """Every vertex of some families, and its tile."""
+    for family in families:
+        for number in range(family.num_vertices):
+            yield family, number, int(placement.vertex_tiles[family][number])
+
+
+def built(tiles: int = TILES) -> cl.Graph:
+    """An empty graph on few tiles."""
+    return cl.Graph(cl.IPU(num_tiles=tiles))

@@ -1,0 +1,265 @@
+"""Placement: what is given is kept, the rest follows its rule, and ten million vertices take seconds."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import codelet as cl
+from codelet.vertices import Vertex
+from lowering.pipeline import plan_engine
+from lowering.place import LOAD_BOUND, linear_tiles, place, vertex_cycles
+from lowering.plan import ExecuteStep, all_steps
+from tests.placements import TILES, built, plan_of, touched, vertices_of
+from tests.strategies import cases
+from tests.test_scale import N, copy_one, six_axes, stencil
+
+METHODS = st.sampled_from(["balanced", "linear"])
+
+
+@cl.codelet
+def double(x):
+    return 2 * x
+
+
+@cl.codelet
+def total(x):
+    return x.sum()
+
+
+@cl.codelet(cycles=lambda x: 100 * x.size)
+def slow(x):
+    return x.sum()
+
+
+def engine_plan(graph):
+    return plan_engine(graph, graph.default_program)
+
+
+# --- linear mapping -----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 400), st.integers(1, 12), st.integers(1, 9), st.integers(0, 40))
+def test_linear_ranges_are_even_and_of_whole_grains(size, tiles, grain, least):
+    mapped = linear_tiles(size, tiles, grain=grain, least=least)
+    assert mapped.shape == (size,)
+    assert (np.diff(mapped) >= 0).all()
+    counts = np.bincount(mapped)
+    assert len(counts) <= tiles
+    assert (counts[:-1] % grain == 0).all()
+    if size:
+        assert (counts > 0).all()
+        assert counts.max() - counts.min() <= 2 * grain
+        assert counts.min() >= min(size, least) - grain
+
+
+def test_linear_mapping_is_that_of_poplibs():
+    # 1000 floats in grains of 2 and of at least 32 on a tile: 31 ranges of 16 or 17 grains.
+    counts = np.bincount(linear_tiles(1000, 1472, grain=2, least=32))
+    assert len(counts) == 30
+    assert set(counts.tolist()) == {32, 34}
+    # 10^6 elements on all tiles.
+    counts = np.bincount(linear_tiles(10**6, 1472, grain=2, least=32))
+    assert len(counts) == 1471
+    assert counts.max() == 680
+
+
+# --- what is given is kept ------------------------------------------------------------------------------
+
+
+@settings(max_examples=120)
+@given(cases(), METHODS)
+def test_everything_has_a_tile_and_always_the_same(case, method):
+    plan = plan_of(case)
+    placement = place(plan, method)
+    lived = np.zeros(len(placement.element_tiles), bool)
+    for variable in plan.variables:
+        tiles = placement.tiles_of(variable)
+        assert tiles.shape == (variable.size,)
+        assert ((tiles >= 0) & (tiles < TILES)).all()
+        lived[variable.first_element : variable.first_element + variable.size] = True
+    assert (placement.element_tiles[~lived] == -1).all()
+    assert placement.element_tiles.dtype == np.int32
+    for family, tiles in placement.vertex_tiles.items():
+        assert tiles.shape == (family.num_vertices,)
+        assert tiles.dtype == np.int32
+        assert ((tiles >= 0) & (tiles < TILES)).all()
+    again = place(plan_of(case), method)
+    np.testing.assert_array_equal(again.element_tiles, placement.element_tiles)
+    for one, other in zip(again.vertex_tiles.values(), placement.vertex_tiles.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert str(again) == str(placement)
+
+
+@settings(max_examples=120)
+@given(cases(), METHODS)
+def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
+    placement = place(plan_of(case), method)
+    # By what a vertex touches, which the normal form does not change.
+    key = lambda family, number: (  # noqa: E731
+        family.compute_set.name,
+        family.codelet.name,
+        tuple(touched(family, number, written=False)),
+        tuple(touched(family, number, written=True)),
+    )
+    found: dict = {}
+    for family, number, tile in vertices_of(placement, placement.plan.families):
+        found.setdefault(key(family, number), []).append(tile)
+    for vertex in case.graph.vertices():
+        if vertex.tile is not None and key(vertex.family, vertex.number) in found:
+            assert vertex.tile in found[key(vertex.family, vertex.number)]
+
+
+@settings(max_examples=60)
+@given(cases(), METHODS, st.integers(0, 1000))
+def test_elements_keep_their_tiles(case, method, seed):
+    random = np.random.default_rng(seed)
+    for variable in case.graph.variables:
+        case.graph.set_tile_mapping(case.graph.variable(variable.name), random.integers(0, TILES, variable.shape))
+    placement = place(plan_of(case), method)
+    np.testing.assert_array_equal(placement.element_tiles, case.graph.tile_mapping())
+
+
+@settings(max_examples=60)
+@given(cases(), METHODS)
+def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method):
+    plan = plan_of(case)
+    placement = place(plan, method)
+    seen: set[int] = set()
+    for family, number, tile in vertices_of(placement, plan.families):
+        if family.tile is not None:
+            own = set(touched(family, number, written=True)) - seen
+            seen |= own
+            assert {int(placement.element_tiles[element]) for element in own} <= {tile}
+
+
+# --- balance ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=80)
+@given(cases())
+def test_no_tile_is_loaded_beyond_the_bound(case):
+    plan = plan_of(case)
+    placement = place(plan)
+    for step in all_steps(plan.steps):
+        if isinstance(step, ExecuteStep) and all(family.tile is None for family in step.families):
+            cycles = [vertex_cycles(family) for family in step.families]
+            load = sum(
+                np.bincount(placement.vertex_tiles[family], own, TILES)
+                for family, own in zip(step.families, cycles, strict=True)
+            )
+            most = max((int(own.max()) for own in cycles), default=0)
+            mean = sum(int(own.sum()) for own in cycles) / TILES
+            assert np.max(load) <= max(LOAD_BOUND * mean, 6 * most) + most
+
+
+def test_vertices_go_where_most_of_their_bytes_live():
+    graph = built()
+    x, w = graph.add_variable("x", (16, 3)), graph.add_variable("w", (16, 2))
+    y = graph.add_variable("y", (16,))
+    graph.set_tile_mapping(x, np.repeat(np.arange(16) % 8, 3).reshape(16, 3))
+    graph.set_tile_mapping(w, 7)
+    graph.set_tile_mapping(y, 7)
+
+    @cl.codelet
+    def weigh(x, w):
+        return x.sum() + w.sum()
+
+    i = cl.grid(16)
+    graph.add_vertex("weigh", weigh, x=x[i], w=w[i], out=y[i])
+    (tiles,) = place(engine_plan(graph)).vertex_tiles.values()
+    # Three elements of x against two of w and one of y, of which the first named wins.
+    np.testing.assert_array_equal(tiles, np.arange(16) % 8)
+
+
+def test_what_would_overload_a_tile_goes_elsewhere():
+    graph = built()
+    x, y = graph.add_variable("x", (80,)), graph.add_variable("y", (80,))
+    graph.set_tile_mapping(x, 3)
+    graph.set_tile_mapping(y, 3)
+    i = cl.grid(80)
+    graph.add_vertex("all", total, x=x[i : i + 1], out=y[i])
+    (tiles,) = place(engine_plan(graph)).vertex_tiles.values()
+    counts = np.bincount(tiles, minlength=8)
+    assert counts[3] == 12  # 1.25 times the mean of ten
+    assert counts.max() <= 13
+    assert (tiles[:12] == 3).all()
+
+
+def test_a_codelets_own_cycles_count():
+    graph = built()
+    x = graph.add_variable("x", (8, 4))
+    i = cl.grid(8)
+    graph.add_vertex("sum", slow, x=x[i])
+    (family,) = engine_plan(graph).families
+    assert vertex_cycles(family).tolist() == [400] * 8
+
+
+def test_cycles_of_rows_grow_with_their_length():
+    graph = built()
+    x, y = graph.add_variable("x", (100,)), graph.add_variable("y", (13,))
+    i = cl.grid(13)
+    graph.add_vertex("sum", slow, x=x[i * (i - 1) // 2 : i * (i + 1) // 2], out=y[i])
+    (family,) = engine_plan(graph).families
+    np.testing.assert_array_equal(vertex_cycles(family), 100 * np.arange(13))
+    assert len(Vertex(family, 5).fields["x"]) == 5
+
+
+def test_state_that_is_read_first_is_linear_and_outputs_follow():
+    graph = built()
+    x = graph.add_variable("x", (256,))
+    i = cl.grid(256)
+    h = graph.add_vertex("one", double, x=x[i])
+    y = graph.add_variable("y", (256,))
+    program = cl.Sequence(graph.compute_sets[0], cl.Copy(h, y))
+    placement = place(plan_engine(graph, program))
+    linear = linear_tiles(256, TILES, grain=2, least=32)
+    for variable in graph.variables:
+        np.testing.assert_array_equal(placement.tiles_of(variable), linear)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(cl.ProgramError, match="there is no such placement"):
+        place(engine_plan(built()), "best")  # type: ignore[arg-type]
+
+
+def test_printed():
+    graph = built(4)
+    x = graph.add_variable("x", (64,))
+    c = graph.add_constant("c", np.ones(2, np.int32))
+    i = cl.grid(3)
+    graph.add_vertex("sums", total, x=x[i : i + 8], tile=i)
+    graph.add_vertex("last", double, x=c[0])
+    assert str(place(engine_plan(graph))) == (
+        "placement on 4 tiles\n"
+        "  x: float32[64]: 64 elements on 2 tiles from 0 to 1, at most 32 on one\n"
+        "  c: int32[2]: 2 elements on tile 0\n"
+        "  sums/out: float32[3]: 3 elements on 3 tiles from 0 to 2, at most 1 on one\n"
+        "  last/out: int32[]: 1 element on tile 0\n"
+        "  sums / total: 3 vertices on 3 tiles from 0 to 2, at most 1 on one\n"
+        "  last / double: 1 vertex on tile 0"
+    )
+
+
+# --- scale --------------------------------------------------------------------------------------------
+
+
+def gathered(graph):
+    random, i = np.random.default_rng(0), cl.grid(N)
+    x, y = graph.add_variable("x", (N,)), graph.add_variable("y", (N,))
+    sources, order = random.integers(0, N, N), random.permutation(N)
+    graph.add_vertex("set", copy_one, x=x[cl.table(sources)[i]], out=y[cl.table(order)[i]])
+
+
+@pytest.mark.parametrize("build", [stencil, six_axes, gathered])
+def test_ten_million_vertices_are_placed_in_seconds(build):
+    graph = cl.Graph()
+    build(graph)
+    plan = engine_plan(graph)
+    start = time.perf_counter()
+    placement = place(plan)
+    assert time.perf_counter() - start < 10  # two to four, on two idle cores
+    counts = np.bincount(placement.vertex_tiles[plan.families[0]], minlength=1472)
+    assert counts.max() <= LOAD_BOUND * N / 1472 + 1
