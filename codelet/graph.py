@@ -113,6 +113,7 @@ class Graph:
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
         self._streams: dict[str, Stream] = {}
+        self._functions: list[Function] = []
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
     # --- names ----------------------------------------------------------------------------------------
@@ -346,7 +347,9 @@ class Graph:
         if len({tensor.source for tensor in named.values()}) < len(named):
             raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
         full = self._claim(self._free_name("function") if name is None else name, "function")
-        return Function(self, full, program, named)
+        function = Function(self, full, program, named)
+        self._functions.append(function)
+        return function
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"
@@ -382,6 +385,11 @@ class Graph:
     def streams(self) -> tuple[Stream, ...]:
         """All streams, in the order in which they were added."""
         return tuple(self._streams.values())
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions, in the order in which they were added."""
+        return tuple(self._functions)
 
     @property
     def default_program(self) -> Program:
@@ -704,7 +712,9 @@ class Graph:
         sets = counted(len(self._compute_sets), "compute set", "compute sets")
         rows = [f"graph of {vertices} and {edges} in {sets}, for {self.target}"]
         rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in self.variables]
+        rows += [f"{'input' if s.is_input else 'output'} stream {s.name}: {s.type_text}" for s in self.streams]
         rows += [str(family) for family in self.families]
+        rows += [str(function) for function in self.functions]
         return "\n".join(rows)
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@
       -> checked                                    check
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, streams: rules of it)
+      -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
                                                     emit (views; draws, parts, rows, segments, weave, windows)
       -> traced, sums of products contracted        contract, by rewrite
       -> slow reductions done by halves             halve
