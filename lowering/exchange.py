@@ -407,6 +407,10 @@ class Exchange:
         """What moves at a moment of the program."""
         return self.steps.get(moment.step, self.nothing)
 
+    def __repr__(self) -> str:
+        steps = counted(len(self.steps), "step", "steps")
+        return f"<Exchange of {steps} between {counted(self.placement.num_tiles, 'tile', 'tiles')}>"
+
     def __str__(self) -> str:
         rows = [f"exchange between {counted(self.placement.num_tiles, 'tile', 'tiles')}"]
         for moment in timeline(self.placement.plan).moments:

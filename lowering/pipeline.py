@@ -97,6 +97,9 @@ class MachinePlan:
     liveness: Liveness
     memory: Memory
 
+    def __repr__(self) -> str:
+        return f"<MachinePlan of {self.placement.plan.graph!r}: {self.memory!r}>"
+
     def __str__(self) -> str:
         return "\n".join(map(str, (self.placement, self.exchange, self.liveness, self.memory)))
 

@@ -70,6 +70,9 @@ class Placement:
         """The tile of each element of a variable, int32 of shape (size,)."""
         return self.element_tiles[variable.first_element : variable.first_element + variable.size]
 
+    def __repr__(self) -> str:
+        return f"<Placement of {self.plan.graph!r} on {counted(self.num_tiles, 'tile', 'tiles')}>"
+
     def __str__(self) -> str:
         rows = [f"placement on {counted(self.num_tiles, 'tile', 'tiles')}"]
         for variable in self.plan.variables:
@@ -380,7 +383,7 @@ def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Pla
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
     if method not in ("balanced", "linear"):
-        raise ProgramError("there is no such placement", given=f"method={method!r}", expected="'balanced' or 'linear'")
+        raise ProgramError("there is no such placement", given=repr(method), expected="'balanced' or 'linear'")
     plan = without_calls(plan)
     placer = _Placer(plan)
     for family in plan.families:

@@ -488,7 +488,7 @@ def test_a_tile_out_of_memory_is_named_with_what_fills_it():
         machine(graph, [x, w], [y])
     assert str(caught.value).split("\n  at:")[0] == (
         "tile 2 is out of memory by 68 bytes\n"
-        "  given:    4,164 bytes, most of them for\n"
+        "  given:    4,164 bytes; when 'execute sum' runs, most are for\n"
         "            3,600 bytes: w (variables, always live)\n"
         "            256 bytes: edges of double / double (edge pointers)\n"
         "            80 bytes: code of double (code)\n"
@@ -497,6 +497,24 @@ def test_a_tile_out_of_memory_is_named_with_what_fills_it():
         "  expected: at most 4,096 bytes on a tile of IPU('mk2', num_tiles=4, bytes_per_tile=4096)\n"
         "  fix:      spread the largest over more tiles, or see all with allow_out_of_memory=True"
     )
+
+
+def test_what_fills_a_tile_is_there_at_the_same_time():
+    graph = cl.Graph(cl.IPU(num_tiles=1, bytes_per_tile=1024))
+    x = graph.add_variable("x", (1,))
+    for k, size in enumerate((100, 200, 150)):
+        with graph.scope(f"layer {k}"):
+            wide = graph.add_variable("wide", (size,))
+            i = cl.grid(size)
+            graph.add_vertex("spread", double, x=x[0 * i], out=wide[i])
+            x = graph.add_variable("narrow", (1,))
+            graph.add_vertex("gather", total, x=wide, out=x[0])
+    inputs = [graph.variable("x")]
+    with pytest.raises(cl.OutOfTileMemoryError, match="when 'execute layer 1/") as caught:
+        machine(graph, inputs, [x])
+    assert "layer 1/wide" in str(caught.value)
+    assert "layer 0/wide" not in str(caught.value)
+    assert machine(graph, inputs, [x], allow_out_of_memory=True).memory.fullest_moment(0) in (2, 3)
 
 
 def test_or_reported():
