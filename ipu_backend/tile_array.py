@@ -15,18 +15,18 @@ some images and some rows of weights are one matrix product.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from jax.extend import core as jax_core
 
 from codelet.family import Family
 from codelet.index import Axis, Grid, Key
-from codelet.tensor import Tensor, Variable
+from codelet.tensor import Tensor, Variable, source_variables
 from ipu_backend.tile_layout import joined
 from ipu_backend.tile_steps import (
     Bringing,
@@ -65,7 +65,7 @@ def _rows(array: Array, rows: np.ndarray | None) -> Array:
     return array if rows is None else take(array, constant(rows.astype(np.int32)))
 
 
-def _bring(bringing: Bringing, held: Sequence[Array]) -> Array:
+def bring(bringing: Bringing, held: Sequence[Array]) -> Array:
     """The words that each tile computes from, (rows, words)."""
     if bringing.words is None:
         array = _rows(held[0], bringing.rows)
@@ -96,7 +96,7 @@ def _operand(
     return _known(value), (row, *keys, *dimensions)
 
 
-def _compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
+def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
     """What each tile's vertices write, by the field: (rows, lanes..., *field)."""
     codelet, lanes = batch.batch.codelet, batch.lanes
     row, *axes = Grid([range(len(lanes.tiles)), *map(range, lanes.lengths)]).axes
@@ -120,6 +120,14 @@ def _store(storing: Storing, results: Sequence[dict[str, Array]], before: Array)
 # --- the execution --------------------------------------------------------------------------------------
 
 
+def _digest(placement: Placement) -> str:
+    """What placements of one plan have in common that are the same."""
+    made = hashlib.blake2b(np.ascontiguousarray(placement.element_tiles).data, digest_size=16)
+    for tiles in placement.vertex_tiles.values():
+        made.update(np.ascontiguousarray(tiles).data)
+    return made.hexdigest()
+
+
 class TileArray(Execution):
     """Variables as arrays of tiles by words, by a placement; see the module's docstring.
 
@@ -135,6 +143,7 @@ class TileArray(Execution):
     def __init__(self, placement: Placement):
         self.placement = placement
         self.layouts = Layouts(placement)
+        self.key = "tiles", _digest(placement)
         self._compute_sets: dict[tuple[Family, ...], ComputeSet] = {}
         self._copies: dict[CopyStep, CopySet] = {}
 
@@ -187,7 +196,7 @@ class TileArray(Execution):
         """The value of a view without symbols."""
         if not tensor.size:
             return jnp.zeros(tensor.shape, tensor.dtype)
-        if any(variable not in self.layouts for variable in _variables(tensor)):
+        if any(variable not in self.layouts for variable in source_variables(tensor.source)):
             return super().read(state, tensor)
         taking = plan_taking(tensor, self.layouts)
         return reshape(taking.words.of(self._source(state, taking)), tensor.shape)
@@ -206,16 +215,10 @@ class TileArray(Execution):
     def execute(self, state: State, step: ExecuteStep) -> None:
         """Run a compute set: tiles receive, compute, and send home. The state is changed."""
         plan = self.compute_set(step)
-        brought = [_bring(own, [self.held(state, variable) for variable in own.variables]) for own in plan.bringings]
-        results = [_compute(batch, brought) for batch in plan.batches]
+        brought = [bring(own, [self.held(state, variable) for variable in own.variables]) for own in plan.bringings]
+        results = [compute(batch, brought) for batch in plan.batches]
         made = {own.variable: _store(own, results, self.held(state, own.variable)) for own in plan.storings}
         state.update(made)
-
-
-def _variables(tensor: Tensor) -> tuple[Variable, ...]:
-    from codelet.tensor import source_variables
-
-    return source_variables(tensor.source)
 
 
 def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:

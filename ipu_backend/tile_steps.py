@@ -244,9 +244,7 @@ def _bring(
         bringing = Bringing(variables, tiles, elements, real, words, None, tuple(padding))
         start = np.cumsum(count) - count
         places = [
-            np.where(
-                want.numbers >= 0, np.searchsorted(needed, own) - start[shaped(want)], width - 1 - want.numbers
-            )
+            np.where(want.numbers >= 0, np.searchsorted(needed, own) - start[shaped(want)], width - 1 - want.numbers)
             for want, own in zip(wants, keys, strict=True)
         ]
     return bringing, [RowSelection(own, want.real) for own, want in zip(places, wants, strict=True)]

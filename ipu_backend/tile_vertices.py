@@ -58,6 +58,19 @@ class Numbers:
         return self.of_source(source)[positions]
 
 
+def places_of(numbers: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
+    """The position along each axis of row-major numbers.
+
+    As `numpy.unravel_index`, which NumPy 2.4.6 gets wrong for more than 8192 numbers in an array whose last
+    dimension is of extent 1.
+    """
+    found = []
+    for extent in reversed(extents):
+        numbers, place = np.divmod(numbers, extent)
+        found.append(place)
+    return found[::-1]
+
+
 class Varying(NamedTuple):
     """Numbers of elements, or values, over some axes of a batch: `array` has a dimension for each, then its own."""
 
@@ -129,7 +142,7 @@ class _Chosen:
     def __init__(self, family: Family, vertices: np.ndarray):
         self.family = family
         self.vertices = vertices
-        places = np.unravel_index(vertices, family.extents) if family.axes else ()
+        places = places_of(vertices, family.extents)
         self.places = dict(zip(family.axes, places, strict=True))
 
     def number_over(self, axes: Sequence[Axis]) -> np.ndarray:
@@ -155,13 +168,11 @@ class _Chosen:
         everything = everything.reshape(-1, *tensor.shape)
         along = np.moveaxis(everything, at + 1, 1)
         own = self.number_over(rows.axes)
-        places = rows.offsets[own][:, None] + np.arange(rows.lengths[own[0]])
+        places = rows.offsets[own][:, None] + np.arange(int(rows.lengths[own[0]]))
         return Varying((0,), np.moveaxis(along[self.number_over(free)[:, None], places], 1, at + 1))
 
 
-def _some(
-    family: Family, tiles: np.ndarray, vertices: np.ndarray, numbers: Numbers, codelet: TracedCodelet
-) -> Batch:
+def _some(family: Family, tiles: np.ndarray, vertices: np.ndarray, numbers: Numbers, codelet: TracedCodelet) -> Batch:
     """Some vertices of a family, whose rows are of one length."""
     chosen = _Chosen(family, vertices)
     elements = {}
@@ -265,7 +276,7 @@ class Lanes:
         for at, k in enumerate(groups):
             own = self.positions[k]
             shaped = own.reshape(len(own), *[-1 if j == at else 1 for j in range(len(groups))])
-            places = np.unravel_index(shaped, [self.extents[a] for a in self.groups[k]])
+            places = places_of(shaped, [self.extents[a] for a in self.groups[k]])
             where.update(zip(self.groups[k], places, strict=True))
         own = varying.array.shape[len(varying.axes) :]
         shape = (len(self.tiles), *(self.lengths[k] for k in groups))
@@ -290,7 +301,7 @@ def _products(tiles: np.ndarray, number: np.ndarray, groups: Sequence[tuple[int,
     """The lanes of a batch by groups of axes, if the vertices of each tile are all combinations of positions."""
     rows = int(number.max()) + 1
     extents = tiles.shape
-    places = np.unravel_index(np.arange(tiles.size), extents) if extents else ()
+    places = places_of(np.arange(tiles.size), extents)
     positions, counts = [], []
     for axes in groups:
         size = math.prod(extents[a] for a in axes)
