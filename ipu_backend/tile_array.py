@@ -120,7 +120,7 @@ def _store(storing: Storing, results: Sequence[dict[str, Array]], before: Array)
 # --- the execution --------------------------------------------------------------------------------------
 
 
-def _digest(placement: Placement) -> str:
+def digest(placement: Placement) -> str:
     """What placements of one plan have in common that are the same."""
     made = hashlib.blake2b(np.ascontiguousarray(placement.element_tiles).data, digest_size=16)
     for tiles in placement.vertex_tiles.values():
@@ -143,7 +143,7 @@ class TileArray(Execution):
     def __init__(self, placement: Placement):
         self.placement = placement
         self.layouts = Layouts(placement)
-        self.key = "tiles", _digest(placement)
+        self.key = "tiles", digest(placement)
         self._compute_sets: dict[tuple[Family, ...], ComputeSet] = {}
         self._copies: dict[CopyStep, CopySet] = {}
 
@@ -221,6 +221,12 @@ class TileArray(Execution):
         state.update(made)
 
 
+def fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
+    """The types of the values of a plan's input streams, stacked, in order."""
+    counts = count_values(plan.steps)
+    return [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
+
+
 def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
     """The shape and dtype of what an execution holds of a variable."""
     logical = jax.ShapeDtypeStruct(variable.shape, variable.dtype)
@@ -230,7 +236,7 @@ def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
 def compile_held(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
     """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
     structs = [held_type(execution, variable) for variable in plan.inputs]
-    return halve(contract(jax.make_jaxpr(emit(plan, execution))(*structs, *_fed_types(plan))))
+    return halve(contract(jax.make_jaxpr(emit(plan, execution))(*structs, *fed_types(plan))))
 
 
 def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
@@ -247,9 +253,4 @@ def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
         return results
 
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    return halve(contract(jax.make_jaxpr(function)(*structs, *_fed_types(plan))))
-
-
-def _fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
-    counts = count_values(plan.steps)
-    return [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
+    return halve(contract(jax.make_jaxpr(function)(*structs, *fed_types(plan))))

@@ -1,19 +1,25 @@
 """The tile array: any placement gives the values of the interpreter, and no tile sees another's row."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.extend import core as jax_core
 
 import codelet as cl
-from codelet.errors import ProgramError
+from codelet.errors import ProgramError, TileError
+from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, bring, compute
 from lowering.exchange import plan_exchange
-from lowering.place import Placement, num_elements
+from lowering.pipeline import plan_graph, plan_machine
+from lowering.place import Placement, num_elements, place
 from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
-from tests.placements import TILES, placements
+from lowering.timeline import without_calls
+from tests.placements import TILES, plan_of
 from tests.strategies import Case, cases
 from tests.test_lowered import assert_close, interpreted
 
@@ -42,15 +48,15 @@ PLACES = st.one_of(
 )
 
 
-def engine_of(case: Case, where) -> cl.Engine:
-    return cl.Engine(case.graph, case.sequence(), execution="tiles", placement=where, stream_bytes=40)
+def engine_of(case: Case, where, execution="tiles") -> cl.Engine:
+    return cl.Engine(case.graph, case.sequence(), execution=execution, placement=where, stream_bytes=40)
 
 
-def function_of(case: Case, where):
-    return engine_of(case, where).function(inputs=list(case.inputs), outputs=case.outputs)
+def function_of(case: Case, where, execution="tiles"):
+    return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -60,7 +66,7 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(function_of(case, where)(case.inputs), interpreted(case), 1e-5)
@@ -109,9 +115,16 @@ def pairs(moves) -> np.ndarray:
     return rows[np.lexsort(rows.T[::-1])]
 
 
+def placement_of(case: Case, where) -> Placement:
+    """Where everything of a case's plan lives, by one of `PLACES`."""
+    plan = without_calls(plan_of(case))
+    return where(plan) if callable(where) else place(plan, where)
+
+
 @settings(max_examples=40)
-@given(placements())
-def test_the_exchange_moves_exactly_the_planned_pairs(placement: Placement):
+@given(cases(np.float32), PLACES)
+def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
+    placement = placement_of(case, where)
     array = TileArray(placement)
     for step, planned in plan_exchange(placement).steps.items():
         if isinstance(step, ExecuteStep):
@@ -127,8 +140,9 @@ def test_the_exchange_moves_exactly_the_planned_pairs(placement: Placement):
 
 
 @settings(max_examples=30)
-@given(placements(max_steps=2), st.integers(0, 99))
-def test_a_tile_computes_from_its_own_row_alone(placement: Placement, seed: int):
+@given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
+def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
+    placement = placement_of(case, where)
     random, array = np.random.default_rng(seed), TileArray(placement)
     for step in all_steps(placement.plan.steps):
         if not isinstance(step, ExecuteStep):
@@ -173,10 +187,11 @@ def test_several_programs_share_one_placement():
     graph = cl.Graph(cl.IPU(num_tiles=4))
     a, b, c = (graph.add_variable(name, (8,)) for name in "abc")
     k = cl.grid(8)
-    graph.add_vertex("first", divide, a=a[k], b=b[k], out=c[k])
-    graph.add_vertex("second", divide, a=c[k], b=a[k], out=b[k])
-    programs = {"one": cl.Execute(graph.add_compute_set("first")), "two": cl.Execute(graph.add_compute_set("second"))}
-    engine = cl.Engine(graph, programs, execution="tiles")
+    with graph.record() as one:
+        graph.add_vertex("first", divide, a=a[k], b=b[k], out=c[k])
+    with graph.record() as two:
+        graph.add_vertex("second", divide, a=c[k], b=a[k], out=b[k])
+    engine = cl.Engine(graph, {"one": one, "two": two}, execution="tiles")
     first, second = np.arange(1, 9, dtype=np.float32), np.arange(2, 10, dtype=np.float32)
     engine.write({"a": first, "b": second})
     engine.run("one")
@@ -219,3 +234,89 @@ def test_an_execution_that_there_is_not():
     graph.add_variable("a", (7,))
     with pytest.raises(ProgramError, match=r"there is no such execution\n  given: +execution='cells'"):
         cl.Engine(graph, execution="cells")
+
+
+# --- addresses ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(cases(np.int32), PLACES)
+def test_addresses_hold_what_is_live(case: Case, where):
+    results = jax.jit(function_of(case, where, "addresses"))(case.inputs)
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@settings(max_examples=25)
+@given(cases(np.float32), PLACES)
+def test_addresses_hold_what_is_live_in_floats(case: Case, where):
+    assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
+
+
+def chain(count: int = 3):
+    """A chain of variables on two tiles, of which only the ends are kept: its graph and the ends."""
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x = y = graph.add_variable("x", (8,))
+    k = cl.grid(8)
+    for number in range(count):
+        y = graph.add_vertex(f"step {number}", divide, a=x[k], b=y[7 - k], tile=k // 4)
+    return graph, x, y
+
+
+def test_a_wrong_plan_of_memory_shows():
+    graph, x, y = chain()
+    plan = plan_graph(graph, graph.default_program, (x.source,), [y])
+    machine = plan_machine(plan)
+    given, expected = np.arange(1, 9, dtype=np.float32), cl.lower(graph, inputs=[x], outputs=[y])
+    run = lambda planned: jax_core.jaxpr_as_fun(compile_addresses(plan, planned))(given)[0]  # noqa: E731
+    np.testing.assert_allclose(run(machine), expected({"x": given})[y.source.name], rtol=1e-6)
+    # What two steps pass on is said to end before it is read.
+    occupants = [
+        replace(own, moments=np.arange(3) == 0) if own.moments is not None and own.variables else own
+        for own in machine.memory.occupants
+    ]
+    early = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
+    assert np.isnan(run(early)).all()
+    # An exchange buffer lies where a variable is that is kept.
+    kept = machine.memory.occupant(x.source)
+    occupants = [
+        replace(own, addresses=kept.addresses) if own.kind == "exchange buffers" else own
+        for own in machine.memory.occupants
+    ]
+    over = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
+    assert np.isnan(run(over)).any()
+
+
+def test_the_engine_runs_addresses():
+    graph, x, y = chain()
+    engine = cl.Engine(graph, execution="addresses")
+    given = np.arange(1, 9, dtype=np.float32)
+    engine.write({"x": given})
+    engine.run()
+    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.source.name])
+
+
+# --- looking at a tile ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+def test_a_tile_shows_its_memory_by_address(execution):
+    graph, x, y = chain(1)
+    graph.set_tile_mapping(x, np.arange(8) // 4)
+    graph.set_tile_mapping(y, np.arange(8) // 4)
+    engine = cl.Engine(graph, execution=execution)
+    engine.write({"x": np.arange(1.0, 9.0)})
+    before = engine.read_tile(1)
+    assert before[y.source.name].values is None
+    assert "step 0/out (variables): 4 elements, no value yet" in str(before)
+    engine.run()
+    tile = engine.read_tile(1)
+    assert tile["x"].elements.tolist() == [4, 5, 6, 7]
+    assert tile["x"].values.tolist() == [5, 6, 7, 8]
+    np.testing.assert_array_equal(tile[y.source.name].values, engine.read(y)[4:])
+    assert str(tile).split("\n")[:2] == [
+        f"tile 1: {tile.bytes_used:,} of 638,976 bytes",
+        "         0 to       16  x (variables): 4 elements, 5.0 6.0 7.0 8.0",
+    ]
+    with pytest.raises(TileError, match=r"there is no such tile\n  given: +2\n  expected: +0 to 1"):
+        engine.read_tile(2)
