@@ -20,6 +20,7 @@ from benchmarks import (
     mnist_step,
     patchwork,
     stream_train,
+    tile_array,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "mnist_step",
     "patchwork",
     "stream_train",
+    "tile_array",
 ]

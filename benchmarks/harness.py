@@ -40,6 +40,7 @@ class Comparison:
         ours_held: makes what ours takes before the arguments and has no gradient: a lowered graph, its
             tables with it.
         plain_held: the same for plain JAX: its tables.
+        note: what stands in the place of plain JAX, where it is something else.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Comparison:
     tolerance: float = 1e-5
     ours_held: Callable[[], tuple[Any, ...]] = tuple
     plain_held: Callable[[], tuple[Any, ...]] = tuple
+    note: str = ""
 
     def side(self, which: str) -> Callable[..., Any]:
         """`ours` or `plain`, with what it holds already given to it: a function of the arguments."""
@@ -195,7 +197,7 @@ def compare(comparison: Comparison, repeats: int, seconds: float) -> Row:
     ours, plain = comparison.side("ours"), comparison.side("plain")
     check_same(comparison.name, ours(*arguments), plain(*arguments), comparison.tolerance)
     times = time_in_turn([lambda: ours(*arguments), lambda: plain(*arguments)], repeats=repeats, seconds=seconds)
-    return Row(comparison.name, *times, ratio=times[0] / times[1], bar=comparison.bar)
+    return Row(comparison.name, *times, ratio=times[0] / times[1], bar=comparison.bar, note=comparison.note)
 
 
 def measure(name: str, *, repeats: int = 9, seconds: float = 1.0, **sizes: Any) -> Iterator[Row]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -18,6 +19,7 @@ from codelet.errors import (
     ProgramAbortedError,
     ProgramError,
     StreamError,
+    TileError,
     UninitializedReadError,
 )
 from codelet.graph import Graph
@@ -26,25 +28,34 @@ from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable
 from ipu_backend.profile import Profile, profile_machine
 from ipu_backend.streaming import Chunks, Connections, Part, Together, split
-from lowering.check import check_initialized
+from ipu_backend.tile_addresses import compile_addresses
+from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest, held_type
+from ipu_backend.tile_memory import TileMemory, read_tile
+from lowering.check import check, check_initialized
 from lowering.dataflow import ElementSet, flow_step
-from lowering.lower import Lowered, lower_graph, whole_variable
+from lowering.emit_steps import Execution
+from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
-from lowering.place import place
+from lowering.place import Placement, place
 from lowering.plan import Plan, Step
 from lowering.streams import count_values
+from lowering.timeline import without_calls
 
 State = dict[str, Any]
-"""The array of every variable that has one, by name."""
+"""What is held of every variable that has a value, by name."""
+
+Place = Literal["balanced", "linear"] | Callable[[Plan], Placement]
+"""How a plan is placed; see `lowering/place.py`. A function is given the plan without calls."""
 
 
 class _Compiled:
     """Some steps, jitted: state, values of streams and tables in; the variables they write, and what they send, out."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, execution: Execution, compile_part: Callable[[Plan], jax_core.ClosedJaxpr]):
         self.plan = plan
+        self.execution = execution
         self.counts = count_values(plan.steps)
-        self.closed = compile_plan(plan)
+        self.closed = compile_part(plan)
         self.inputs = [variable.name for variable in plan.inputs]
         self.written = [tensor.source.name for tensor in plan.outputs]  # type: ignore[union-attr]
         self.fed = [stream for stream in plan.streams if stream.is_input]
@@ -68,7 +79,8 @@ class _Compiled:
         """
         for variable in self.plan.inputs:
             if variable.name not in state:
-                state[variable.name] = jnp.zeros(variable.shape, variable.dtype)
+                kind = held_type(self.execution, variable)
+                state[variable.name] = jnp.zeros(kind.shape, kind.dtype)
         feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
         changing = {name: state[name] for name in self.written}
         kept = {name: state[name] for name in self.inputs if name not in changing}
@@ -87,6 +99,8 @@ class _Loaded:
 
     def __init__(self, graph: Graph, program: Program, stream_bytes: int):
         self.program = program
+        self.execution = Execution()
+        self.compile: Callable[[Plan], jax_core.ClosedJaxpr] = compile_plan
         self.plan = plan_engine(graph, program)
         self.parts = split(self.plan.steps, stream_bytes)
         self.checked: ElementSet | None = None  # what had a value before the last run, if it is what has one after
@@ -100,7 +114,7 @@ class _Loaded:
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> _Compiled:
         if key not in self._compiled:
-            self._compiled[key] = _Compiled(plan_part(self.plan, steps, given))
+            self._compiled[key] = _Compiled(plan_part(self.plan, steps, given), self.execution, self.compile)
         return self._compiled[key]
 
     def run(self, state: State, own: set[str], connections: Connections, parts: Sequence[Part] | None = None) -> None:
@@ -118,7 +132,7 @@ class _Loaded:
                 index = part.step.index
                 for turn in range(part.step.count):
                     if index is not None:
-                        state[index.name] = jnp.asarray(turn, index.dtype)
+                        state[index.name] = self.execution.load(index, jnp.asarray(turn, index.dtype))
                         own.add(index.name)
                     self.run(state, own, connections, part.body)
         state.pop(self._first.name, None)
@@ -134,8 +148,16 @@ class Engine:
         check_finite: refuse host data, and results read, that hold NaN or infinity.
         stream_bytes: how many bytes of values of streams the host holds at a time. A loop that takes more is run
             in chunks.
+        execution: `"fused"` holds a variable as one array in logical order, and exchange costs nothing; `"tiles"`
+            holds it as an array of tiles by words, and runs the planned exchange: see `ipu_backend/tile_array.py`;
+            `"addresses"` runs it in the planned memory of the tiles, forward only, as a proof of the memory plan: see
+            `ipu_backend/tile_addresses.py`. The host may read all variables after a run, so that none shares its
+            address with another there, as they do in what `function` makes.
+        placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"` or
+            `"linear"`, or a function from the plan to its placement.
 
     Raises:
+        ProgramError: an execution or a placement that there is not.
         What `lower` raises for the graph, save that elements nothing writes may still be written by the
         host: reading one is an error of `run` and `read`.
 
@@ -160,7 +182,13 @@ class Engine:
         *,
         check_finite: bool = False,
         stream_bytes: int = 1 << 26,
+        execution: Literal["fused", "tiles", "addresses"] = "fused",
+        placement: Place = "balanced",
     ):
+        if execution not in ("fused", "tiles", "addresses"):
+            raise ProgramError(
+                "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
+            )
         self.graph = graph
         self.check_finite = check_finite
         given = graph.default_program if program is None else program
@@ -171,6 +199,17 @@ class Engine:
             check_program(chosen, graph)
             self._programs[name] = _Loaded(graph, chosen, stream_bytes)
         self._variables = {variable.name: variable for variable in graph.variables}
+        self._execution, self._placed = Execution(), None
+        if execution != "fused":
+            self._placed = self._place(placement)
+            if execution == "tiles":
+                self._execution = TileArray(self._placed)
+            for loaded in self._programs.values():
+                loaded.execution = self._execution
+                if isinstance(self._execution, TileArray):
+                    loaded.compile = partial(compile_held, execution=self._execution)
+                else:
+                    loaded.compile, loaded.parts = self._compile_addresses, (Together(loaded.plan.steps),)
         self._streams = {stream.name: stream for stream in graph.streams}
         self._connections = Connections()
         self._state: State = {}
@@ -178,6 +217,17 @@ class Engine:
         for variable in graph.variables:
             if variable.value is not None:
                 self._written.add_variable(variable)
+
+    def _place(self, how: Place) -> Placement:
+        """One placement of all programs, which share their variables."""
+        plans = [loaded.plan for loaded in self._programs.values()]
+        together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
+        return how(together) if callable(how) else place(together, how)
+
+    def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        assert self._placed is not None
+        plan = without_calls(plan)
+        return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))
 
     def _program(self, name: str | None) -> _Loaded:
         if name is None and len(self._programs) == 1:
@@ -201,6 +251,27 @@ class Engine:
         if variable.name not in self._variables:
             raise NotInGraphError(f"{variable.name!r} was added after the engine was made", expected="a new Engine")
         return variable
+
+    def read_tile(self, tile: int) -> TileMemory:
+        """A tile's memory: what lies at which address, and the values that variables hold there now. It prints.
+
+        Addresses are those of a memory in which every variable that the programs name is kept.
+
+        Args:
+            tile: its number.
+
+        Raises:
+            TileError: a tile that the target does not have.
+        """
+        num_tiles = self.graph.target.num_tiles
+        if not 0 <= tile < num_tiles:
+            raise TileError("there is no such tile", given=tile, expected=f"0 to {num_tiles - 1}")
+        placement = self._place("balanced") if self._placed is None else self._placed
+        memory = plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
+        values = {v.name: np.asarray(v.value) for v in self._variables.values() if v.value is not None}
+        for name, held in self._state.items():
+            values[name] = np.asarray(self._execution.unload(self._variables[name], held))
+        return read_tile(memory, tile, values)
 
     def _check_finite(self, variable: Variable, array: Any, what: str) -> None:
         if self.check_finite and jnp.issubdtype(variable.dtype, jnp.inexact):
@@ -232,7 +303,7 @@ class Engine:
             array = as_array(value, variable)
             self._check_finite(variable, array, "the array for")
             # A copy: a run donates the state, and the caller's array must outlive it.
-            self._state[name] = jnp.array(array, copy=True)
+            self._state[name] = jnp.array(self._execution.load(variable, array), copy=True)
             self._written.add_variable(variable)
 
     def connect(self, stream: Stream | str, values: Any) -> None:
@@ -298,7 +369,7 @@ class Engine:
                 f"{self.graph.element_text(missing)} is read by the host before anything has given it a value",
                 expected="engine.write or engine.run before",
             )
-        array = found.value if found.value is not None else self._state[found.name]
+        array = found.value if found.value is not None else self._execution.unload(found, self._state[found.name])
         self._check_finite(found, array, "the variable")
         return np.array(array)
 
@@ -351,8 +422,19 @@ class Engine:
         outputs: Sequence[Tensor | Stream | str],
         program: str | None = None,
     ) -> Lowered:
-        """What `run` runs as a pure function of some variables to others, apart from the engine's state."""
-        return lower_graph(self.graph, self._program(program).program, inputs, outputs)
+        """What `run` runs as a pure function of some variables to others, apart from the engine's state.
+
+        Values go in and come out in logical order, whatever the engine's execution. The arguments and errors are
+        those of `lower`.
+        """
+        loaded = self._program(program)
+        if self._placed is None:
+            return lower_graph(self.graph, loaded.program, inputs, outputs)
+        sources, targets = named_variables(self.graph, inputs, outputs)
+        plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(self.graph.variable(v.name) for v in targets)))
+        if isinstance(self._execution, TileArray):
+            return lower_plan(plan, targets, compile_logical(plan, self._execution), self._execution.key)
+        return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"

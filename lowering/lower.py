@@ -49,11 +49,17 @@ class _Fed(NamedTuple):
 class _Compiled:
     """What of a lowered graph is fixed: equal where the plans are equal in structure."""
 
-    def __init__(self, plan: Plan, outputs: tuple[Variable, ...] | None):
+    def __init__(
+        self,
+        plan: Plan,
+        outputs: tuple[Variable, ...] | None,
+        closed: jax_core.ClosedJaxpr | None = None,
+        how: Hashable = "fused",
+    ):
         self.plan = plan
         self.outputs = outputs
-        self.key: Hashable = (structure(plan), outputs is None, x64_is_on())
-        closed = compile_plan(plan)
+        self.key: Hashable = (structure(plan), outputs is None, x64_is_on(), how)
+        closed = compile_plan(plan) if closed is None else closed
         counts = count_values(plan.steps)
         self.fed = [_Fed(s.name, (counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
         self.consts = tuple(closed.consts)
@@ -184,12 +190,15 @@ def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Var
     return tensor.source
 
 
-def lower_graph(
-    graph: Graph, program: object, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
-) -> Lowered:
-    """A graph and program as a pure function of some variables to others; see `lower`."""
-    chosen = graph.default_program if program is None else as_program(program)
-    check_program(chosen, graph)
+def named_variables(
+    graph: Graph, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
+) -> tuple[tuple[Variable, ...], tuple[Variable, ...]]:
+    """The variables that a graph's inputs and outputs name; streams, which are arguments anyway, are passed over.
+
+    Raises:
+        ForeignGraphError: a tensor of another graph.
+        ProgramError: a view that is not all of a variable, or a constant as an input.
+    """
     streams = {stream.name: stream for stream in graph.streams}
     is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
     sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
@@ -197,9 +206,32 @@ def lower_graph(
     for variable in sources:
         if variable.value is not None:
             raise ProgramError("an input is a constant", given=variable, expected="a variable")
-    plan = plan_graph(graph, chosen, tuple(dict.fromkeys(sources)), [graph.variable(v.name) for v in targets])
-    compiled = _Compiled(plan, tuple(targets))
+    return tuple(dict.fromkeys(sources)), tuple(targets)
+
+
+def lower_plan(
+    plan: Plan, outputs: tuple[Variable, ...], closed: jax_core.ClosedJaxpr | None = None, how: Hashable = "fused"
+) -> Lowered:
+    """A checked plan as a pure function.
+
+    Args:
+        plan: what to run.
+        outputs: the variables that its outputs are.
+        closed: what runs, from its inputs to its outputs; what `compile_plan` makes of it when left off.
+        how: tells apart what differs in `closed` for plans of one structure.
+    """
+    compiled = _Compiled(plan, outputs, closed, how)
     return Lowered(compiled, compiled.consts)
+
+
+def lower_graph(
+    graph: Graph, program: object, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
+) -> Lowered:
+    """A graph and program as a pure function of some variables to others; see `lower`."""
+    chosen = graph.default_program if program is None else as_program(program)
+    check_program(chosen, graph)
+    sources, targets = named_variables(graph, inputs, outputs)
+    return lower_plan(plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets]), targets)
 
 
 # --- functions that build graphs ----------------------------------------------------------------------

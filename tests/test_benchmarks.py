@@ -31,6 +31,7 @@ SMALL = {
     "mnist_step": {"batch": 2, "large_batch": 3},
     "patchwork": {"size": 32, "parts": 4},
     "stream_train": {"batch": 2, "steps": 3},
+    "tile_array": {"batch": 2},
 }
 
 ROWS = {
@@ -62,6 +63,7 @@ ROWS = {
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "stream_train": ["stream_train"],
+    "tile_array": ["tile_array"],
 }
 
 KEYS = {

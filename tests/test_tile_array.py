@@ -1,0 +1,322 @@
+"""The tile array: any placement gives the values of the interpreter, and no tile sees another's row."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.extend import core as jax_core
+
+import codelet as cl
+from codelet.errors import ProgramError, TileError
+from ipu_backend.tile_addresses import compile_addresses
+from ipu_backend.tile_array import TileArray, bring, compute
+from lowering.exchange import plan_exchange
+from lowering.pipeline import plan_graph, plan_machine
+from lowering.place import Placement, num_elements, place
+from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
+from lowering.timeline import without_calls
+from tests.placements import TILES, plan_of
+from tests.strategies import Case, cases
+from tests.test_lowered import assert_close, interpreted
+
+
+def at_random(seed: int, tiles: int = TILES, *, sorted_tiles: bool = False):
+    """A placement of all elements and vertices on tiles drawn at random, or in ranges of random lengths."""
+
+    def placed(plan: Plan) -> Placement:
+        random = np.random.default_rng(seed)
+
+        def some(count: int) -> np.ndarray:
+            drawn = random.integers(0, tiles, count).astype(np.int32)
+            return np.sort(drawn) if sorted_tiles else drawn
+
+        elements = np.full(num_elements(plan), -1, np.int32)
+        for variable in plan.variables:
+            elements[variable.first_element : variable.first_element + variable.size] = some(variable.size)
+        return Placement(plan, TILES, elements, {family: some(family.num_vertices) for family in plan.families})
+
+    return placed
+
+
+PLACES = st.one_of(
+    st.sampled_from(["balanced", "linear"]),
+    st.builds(at_random, st.integers(0, 999), st.integers(1, TILES), sorted_tiles=st.booleans()),
+)
+
+
+def engine_of(case: Case, where, execution="tiles") -> cl.Engine:
+    return cl.Engine(case.graph, case.sequence(), execution=execution, placement=where, stream_bytes=40)
+
+
+def function_of(case: Case, where, execution="tiles"):
+    return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
+
+
+@settings(max_examples=40)
+@given(cases(np.int32), PLACES)
+def test_integers_exactly(case: Case, where):
+    expected, run = interpreted(case), function_of(case, where)
+    results = jax.jit(run)(case.inputs)
+    for name, value in expected.items():
+        assert results[name].dtype == value.dtype
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@settings(max_examples=30)
+@given(cases(np.float32), PLACES)
+def test_floats(case: Case, where):
+    assert_close(function_of(case, where)(case.inputs), interpreted(case), 1e-5)
+
+
+@settings(max_examples=30)
+@given(cases(np.int32), PLACES)
+def test_the_engine(case: Case, where):
+    engine = engine_of(case, where)
+    streams = {stream.name for stream in case.graph.streams}
+    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
+    for name in streams & case.inputs.keys():
+        engine.connect(name, case.inputs[name])
+    engine.run()
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_gradients_are_those_of_fused(data):
+    with jax.enable_x64(True):
+        case = data.draw(cases(np.float64, max_steps=2))
+        fused = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+        tiles = function_of(case, data.draw(PLACES))
+        random = np.random.default_rng(0)
+        smooth = {k: jnp.asarray(v) for k, v in case.inputs.items() if v.dtype.kind == "f"}
+        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
+        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
+
+        def slope(run):
+            def loss(values):
+                results = run({**values, **rest})
+                return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
+
+            return jax.jit(jax.grad(loss))(smooth)
+
+        ours, expected = slope(tiles), slope(fused)
+        for name, value in expected.items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def pairs(moves) -> np.ndarray:
+    """Moves as rows, sorted."""
+    rows = np.stack([moves.elements, moves.senders, moves.receivers], 1)
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def placement_of(case: Case, where) -> Placement:
+    """Where everything of a case's plan lives, by one of `PLACES`."""
+    plan = without_calls(plan_of(case))
+    return where(plan) if callable(where) else place(plan, where)  # type: ignore[return-value]
+
+
+@settings(max_examples=40)
+@given(cases(np.float32), PLACES)
+def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
+    placement = placement_of(case, where)
+    array = TileArray(placement)
+    for step, planned in plan_exchange(placement).steps.items():
+        if isinstance(step, ExecuteStep):
+            tables = array.compute_set(step)
+            for parts, transfer in ((tables.bringings, planned.before), (tables.storings, planned.after)):
+                moved = [pairs(part.moves(placement)) for part in parts]
+                every = np.concatenate([*moved, np.zeros((0, 3), np.int64)])
+                np.testing.assert_array_equal(every[np.lexsort(every.T[::-1])], pairs(transfer.moves()))
+        elif isinstance(step, CopyStep) and step.source.size:
+            # Two elements of a tile may be copies of one, which arrives once.
+            moved = np.unique(pairs(array.copy_set(step).moves()), axis=0)
+            np.testing.assert_array_equal(moved, pairs(planned.before.moves()))
+
+
+@settings(max_examples=30)
+@given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
+def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
+    placement = placement_of(case, where)
+    random, array = np.random.default_rng(seed), TileArray(placement)
+    for step in all_steps(placement.plan.steps):
+        if not isinstance(step, ExecuteStep):
+            continue
+        tables = array.compute_set(step)
+        held = [
+            [random.integers(-9, 9, array.layouts.of(v).shape).astype(v.dtype) for v in own.variables]
+            for own in tables.bringings
+        ]
+        brought = [
+            bring(own, [jnp.asarray(a) for a in arrays]) for own, arrays in zip(tables.bringings, held, strict=True)
+        ]
+        for batch in tables.batches:
+            everything = compute(batch, brought)
+            row = int(random.integers(len(batch.lanes.tiles)))
+            of_step = row if batch.rows is None else int(batch.rows[row])
+            others = [jnp.full_like(own, 77).at[of_step].set(own[of_step]) for own in brought]
+            for name, value in compute(batch, others).items():
+                np.testing.assert_array_equal(value[row], everything[name][row], err_msg=name)
+
+
+@cl.codelet
+def divide(a, b):
+    return a / b
+
+
+def test_nothing_is_computed_from_what_is_on_no_tile():
+    # Two tiles, of five vertices and of two: the lanes that are no vertices must not spoil a gradient.
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    a, b = graph.add_variable("a", (7,)), graph.add_variable("b", (7,))
+    k = cl.grid(7)
+    y = graph.add_vertex("divide", divide, a=a[k], b=b[k], tile=k // 5)
+    run = cl.Engine(graph, execution="tiles").function(inputs=[a, b], outputs=[y])
+    values = {"a": jnp.arange(1.0, 8.0), "b": jnp.arange(2.0, 9.0)}
+    name = y.source.name
+    slope = jax.grad(lambda v: run(v)[name].sum())(values)
+    np.testing.assert_allclose(slope["a"], 1 / values["b"], rtol=1e-6)
+    np.testing.assert_allclose(slope["b"], -values["a"] / values["b"] ** 2, rtol=1e-6)
+
+
+def test_several_programs_share_one_placement():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    a, b, c = (graph.add_variable(name, (8,)) for name in "abc")
+    k = cl.grid(8)
+    with graph.record() as one:
+        graph.add_vertex("first", divide, a=a[k], b=b[k], out=c[k])
+    with graph.record() as two:
+        graph.add_vertex("second", divide, a=c[k], b=a[k], out=b[k])
+    engine = cl.Engine(graph, {"one": one, "two": two}, execution="tiles")
+    first, second = np.arange(1, 9, dtype=np.float32), np.arange(2, 10, dtype=np.float32)
+    engine.write({"a": first, "b": second})
+    engine.run("one")
+    engine.run("two")
+    np.testing.assert_allclose(engine.read(b), 1 / second, rtol=1e-6)
+    np.testing.assert_array_equal(engine.read(a), first)
+
+
+def test_functions_of_equal_placements_are_equal():
+    def made(tile):
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        a = graph.add_variable("a", (8,))
+        k = cl.grid(8)
+        y = graph.add_vertex("divide", divide, a=a[k], b=a[k], tile=tile(k))
+        return cl.Engine(graph, execution="tiles").function(inputs=[a], outputs=[y])
+
+    assert made(lambda k: k % 4) == made(lambda k: k % 4)
+    assert made(lambda k: k % 4) != made(lambda k: k // 2)
+
+
+def test_vertices_that_print_speak_once(capfd):
+    @cl.codelet
+    def speak(a):
+        jax.debug.print("vertex {}", a)
+        return a
+
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    a = graph.add_variable("a", (7,))
+    k = cl.grid(7)
+    graph.add_vertex("speak", speak, a=a[k], tile=k // 5)
+    engine = cl.Engine(graph, execution="tiles")
+    engine.write({"a": np.arange(7.0)})
+    engine.run()
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().out.splitlines()) == [f"vertex {k}.0" for k in range(7)]
+
+
+def test_an_execution_that_there_is_not():
+    graph = cl.Graph()
+    graph.add_variable("a", (7,))
+    with pytest.raises(ProgramError, match=r"there is no such execution\n  given: +execution='cells'"):
+        cl.Engine(graph, execution="cells")
+
+
+# --- addresses ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(cases(np.int32), PLACES)
+def test_addresses_hold_what_is_live(case: Case, where):
+    results = jax.jit(function_of(case, where, "addresses"))(case.inputs)
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@settings(max_examples=25)
+@given(cases(np.float32), PLACES)
+def test_addresses_hold_what_is_live_in_floats(case: Case, where):
+    assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
+
+
+def chain(count: int = 3):
+    """A chain of variables on two tiles, of which only the ends are kept: its graph and the ends."""
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x = y = graph.add_variable("x", (8,))
+    k = cl.grid(8)
+    for number in range(count):
+        y = graph.add_vertex(f"step {number}", divide, a=x[k], b=y[7 - k], tile=k // 4)
+    return graph, x, y
+
+
+def test_a_wrong_plan_of_memory_shows():
+    graph, x, y = chain()
+    plan = plan_graph(graph, graph.default_program, (x.source,), [y])
+    machine = plan_machine(plan)
+    given, expected = np.arange(1, 9, dtype=np.float32), cl.lower(graph, inputs=[x], outputs=[y])
+    run = lambda planned: jax_core.jaxpr_as_fun(compile_addresses(plan, planned))(given)[0]  # noqa: E731
+    np.testing.assert_allclose(run(machine), expected({"x": given})[y.source.name], rtol=1e-6)
+    # What two steps pass on is said to end before it is read.
+    occupants = [
+        replace(own, moments=np.arange(3) == 0) if own.moments is not None and own.variables else own
+        for own in machine.memory.occupants
+    ]
+    early = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
+    assert np.isnan(run(early)).all()
+    # An exchange buffer lies where a variable is that is kept.
+    kept = machine.memory.occupant(x.source)
+    occupants = [
+        replace(own, addresses=kept.addresses) if own.kind == "exchange buffers" else own
+        for own in machine.memory.occupants
+    ]
+    over = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
+    assert np.isnan(run(over)).any()
+
+
+def test_the_engine_runs_addresses():
+    graph, x, y = chain()
+    engine = cl.Engine(graph, execution="addresses")
+    given = np.arange(1, 9, dtype=np.float32)
+    engine.write({"x": given})
+    engine.run()
+    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.source.name])
+
+
+# --- looking at a tile ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+def test_a_tile_shows_its_memory_by_address(execution):
+    graph, x, y = chain(1)
+    graph.set_tile_mapping(x, np.arange(8) // 4)
+    graph.set_tile_mapping(y, np.arange(8) // 4)
+    engine = cl.Engine(graph, execution=execution)
+    engine.write({"x": np.arange(1.0, 9.0)})
+    before = engine.read_tile(1)
+    assert before[y.source.name].values is None
+    assert "step 0/out (variables): 4 elements, no value yet" in str(before)
+    engine.run()
+    tile = engine.read_tile(1)
+    assert tile["x"].elements.tolist() == [4, 5, 6, 7]
+    assert tile["x"].values.tolist() == [5, 6, 7, 8]
+    np.testing.assert_array_equal(tile[y.source.name].values, engine.read(y)[4:])
+    assert str(tile).split("\n")[:2] == [
+        f"tile 1: {tile.bytes_used:,} of 638,976 bytes",
+        "         0 to       16  x (variables): 4 elements, 5.0 6.0 7.0 8.0",
+    ]
+    with pytest.raises(TileError, match=r"there is no such tile\n  given: +2\n  expected: +0 to 1"):
+        engine.read_tile(2)
