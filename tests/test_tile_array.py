@@ -265,11 +265,11 @@ def chain(count: int = 3):
 
 def test_a_wrong_plan_of_memory_shows():
     graph, x, y = chain()
-    plan = plan_graph(graph, graph.default_program, (x.source,), [y])
+    plan = plan_graph(graph, graph.default_program, (x.source,), [y])  # type: ignore
     machine = plan_machine(plan)
     given, expected = np.arange(1, 9, dtype=np.float32), cl.lower(graph, inputs=[x], outputs=[y])
     run = lambda planned: jax_core.jaxpr_as_fun(compile_addresses(plan, planned))(given)[0]  # noqa: E731
-    np.testing.assert_allclose(run(machine), expected({"x": given})[y.source.name], rtol=1e-6)
+    np.testing.assert_allclose(run(machine), expected({"x": given})[y.source.name], rtol=1e-6)  # type: ignore
     # What two steps pass on is said to end before it is read.
     occupants = [
         replace(own, moments=np.arange(3) == 0) if own.moments is not None and own.variables else own
@@ -278,9 +278,9 @@ def test_a_wrong_plan_of_memory_shows():
     early = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
     assert np.isnan(run(early)).all()
     # An exchange buffer lies where a variable is that is kept.
-    kept = machine.memory.occupant(x.source)
+    kept = machine.memory.occupant(x.source)  # type: ignore
     occupants = [
-        replace(own, addresses=kept.addresses) if own.kind == "exchange buffers" else own
+        replace(own, addresses=kept.addresses) if own.kind == "exchange buffers" else own  # type: ignore
         for own in machine.memory.occupants
     ]
     over = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
@@ -293,7 +293,7 @@ def test_the_engine_runs_addresses():
     given = np.arange(1, 9, dtype=np.float32)
     engine.write({"x": given})
     engine.run()
-    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.source.name])
+    np.testing.assert_allclose(engine.read(y), cl.lower(graph, inputs=[x], outputs=[y])({"x": given})[y.source.name])  # type: ignore
 
 
 # --- looking at a tile ----------------------------------------------------------------------------------
@@ -307,13 +307,13 @@ def test_a_tile_shows_its_memory_by_address(execution):
     engine = cl.Engine(graph, execution=execution)
     engine.write({"x": np.arange(1.0, 9.0)})
     before = engine.read_tile(1)
-    assert before[y.source.name].values is None
+    assert before[y.source.name].values is None  # type: ignore
     assert "step 0/out (variables): 4 elements, no value yet" in str(before)
     engine.run()
     tile = engine.read_tile(1)
     assert tile["x"].elements.tolist() == [4, 5, 6, 7]
     assert tile["x"].values.tolist() == [5, 6, 7, 8]
-    np.testing.assert_array_equal(tile[y.source.name].values, engine.read(y)[4:])
+    np.testing.assert_array_equal(tile[y.source.name].values, engine.read(y)[4:])  # type: ignore
     assert str(tile).split("\n")[:2] == [
         f"tile 1: {tile.bytes_used:,} of 638,976 bytes",
         "         0 to       16  x (variables): 4 elements, 5.0 6.0 7.0 8.0",
