@@ -16,7 +16,7 @@ import numpy as np
 
 from codelet.family import Family
 from codelet.tensor import Source, Tensor, Variable, source_variables
-from ipu_backend.tile_layout import Layout, RowSelection, Selection, cyclic, lay_out
+from ipu_backend.tile_layout import Layout, RowSelection, Selection, cyclic, distinct, lay_out
 from ipu_backend.tile_vertices import Batch, Lanes, Numbers, batches, lanes_of
 from lowering.exchange import Moves
 from lowering.place import Placement
@@ -204,7 +204,7 @@ def _bring(
     rows = len(tiles)
     shaped = lambda want: want.rows.reshape(-1, *[1] * (want.numbers.ndim - 1))  # noqa: E731
     keys = [np.where(want.numbers >= 0, want.numbers + shaped(want) * space, -1) for want in wants]
-    needed = np.unique(np.concatenate([own.reshape(-1) for own in keys]))
+    needed = distinct(np.concatenate([own.reshape(-1) for own in keys]))
     needed = needed[needed >= 0]
     row, numbers = np.divmod(needed, space)
     count = np.bincount(row, minlength=rows)

@@ -25,7 +25,7 @@ from codelet.index import Axis
 from codelet.ragged import groups_of, together
 from codelet.tensor import Source, Tensor, Variable
 from codelet.vertices import free_axes
-from ipu_backend.tile_layout import cyclic
+from ipu_backend.tile_layout import cyclic, distinct
 
 MOST_IDLE = 2.0
 """How many times the lanes of the fullest tile the combinations of positions may be, so that axes stay apart."""
@@ -308,7 +308,7 @@ def _products(tiles: np.ndarray, number: np.ndarray, groups: Sequence[tuple[int,
         own = np.zeros(tiles.size, np.int64)
         for a in axes:
             own = own * extents[a] + places[a]
-        pairs = np.unique(number.astype(np.int64) * size + own)
+        pairs = distinct(number.astype(np.int64) * size + own)
         row, position = np.divmod(pairs, size)
         count = np.bincount(row, minlength=rows)
         positions.append(position[cyclic(np.cumsum(count) - count, count, int(count.max()))])
