@@ -1,7 +1,7 @@
 """Graphs of millions of small differentiable programs, written in Python and run on JAX.
 
-What is defined here comes from this package. `lower`, `Engine` and `IPU` come from the packages built on
-it, `lowering` and `ipu_backend`, and are looked up when first used, so that imports point one way.
+What is defined here comes from this package. `lower`, `Engine`, `IPU` and the `Profile` of a program come from the
+packages built on it, `lowering` and `ipu_backend`, and are looked up when first used, so that imports point one way.
 """
 
 import importlib
@@ -36,8 +36,13 @@ _ELSEWHERE = {
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",
+    "CyclesError": "ipu_backend",
     "Engine": "ipu_backend",
+    "FigureError": "ipu_backend",
     "IPU": "ipu_backend",
+    "Profile": "ipu_backend",
+    "TargetError": "ipu_backend",
+    "UnknownCyclesWarning": "ipu_backend",
 }
 
 

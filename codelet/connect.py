@@ -86,7 +86,7 @@ def _own(graph: Graph, tensor: Tensor, name: str) -> Tensor:
     return tensor
 
 
-class _Kinds:
+class Kinds:
     """The kinds of rows that the ragged fields of a vertex have, each with the symbol that stands for its length."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Kinds:
         return [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
 
 
-def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType, kinds: _Kinds) -> Field:
+def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: FieldType, kinds: Kinds) -> Field:
     if not isinstance(value, Tensor):
         raise _no_tensor(codelet, name, value, "output")
     given = kinds.type_of(value)
@@ -126,7 +126,7 @@ def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: Fiel
     return Field(name, "out", FieldType(kind.shape, kind.dtype), _own(graph, value, name))
 
 
-def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...], kinds: _Kinds) -> Field:
+def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...], kinds: Kinds) -> Field:
     if isinstance(value, Tensor):
         return Field(name, "in", kinds.type_of(value), _own(graph, value, name))
     if isinstance(value, (Ragged, RaggedTable)):
@@ -190,7 +190,7 @@ def connect(
     codelet.check_names(fields)
     inputs: dict[str, FieldType] = {}
     connected: dict[str, Field] = {}
-    kinds = _Kinds()
+    kinds = Kinds()
     for name in codelet.inputs:
         connected[name] = _input(graph, codelet, name, fields[name], axes, kinds)
         inputs[name] = connected[name].type

@@ -38,16 +38,17 @@ def _notebook_cell(filename: str) -> str | None:
     return " ".join(named) if named else None
 
 
-_OWN_PACKAGES = ("codelet", "lowering", "ipu_backend")
+_NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "contextlib", "functools")
+"""The packages whose lines a user did not write: codelet's own, and those that call codelet on a user's behalf."""
 
 
 def user_line() -> Line | None:
-    """The innermost line on the stack that lies outside codelet's own packages."""
+    """The innermost line on the stack that the user wrote."""
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         # Model-building code that ships with codelet is written as a user writes: its lines count.
-        if module.split(".")[0] not in _OWN_PACKAGES or module.startswith("codelet.models"):
+        if module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models"):
             return Line(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return None

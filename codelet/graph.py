@@ -113,6 +113,7 @@ class Graph:
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
         self._streams: dict[str, Stream] = {}
+        self._functions: list[Function] = []
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
     # --- names ----------------------------------------------------------------------------------------
@@ -346,7 +347,9 @@ class Graph:
         if len({tensor.source for tensor in named.values()}) < len(named):
             raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
         full = self._claim(self._free_name("function") if name is None else name, "function")
-        return Function(self, full, program, named)
+        function = Function(self, full, program, named)
+        self._functions.append(function)
+        return function
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"
@@ -382,6 +385,11 @@ class Graph:
     def streams(self) -> tuple[Stream, ...]:
         """All streams, in the order in which they were added."""
         return tuple(self._streams.values())
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions, in the order in which they were added."""
+        return tuple(self._functions)
 
     @property
     def default_program(self) -> Program:
@@ -486,6 +494,8 @@ class Graph:
                 "a tile does not exist",
                 given=low if low < 0 else high,
                 expected=f"0 to {self._num_tiles - 1}, on {self.target}",
+                fix=f"for each i of n, `i % {self._num_tiles}` deals them out to the tiles in turn, and "
+                f"`i * {self._num_tiles} // n` in blocks",
             )
 
     def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any]) -> Columns | None:
@@ -559,8 +569,8 @@ class Graph:
         index = as_index(tile)
         if index is None:
             raise TileError(
-                "a tile is not a number",
-                given=tile,
+                "a tile is not a whole number",
+                given=repr(tile),
                 expected="an integer, an index expression, or an integer array over the grid",
             )
         return index
@@ -607,8 +617,15 @@ class Graph:
                 view's shape.
 
         Raises:
-            TileError: a tile that does not exist, an array that does not fit, or a view of padding.
+            TileError: a tile that does not exist, an array that does not fit, something that is no tensor, or a view
+                of padding.
         """
+        if not isinstance(tensor, Tensor):
+            raise TileError(
+                "what is mapped to tiles is not a tensor",
+                given=repr(tensor),
+                expected="what graph.add_variable or graph.variable returns, or a view of it",
+            )
         self._own(tensor)
         index = self._tile_index(tile)
         if tensor.rows is not None and not index.shape:
@@ -617,11 +634,18 @@ class Graph:
             index = tensor.rows.spread(index).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
             index = index.broadcast_to(tensor.shape)
         stray = set(index.axes) - {axis for own in tensor.axes for axis in own.grid.axes}
-        if (index.shape not in ((), tensor.shape)) or stray:
+        if stray:
+            raise TileError(
+                "a tile mapping has a symbol that its tensor does not have",
+                given=f"{index} for {tensor}",
+                expected="symbols of the view that is mapped",
+                fix="map a view by the symbol, as in graph.set_tile_mapping(x[i], i // 4)",
+            )
+        if index.shape not in ((), tensor.shape):
             raise TileError(
                 "a tile mapping does not fit its tensor",
-                given=index,
-                expected=f"a tile, or an array of shape {tensor.shape}",
+                given=f"an array of shape {index.shape}",
+                expected=f"a tile, or an array of shape {tensor.shape}: a tile for each element",
             )
         if views_padding(tensor):
             raise TileError(
@@ -704,7 +728,9 @@ class Graph:
         sets = counted(len(self._compute_sets), "compute set", "compute sets")
         rows = [f"graph of {vertices} and {edges} in {sets}, for {self.target}"]
         rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in self.variables]
+        rows += [f"{'input' if s.is_input else 'output'} stream {s.name}: {s.type_text}" for s in self.streams]
         rows += [str(family) for family in self.families]
+        rows += [str(function) for function in self.functions]
         return "\n".join(rows)
 
     def __repr__(self) -> str:

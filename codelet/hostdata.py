@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from codelet.errors import ArrayError
 from codelet.tensor import type_text
@@ -48,7 +49,7 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     if not fits and plain:
         # Plain Python numbers have no dtype to lose: integers may stand for floats, not the reverse.
         fits = jnp.promote_types(array.dtype, variable.dtype) == variable.dtype or (
-            array.dtype.kind == variable.dtype.kind and _holds(array, variable.dtype)
+            array.dtype.kind == variable.dtype.kind and _holds(variable.dtype, value)
         )
     if array.shape != variable.shape or not fits:
         what = "shape" if array.shape != variable.shape else "dtype"
@@ -61,9 +62,11 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     return array if array.dtype == variable.dtype else array.astype(variable.dtype)
 
 
-def _holds(array: jax.Array, dtype: np.dtype) -> bool:
-    """Whether numbers keep their kind's values in another dtype."""
+def _holds(dtype: np.dtype, value: Any) -> bool:
+    """Whether plain numbers keep their kind's values in another dtype; traced ones among them may not."""
     if dtype.kind not in "iu":
         return True
-    limits = np.iinfo(dtype)
-    return not array.size or (int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        return False
+    numbers, limits = known_array(value), np.iinfo(dtype)
+    return not numbers.size or (int(numbers.min()) >= limits.min and int(numbers.max()) <= limits.max)

@@ -457,6 +457,11 @@ class Index:
     def __mod__(self, divisor: object) -> Index:
         return self._divided(divisor, remainder=True)
 
+    def __truediv__(self, divisor: object) -> Index:
+        raise SymbolError(
+            "an index expression is divided into fractions", given=f"{self} / {divisor}", fix="`//` rounds down"
+        )
+
     def _refuse(self, what: str) -> SymbolError:
         return SymbolError(
             f"an index expression has no {what} while the graph is built",

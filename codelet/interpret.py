@@ -65,7 +65,14 @@ class _Memory:
         elements = elements[elements >= 0]  # padding holds its value from the start
         if not self.written[elements].all():
             missing = self.graph.element_text(int(elements[~self.written[elements]][0]))
-            raise UninitializedReadError(f"{missing} is read by {by} before anything has given it a value")
+            vertex = by if isinstance(by, Vertex) else None
+            if vertex is not None:
+                family = vertex.family
+                by = f"a vertex of codelet {family.codelet.name!r} in compute set {family.compute_set.name!r}"
+            line = None if vertex is None else vertex.line
+            raise UninitializedReadError(
+                f"{missing} is read by {by} before anything has given it a value", given=vertex, line=line
+            )
         return gather(self.arrays, tensor)
 
     def receive(self, stream: Stream) -> np.ndarray:
@@ -129,6 +136,12 @@ def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
             memory.write(vertex.fields[name], value)
 
 
+def _target(copy: Copy) -> str:
+    """What a copy reads its source for, in an error."""
+    to = f"stream {copy.destination.name!r}" if isinstance(copy.destination, Stream) else copy.destination
+    return f"a copy to {to}"
+
+
 def _run(memory: _Memory, program: Program) -> None:
     match program:
         case Execute(compute_set):
@@ -140,7 +153,7 @@ def _run(memory: _Memory, program: Program) -> None:
             for part in programs:
                 _run(memory, part)
         case Copy(source, destination):
-            value = memory.receive(source) if isinstance(source, Stream) else memory.read(source, program)
+            value = memory.receive(source) if isinstance(source, Stream) else memory.read(source, _target(program))
             if isinstance(destination, Stream):
                 memory.outgoing[destination].append(value)
             else:
@@ -153,16 +166,16 @@ def _run(memory: _Memory, program: Program) -> None:
         case RepeatWhile(condition, predicate, body):
             turns = 0
             _run(memory, condition)
-            while bool(memory.read(predicate, program)) != program.until:
+            while bool(memory.read(predicate, "the predicate of a loop")) != program.until:
                 if turns == program.max_steps:
                     raise ProgramAbortedError(too_many_turns(predicate, turns))
                 _run(memory, body)
                 _run(memory, condition)
                 turns += 1
         case If(predicate, then, otherwise):
-            _run(memory, then if memory.read(predicate, program) else otherwise)
+            _run(memory, then if memory.read(predicate, "a choice between programs") else otherwise)
         case Switch(control, cases, default):
-            _run(memory, cases.get(int(memory.read(control, program)), default))
+            _run(memory, cases.get(int(memory.read(control, "a choice between programs")), default))
         case Call(function, arguments):
             for name, parameter in function.parameters.items():
                 memory.bind(arguments[name], parameter)
@@ -174,9 +187,9 @@ def _run(memory: _Memory, program: Program) -> None:
             for parameter in function.parameters.values():
                 memory.forget(parameter)
         case Print(tensor):
-            print(f"{program.text}: {memory.read(tensor, program)}")
+            print(f"{program.text}: {memory.read(tensor, 'a print')}")
         case AbortOn(predicate, message):
-            if memory.read(predicate, program):
+            if memory.read(predicate, "the predicate of an abort"):
                 raise ProgramAbortedError(message)
         case WriteUndef(tensor):
             memory.forget(tensor)

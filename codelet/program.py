@@ -76,8 +76,13 @@ class Stream:
     dtype: np.dtype
     is_input: bool
 
+    @property
+    def type_text(self) -> str:
+        """Shape and dtype of one value, as text."""
+        return type_text(self.dtype, self.shape)
+
     def __repr__(self) -> str:
-        return f"{self.name}: {'input' if self.is_input else 'output'} stream of {type_text(self.dtype, self.shape)}"
+        return f"{self.name}: {'input' if self.is_input else 'output'} stream of {self.type_text}"
 
 
 def _check_side(side: object, is_source: bool) -> None:
@@ -211,8 +216,8 @@ class Repeat(Program):
 class RepeatWhile(Program):
     """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
 
-    It is differentiable in forward mode. With `max_steps` it is so in reverse mode too, at the cost of running
-    most turns a second time (by equinox's checkpointed loop).
+    It is differentiable in forward mode. With `max_steps` it is so in reverse mode instead, at the cost of running
+    most turns a second time (by equinox's checkpointed loop, which refuses forward mode with a TypeError of JAX).
 
     Args:
         condition: a program or compute set that gives the predicate its value; it runs before each look.
@@ -360,7 +365,7 @@ class Function:
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""
-        yield f"function {self.name}({', '.join(str(tensor.source) for tensor in self.parameters.values())})"
+        yield f"function {self.name}({', '.join(f'{name}={tensor}' for name, tensor in self.parameters.items())})"
         yield from _indented(self.body)
 
     def __str__(self) -> str:
@@ -411,6 +416,14 @@ class Call(Program):
             check_plain(tensor, f"argument {name!r}")
             if tensor.graph is not function.graph:
                 raise ForeignGraphError(f"argument {name!r} belongs to another graph", given=tensor)
+            own = {parameter.source for parameter in function.parameters.values()}
+            if own & set(source_variables(tensor.source)):
+                raise ProgramError(
+                    f"argument {name!r} is a parameter of {function.name!r} itself, which holds nothing between calls",
+                    given=tensor,
+                    expected="a view of other variables",
+                    fix="variables of their own for the parameters of graph.add_function",
+                )
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "arguments", {name: arguments[name] for name in function.parameters})
 
@@ -423,9 +436,15 @@ class Call(Program):
 class Print(Program):
     """Print a tensor's value each time it runs (`jax.debug.print`).
 
+    Under `jax.vmap` each row prints; of an If or a Switch whose control differs between rows, every case does,
+    since JAX then runs all of them.
+
     Args:
         tensor: a view without symbols.
         label: what stands before the value; the view's variable when left off.
+
+    Raises:
+        ProgramError: something else than a tensor, or a label that is no text.
     """
 
     tensor: Tensor
@@ -434,6 +453,8 @@ class Print(Program):
     def __post_init__(self) -> None:
         if not isinstance(self.tensor, Tensor):
             raise ProgramError("something other than a tensor is printed", given=self.tensor, expected="a tensor")
+        if not isinstance(self.label, str | None):
+            raise ProgramError("the label of a print is not text", given=self.label, expected="a string")
         check_plain(self.tensor, "what is printed")
 
     @property
@@ -456,6 +477,9 @@ class AbortOn(Program):
         predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
         message: what the error says.
 
+    Raises:
+        ProgramError: a predicate that is none, or a message that is no text.
+
     Source: program::AbortOnCondition of Poplar's API reference.
     """
 
@@ -464,6 +488,8 @@ class AbortOn(Program):
 
     def __post_init__(self) -> None:
         _check_predicate(self.predicate, "the predicate of an abort")
+        if not isinstance(self.message, str):
+            raise ProgramError("the message of an abort is not text", given=self.message, expected="a string")
 
     def lines(self) -> Iterator[str]:
         yield f"AbortOn({self.predicate}, {self.message!r})"
@@ -474,7 +500,10 @@ class WriteUndef(Program):
     """End the life of what a view holds: until it is written again, to read it is an error.
 
     Args:
-        tensor: a view without symbols.
+        tensor: a view without symbols, of variables.
+
+    Raises:
+        ProgramError: something else.
 
     Source: program::WriteUndef of Poplar's API reference.
     """
@@ -483,8 +512,13 @@ class WriteUndef(Program):
 
     def __post_init__(self) -> None:
         if not isinstance(self.tensor, Tensor):
-            raise ProgramError("something other than a tensor is made undefined", given=self.tensor)
+            raise ProgramError(
+                "something other than a tensor is made undefined", given=self.tensor, expected="a tensor"
+            )
         check_plain(self.tensor, "what is made undefined")
+        for variable in source_variables(self.tensor.source):
+            if variable.value is not None:
+                raise ProgramError("a constant is made undefined", given=self.tensor, expected="variables")
 
     def lines(self) -> Iterator[str]:
         yield f"WriteUndef({self.tensor})"

@@ -218,13 +218,13 @@ class RaggedTable:
             return self.values[int(self.offsets[chosen.constant]) : int(self.offsets[chosen.constant + 1])]
         numbers = chosen.values(chosen.axes).reshape(-1)
         rows = Rows(chosen.axes, np.diff(self.offsets)[numbers])
-        return Ragged(self.values[_stretches(self.offsets[numbers], 1, rows)], 0, rows)
+        return Ragged(self.values[stretched(self.offsets[numbers], 1, rows)], 0, rows)
 
     def __repr__(self) -> str:
         return f"table of {Rows((), np.diff(self.offsets))}"
 
 
-def _stretches(starts: np.ndarray, step: int, rows: Rows) -> Index:
+def stretched(starts: np.ndarray, step: int, rows: Rows) -> Index:
     """`start + step * place in the row` at every element, for a start for each row: of shape (total,)."""
     shift = (starts - step * rows.offsets[:-1])[rows.lengths > 0]
     if not len(shift):
@@ -249,7 +249,7 @@ def ragged_slice(start: Index, span: Index, step: int) -> Ragged:
     tables = tuple(table for table in start.tables if set(table.keys) & set(rows.axes))
     own = start.only([axis for axis in start.axes if axis in rows.axes], tables, start.offset)
     if set(own.axes) <= set(rows.axes):
-        inside = _stretches(np.broadcast_to(own.values(rows.axes).reshape(-1), rows.count), step, rows)
+        inside = stretched(np.broadcast_to(own.values(rows.axes).reshape(-1), rows.count), step, rows)
     else:
         inside = rows.spread(own) + from_values(step * rows.places, (0,), (rows.total,))
     return Ragged(inside + (start - own), 0, rows)

@@ -5,4 +5,5 @@ from ipu_backend.cost import UnknownCyclesWarning as UnknownCyclesWarning
 from ipu_backend.engine import Engine as Engine
 from ipu_backend.ipu import IPU as IPU
 from ipu_backend.ipu import TargetError as TargetError
+from ipu_backend.profile import FigureError as FigureError
 from ipu_backend.profile import Profile as Profile

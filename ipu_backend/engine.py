@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -233,9 +233,9 @@ class Engine:
         if name is None and len(self._programs) == 1:
             return next(iter(self._programs.values()))
         if name not in self._programs:
-            raise ProgramError(
-                "the engine has no such program", given=name, expected=" or ".join(map(repr, self._programs)) or "none"
-            )
+            problem = "the engine has several programs" if name is None else "the engine has no such program"
+            names = " or ".join(map(repr, self._programs))
+            raise ProgramError(problem, given=name, expected=f"the name of one: {names}" if names else "none")
         return self._programs[name]
 
     def _stream(self, given: Stream | str) -> Stream:
@@ -378,6 +378,7 @@ class Engine:
         program: str | None = None,
         *,
         placement: Literal["balanced", "linear"] = "balanced",
+        keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> MachinePlan:
         """A program planned on the machine: placement, exchange, live ranges and addresses. Nothing runs for it.
@@ -385,27 +386,34 @@ class Engine:
         Args:
             program: its name, where the engine has several.
             placement: `"balanced"` or `"linear"`, for what the graph leaves without a tile; see `lowering/place.py`.
+            keep: the variables whose values the host writes before the program and reads after it, as in Poplar
+                those with a host write or read; all when left off. The memory of the others is shared where they
+                are not live together. Constants, and what is read before it is written, are kept anyway.
             allow_out_of_memory: report what a tile cannot hold rather than refuse it.
 
         Raises:
             OutOfTileMemoryError: a tile would have to hold more than its memory.
+            NotInGraphError: a name in `keep` that no variable has.
         """
         plan = self._program(program).plan
-        placed = place(without_calls(plan), placement)
-        return plan_machine(plan, placed, allow_out_of_memory=allow_out_of_memory)
+        kept = None if keep is None else [self._variable(each) for each in keep]
+        return plan_machine(plan, place(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
 
     def profile(
         self,
         program: str | None = None,
         *,
         placement: Literal["balanced", "linear"] = "balanced",
+        keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> Profile:
         """What a program costs on the machine: cycles by step, bytes by tile. The arguments are as of `machine`.
 
         Source: Engine::getProfile and printProfileSummary of Poplar's API reference.
         """
-        return profile_machine(self.machine(program, placement=placement, allow_out_of_memory=allow_out_of_memory))
+        return profile_machine(
+            self.machine(program, placement=placement, keep=keep, allow_out_of_memory=allow_out_of_memory)
+        )
 
     def function(
         self,

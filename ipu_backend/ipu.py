@@ -104,7 +104,8 @@ class IPU:
 
     def __init__(self, chip: str = "mk2", **changes: Any):
         if chip not in _CHIPS:
-            raise TargetError("there is no such chip", given=chip, expected=", ".join(_CHIPS))
+            fix = f"cl.IPU(num_tiles={chip})" if isinstance(chip, int) else None
+            raise TargetError("there is no such chip", given=chip, expected=", ".join(_CHIPS), fix=fix)
         defaults = {field.name: getattr(type(self), field.name, None) for field in fields(self)}
         values = {**defaults, **_CHIPS[chip], **changes, "chip": chip}
         for name, value in values.items():

@@ -292,9 +292,12 @@ class Profile:
         return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
 
     def tile_frame(self) -> dict[str, np.ndarray]:
-        """A row for each tile: the cycles it computes for, and its bytes by kind and in all."""
+        """A row for each tile: the cycles it computes for, and its bytes by kind and in all.
+
+        The column of a kind is named as it is, with `_` between words: `not_always_live_bytes`.
+        """
         tiles = np.arange(self.target.num_tiles)
-        memory = {f"{kind}_bytes": by_tile for kind, by_tile in self.memory.items()}
+        memory = {"_".join([*kind.replace(",", "").split(), "bytes"]): own for kind, own in self.memory.items()}
         return {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
 
     def codelet_frame(self) -> dict[str, np.ndarray]:

@@ -401,9 +401,10 @@ def check_tiles(plan: Plan) -> None:
         own = tiles[variable.first_element : variable.first_element + variable.size]
         if own.size and own.min() < 0:
             element = plan.graph.element_text(variable.first_element + int(np.argmax(own < 0)))
-            partly, kind = (own >= 0).any(), "variable" if variable.value is None else "constant"
+            kind = "variable" if variable.value is None else "constant"
+            how = "only partly mapped to tiles" if (own >= 0).any() else "not mapped to tiles, others are"
             raise PartlyMappedError(
-                f"{kind} {variable.name!r} is {'partly' if partly else 'not'} mapped to tiles, others are",
+                f"{kind} {variable.name!r} is {how}",
                 given=f"no tile for {element}",
                 expected="a tile for every element of the graph, or for none",
                 fix="graph.set_tile_mapping for what is missing; without any, the placement pass chooses",

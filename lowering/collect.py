@@ -40,6 +40,7 @@ from codelet.program import (
 )
 from codelet.program import Sequence as ProgramSequence
 from codelet.tensor import Tensor, Variable
+from lowering.join_rows import join_rows
 from lowering.leftovers import split_leftovers
 from lowering.plan import (
     AbortStep,
@@ -287,7 +288,8 @@ class _Collector:
 
     def execute(self, name: str) -> ExecuteStep:
         if name not in self.executes:
-            parts = [part for family in self.by_compute_set.get(name, ()) for part in split_leftovers(family)]
+            joined = join_rows(self.by_compute_set.get(name, ()))
+            parts = [part for family in joined for part in split_leftovers(family)]
             families = tuple(normalize_family(part) for part in parts)
             self.executes[name] = ExecuteStep(name, families)
         return self.executes[name]

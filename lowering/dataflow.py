@@ -204,7 +204,8 @@ class ElementSet:
     def equals(self, other: ElementSet) -> bool:
         """Whether two sets hold the same elements."""
         variables = {*self._flags, *other._flags}
-        return all(bool((self._array(v) == other._array(v)).all()) for v in variables)
+        pairs = ((self._flags.get(v, False), other._flags.get(v, False), v) for v in variables)
+        return all(a is b or bool((self._array(v) == other._array(v)).all()) for a, b, v in pairs)
 
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.custom_derivatives import linear_call
 from jax.extend import core as jax_core
 
-from codelet.errors import ProgramError
 from codelet.program import Stream
 from codelet.tensor import Tensor, Variable
 from lowering import emit as fused
 from lowering.calls import Calls, group_calls
 from lowering.contract import contract
 from lowering.emit import State
+from lowering.forward_only import forward_only
 from lowering.halve import halve
 from lowering.plan import (
     AbortStep,
@@ -220,26 +220,6 @@ def _repeat(state: State, step: RepeatStep) -> None:
     streams.send(state, sent)
 
 
-def _no_reverse(step: WhileStep, values: list[Array]) -> list[Array]:
-    """The values, with an error of ours where reverse-mode differentiation comes to them."""
-
-    def refuse(*_: Any) -> Any:
-        raise ProgramError(
-            "a RepeatWhile is differentiated in reverse mode without a bound on its turns",
-            given=step.predicate,
-            expected="forward mode (jax.jvp, jax.jacfwd), or a bound",
-            fix="RepeatWhile(..., max_steps=...)",
-        )
-
-    smooth = [k for k, value in enumerate(values) if jnp.issubdtype(value.dtype, jnp.inexact)]
-    if smooth:
-        guarded = linear_call(lambda _, own: own, refuse, (), [values[k] for k in smooth])
-        values = list(values)
-        for k, value in zip(smooth, guarded, strict=True):
-            values[k] = value
-    return values
-
-
 def _while(state: State, step: WhileStep) -> None:
     emit_steps(state, step.condition)
     carried = step.writes
@@ -263,12 +243,20 @@ def _while(state: State, step: WhileStep) -> None:
 
     start = [_held(state, variable) for variable in carried]
     if step.max_steps is None:
-        values = _no_reverse(step, lax.while_loop(holds, turn, start))
+        values = [
+            forward_only(value, str(step.predicate)) if jnp.issubdtype(value.dtype, jnp.inexact) else value
+            for value in lax.while_loop(holds, turn, start)
+        ]
     else:
         values = eqxi.while_loop(holds, turn, start, max_steps=step.max_steps, kind="checkpointed")
     state.update(zip(carried, values, strict=True))
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
+
+
+def _range(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the greatest value of a control."""
+    return (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 def _switch(state: State, step: SwitchStep) -> None:
@@ -287,8 +275,10 @@ def _switch(state: State, step: SwitchStep) -> None:
         return run
 
     number = jnp.full((), len(step.values), jnp.int32)
+    least, most = _range(control.dtype)
     for k, value in enumerate(step.values):
-        number = jnp.where(control == value, k, number)
+        if least <= value <= most:  # another would be compared with what is left of it in the control's dtype
+            number = jnp.where(control == jnp.asarray(value, control.dtype), k, number)
     values, sent = lax.switch(number, [branch(steps) for steps in step.branches])
     state.update(zip(written, values, strict=True))
     streams.send(state, sent)
@@ -391,8 +381,8 @@ def _raise_flag(state: State, flag: Variable, condition: Array, code: int) -> No
 
 
 def _print(state: State, step: PrintStep) -> None:
-    text = step.text.replace("{", "{{").replace("}", "}}")
-    jax.debug.print(text + ": {}", _read(state, step.tensor))
+    # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.
+    jax.debug.print("{}: {}", step.text, _read(state, step.tensor))
 
 
 def emit_steps(state: State, steps: Sequence[Step]) -> None:

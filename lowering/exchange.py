@@ -19,6 +19,7 @@ are one set.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -227,28 +228,59 @@ class _Touches:
 # --- transfers ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+_SHORT = 4
+"""Runs that are shorter on average are cut and counted element by element, which is then faster."""
+
+
 class _Homes:
-    """Where elements live, as runs.
+    """Where elements live, and how many bytes they take."""
 
-    Attributes:
-        by_element: stretches of elements that live on one tile, side by side, in the order of elements.
-        tiles: the tile of each stretch, -1 between variables.
-        by_tile: the same as runs of `tile * num_elements + element`.
-        first_elements: of each variable, in order.
-        itemsizes: bytes of an element of each variable.
-    """
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self.num_elements = len(placement.element_tiles)
+        variables = placement.plan.variables
+        self.first_elements = np.array([variable.first_element for variable in variables], np.int64)
+        self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
 
-    placement: Placement
-    by_element: Runs
-    tiles: np.ndarray
-    by_tile: Runs
-    first_elements: np.ndarray
-    itemsizes: np.ndarray
+    @functools.cached_property
+    def by_element(self) -> tuple[Runs, np.ndarray]:
+        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
+        return stretches(self.placement.element_tiles)
 
-    @property
-    def num_elements(self) -> int:
-        return len(self.placement.element_tiles)
+    @functools.cached_property
+    def by_tile(self) -> Runs:
+        """The same as runs of `tile * num_elements + element`."""
+        runs, tiles = self.by_element
+        lived = tiles >= 0
+        origin = tiles[lived].astype(np.int64) * self.num_elements
+        return union(runs.starts[lived] + origin, runs.stops[lived] + origin)
+
+    def away(self, touched: Runs) -> Runs:
+        """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
+        if not len(touched.starts) or touched.lengths.mean() >= _SHORT:
+            return difference(touched, self.by_tile)
+        numbers = touched.numbers()
+        tiles = numbers // self.num_elements
+        numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
+        return union(numbers, numbers + 1)
+
+    def once(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stretches of elements that may overlap: each element once, in stretches with one home, and their homes."""
+        if _SHORT * len(starts) < self.num_elements:
+            runs = union(starts, stops)
+            homes, tiles = self.by_element
+            found = overlaps(runs.starts, runs.stops, homes)
+            return found.starts, found.stops, tiles[found.second]
+        # As many stretches as would fill the graph: a flag for each element instead, and the ends of what is set.
+        flags = np.zeros(self.num_elements, bool)
+        ends = np.bincount(starts, minlength=self.num_elements) - np.bincount(stops, minlength=self.num_elements)
+        np.greater(np.cumsum(ends), 0, out=flags)
+        elements = np.flatnonzero(flags)
+        tiles = self.placement.element_tiles[elements]
+        first = np.ones(len(elements), bool)
+        first[1:] = (elements[1:] != elements[:-1] + 1) | (tiles[1:] != tiles[:-1])
+        last = np.append(first[1:], True)[: len(first)]
+        return elements[first], elements[last] + 1, tiles[first]
 
     def count_bytes(self, starts: np.ndarray, stops: np.ndarray, tiles: np.ndarray) -> np.ndarray:
         """Bytes of stretches of elements, each of one variable, summed by tile: int64 of shape (num_tiles,)."""
@@ -259,22 +291,6 @@ class _Homes:
             weights = (stops - starts) * sizes[np.searchsorted(self.first_elements, starts, side="right") - 1]
         # Sums of whole numbers below 2**53, which floats hold exactly.
         return np.bincount(tiles, weights, self.placement.num_tiles).astype(np.int64)
-
-
-def _homes(placement: Placement) -> _Homes:
-    by_element, tiles = stretches(placement.element_tiles)
-    lived = tiles >= 0
-    origin = tiles[lived].astype(np.int64) * len(placement.element_tiles)
-    by_tile = union(by_element.starts[lived] + origin, by_element.stops[lived] + origin)
-    variables = placement.plan.variables
-    return _Homes(
-        placement,
-        by_element,
-        tiles,
-        by_tile,
-        np.array([variable.first_element for variable in variables], np.int64),
-        np.array([variable.dtype.itemsize for variable in variables], np.int64),
-    )
 
 
 class Moves(NamedTuple):
@@ -339,11 +355,9 @@ def _transfer(away: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
     there = homes.count_bytes(starts, stops, tiles)
     runs_there = np.bincount(tiles, minlength=num_tiles)
     # By element, whichever tile has it away: what its home sends, or receives, once.
-    once = union(starts, stops)
-    found = overlaps(once.starts, once.stops, homes.by_element)
-    lived = homes.tiles[found.second]
-    here = homes.count_bytes(found.starts, found.stops, lived)
-    runs_here = np.bincount(lived, minlength=num_tiles)
+    once = homes.once(starts, stops)
+    here = homes.count_bytes(*once)
+    runs_here = np.bincount(once[2], minlength=num_tiles)
     shared = np.zeros(-(-num_tiles // 2), np.int64)
     if not to_home:
         pairs, odd = np.divmod(tiles, 2)
@@ -393,6 +407,10 @@ class Exchange:
         """What moves at a moment of the program."""
         return self.steps.get(moment.step, self.nothing)
 
+    def __repr__(self) -> str:
+        steps = counted(len(self.steps), "step", "steps")
+        return f"<Exchange of {steps} between {counted(self.placement.num_tiles, 'tile', 'tiles')}>"
+
     def __str__(self) -> str:
         rows = [f"exchange between {counted(self.placement.num_tiles, 'tile', 'tiles')}"]
         for moment in timeline(self.placement.plan).moments:
@@ -428,7 +446,7 @@ def plan_exchange(placement: Placement) -> Exchange:
           before: 96 bytes received, at most 32 by tile 1; 32 sent, at most 32 by tile 0
           after: 12 bytes received, at most 12 by tile 3; 12 sent, at most 4 by tile 0
     """
-    homes, touches = _homes(placement), _Touches(placement)
+    homes, touches = _Homes(placement), _Touches(placement)
     none = _transfer(NONE, homes, to_home=False)
     nothing = StepExchange(none, none)
     steps: dict[Step, StepExchange] = {}
@@ -436,13 +454,11 @@ def plan_exchange(placement: Placement) -> Exchange:
     for moment in timeline(placement.plan).moments:
         step = moment.step
         if isinstance(step, CopyStep) and step not in steps:
-            away = difference(touches.by_copy(step), homes.by_tile)
+            away = homes.away(touches.by_copy(step))
             steps[step] = StepExchange(_transfer(away, homes, to_home=False), none)
         if isinstance(step, ExecuteStep) and step not in steps:
             if step.families not in by_families:
-                read, written = (
-                    difference(touches.by_fields(step, written=written), homes.by_tile) for written in (False, True)
-                )
+                read, written = (homes.away(touches.by_fields(step, written=written)) for written in (False, True))
                 by_families[step.families] = StepExchange(
                     _transfer(read, homes, to_home=False), _transfer(written, homes, to_home=True)
                 )

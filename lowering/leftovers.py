@@ -147,7 +147,7 @@ def _columns(family: Family) -> np.ndarray | None:
 
 def split_leftovers(family: Family) -> tuple[Family, ...]:
     """A gathered family as its regular segments, in order, and what is left; itself where that gains nothing."""
-    if not family.is_gathered or len(family.axes) != 1 or family.num_vertices < 2 * SHORTEST:
+    if not family.is_gathered or family.rows or len(family.axes) != 1 or family.num_vertices < 2 * SHORTEST:
         return (family,)
     columns = _columns(family)
     segments = [] if columns is None else find_segments(columns)

@@ -111,6 +111,10 @@ class Liveness:
         none = np.zeros(self.placement.num_tiles, np.int64)
         return np.maximum(self.live_bytes().max(axis=0, initial=0), sum(always, none))
 
+    def __repr__(self) -> str:
+        moments = counted(len(self.timeline.moments), "moment", "moments")
+        return f"<Liveness of {counted(len(self.ranges), 'variable', 'variables')} over {moments}>"
+
     def __str__(self) -> str:
         rows = [f"live ranges over {counted(len(self.timeline.moments), 'moment', 'moments')}"]
         rows += [str(moment) for moment in self.timeline.moments]

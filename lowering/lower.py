@@ -25,6 +25,19 @@ from lowering.plan import Plan, structure
 from lowering.streams import count_values
 
 
+@jax.custom_jvp
+def _with_slope_times(value: Any, one: Any) -> Any:
+    """The value, whose slope is multiplied by `one`."""
+    return value
+
+
+@_with_slope_times.defjvp
+def _with_slope_times_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    (value, one), (slope, _) = primals, tangents
+    smooth = jnp.issubdtype(value.dtype, jnp.inexact)
+    return _with_slope_times(value, one), slope * one.astype(slope.dtype) if smooth else slope
+
+
 class _Fed(NamedTuple):
     """All values of an input stream, stacked."""
 
@@ -94,8 +107,9 @@ class Lowered:
             return results
         *results, flag = results
         messages = [f"the program aborted: {message}" for message in self.plan.messages]
-        # What comes out depends on the check, so that JAX cannot leave it out.
-        return eqx.branched_error_if(results, flag > 0, jnp.maximum(flag - 1, 0), messages)
+        # What comes out depends on the check, and its slope does, so that JAX cannot leave it out.
+        checked = eqx.branched_error_if([*results, jnp.ones(())], flag > 0, jnp.maximum(flag - 1, 0), messages)
+        return [_with_slope_times(result, checked[-1]) for result in checked[:-1]]
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Run the graph.

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import OutOfTileMemoryError
+from codelet.errors import OutOfTileMemoryError, TileError
 from codelet.family import Family, counted
 from codelet.tensor import Variable
 from codelet.vertices import edges_by_vertex
@@ -125,13 +125,42 @@ class Memory:
         """Where a variable is; None where the program does not name it."""
         return next((own for own in self.occupants if variable in own.variables), None)
 
-    def largest_on(self, tile: int, count: int = 5) -> list[Occupant]:
-        """What takes most on a tile, the largest first."""
+    def _check_tile(self, tile: int) -> None:
+        if not 0 <= tile < len(self.bytes_by_tile):
+            target = self.liveness.placement.plan.graph.target
+            expected = f"0 to {len(self.bytes_by_tile) - 1}, on {target}"
+            raise TileError("a tile does not exist", given=tile, expected=expected)
+
+    def fullest_moment(self, tile: int) -> int | None:
+        """The moment at which most of what is not always live is on a tile; None where there is no such thing.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
+        sometimes = [int(own.num_bytes[tile]) * own.moments for own in self.occupants if own.moments is not None]
+        live = sum(sometimes, np.zeros(len(self.liveness.timeline.moments), np.int64))
+        return int(live.argmax()) if live.any() else None
+
+    def largest_on(self, tile: int, count: int = 5, moment: int | None = None) -> list[Occupant]:
+        """What takes most on a tile, the largest first: at one moment, or at any when it is left off.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
         held = [own for own in self.occupants if own.num_bytes[tile]]
+        if moment is not None:
+            held = [own for own in held if own.moments is None or own.moments[moment]]
         return sorted(held, key=lambda own: -int(own.num_bytes[tile]))[:count]
 
     def tile_text(self, tile: int) -> str:
-        """A tile's memory: what lies at which address, and when."""
+        """A tile's memory: what lies at which address, and when.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
         held = sorted((own for own in self.occupants if own.num_bytes[tile]), key=lambda own: int(own.addresses[tile]))
         rows = [f"tile {tile}: {self.bytes_by_tile[tile]:,} of {self.bytes_per_tile:,} bytes"]
         for own in held:
@@ -139,6 +168,10 @@ class Memory:
             live = "always" if own.moments is None else f"moments {np.flatnonzero(own.moments).tolist()}"
             rows.append(f"  {start:8,} to {start + size:8,}  {own.name} ({own.kind.split(',')[0]}), {live}")
         return "\n".join(rows)
+
+    def __repr__(self) -> str:
+        most = int(self.bytes_by_tile.max(initial=0))
+        return f"<Memory: at most {most:,} of {self.bytes_per_tile:,} bytes on a tile>"
 
     def __str__(self) -> str:
         used = self.bytes_by_tile
@@ -339,18 +372,24 @@ def check_capacity(memory: Memory) -> None:
     """No tile has to hold more than it can.
 
     Raises:
-        OutOfTileMemoryError: naming the fullest tile, the bytes over, and its five largest occupants.
+        OutOfTileMemoryError: naming the fullest tile, the bytes over, and its five largest occupants at the moment
+            at which most is live there.
     """
     over = memory.tiles_over
     if not len(over):
         return
     tile = int(over[0])
     more = int(memory.bytes_by_tile[tile]) - memory.bytes_per_tile
-    held = [f"{int(own.num_bytes[tile]):,} bytes: {own.name} ({own.kind})" for own in memory.largest_on(tile)]
+    moment = memory.fullest_moment(tile)
+    when = ", most of them for"
+    if moment is not None:
+        when = f"; when {memory.liveness.timeline.moments[moment].name!r} runs, most are for"
+    largest = memory.largest_on(tile, moment=moment)
+    held = [f"{int(own.num_bytes[tile]):,} bytes: {own.name} ({own.kind})" for own in largest]
     others = f", and {counted(len(over) - 1, 'other tile', 'other tiles')}" if len(over) > 1 else ""
     raise OutOfTileMemoryError(
         f"tile {tile} is out of memory by {more:,} bytes{others}",
-        given="\n".join([f"{int(memory.bytes_by_tile[tile]):,} bytes, most of them for", *held]),
+        given="\n".join([f"{int(memory.bytes_by_tile[tile]):,} bytes{when}", *held]),
         expected=f"at most {memory.bytes_per_tile:,} bytes on a tile of {memory.liveness.placement.plan.graph.target}",
         fix="spread the largest over more tiles, or see all with allow_out_of_memory=True",
     )

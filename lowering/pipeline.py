@@ -1,12 +1,12 @@
 """The table of contents of the lowering: every pass, in order.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect (leftovers: a rule of it)
+      -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
       -> checked                                    check
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, streams: rules of it)
+      -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
                                                     emit (views; draws, parts, rows, segments, weave, windows)
       -> traced, sums of products contracted        contract, by rewrite
       -> slow reductions done by halves             halve
@@ -46,7 +46,6 @@ from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.streams import count_values
-from lowering.timeline import without_calls
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -98,6 +97,9 @@ class MachinePlan:
     liveness: Liveness
     memory: Memory
 
+    def __repr__(self) -> str:
+        return f"<MachinePlan of {self.placement.plan.graph!r}: {self.memory!r}>"
+
     def __str__(self) -> str:
         return "\n".join(map(str, (self.placement, self.exchange, self.liveness, self.memory)))
 
@@ -120,7 +122,7 @@ def plan_machine(
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
     """
-    placement = place(without_calls(plan)) if placement is None else placement
+    placement = place(plan) if placement is None else placement
     exchange = plan_exchange(placement)
     liveness = live_ranges(exchange, keep)
     return MachinePlan(placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory))

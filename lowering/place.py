@@ -30,7 +30,7 @@ from codelet.ragged import groups_of, together
 from codelet.tensor import Tensor, Variable, source_elements
 from codelet.vertices import free_axes, over_axes, vertex_numbers
 from lowering.plan import CopyStep, ExecuteStep, Plan
-from lowering.timeline import timeline
+from lowering.timeline import timeline, without_calls
 
 GRAIN_BYTES = 8
 """Linear ranges are multiples of this: what one vector instruction takes (PopLibs: the vector width)."""
@@ -69,6 +69,9 @@ class Placement:
     def tiles_of(self, variable: Variable) -> np.ndarray:
         """The tile of each element of a variable, int32 of shape (size,)."""
         return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+
+    def __repr__(self) -> str:
+        return f"<Placement of {self.plan.graph!r} on {counted(self.num_tiles, 'tile', 'tiles')}>"
 
     def __str__(self) -> str:
         rows = [f"placement on {counted(self.num_tiles, 'tile', 'tiles')}"]
@@ -358,7 +361,7 @@ def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Pla
     """Where every element and every vertex of a checked plan lives. The same plan is always placed the same way.
 
     Args:
-        plan: the unfused plan.
+        plan: the unfused plan. What is placed is the plan without calls.
         method: how to place what the graph leaves open; see the module's docstring.
 
     Raises:
@@ -380,7 +383,8 @@ def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Pla
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
     if method not in ("balanced", "linear"):
-        raise ProgramError("there is no such placement", given=f"method={method!r}", expected="'balanced' or 'linear'")
+        raise ProgramError("there is no such placement", given=repr(method), expected="'balanced' or 'linear'")
+    plan = without_calls(plan)
     placer = _Placer(plan)
     for family in plan.families:
         if family.tile is not None:

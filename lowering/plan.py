@@ -163,6 +163,12 @@ class FunctionBody:
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
 
+    def lines(self) -> Iterator[str]:
+        """The function as text, its body indented."""
+        yield f"function {self.name}({_names(self.parameters)}){_flow(self)}"
+        for step in self.body:
+            yield from ("  " + line for line in step.lines())
+
     @property
     def written(self) -> tuple[int, ...]:
         """The places of the parameters that the body writes."""
@@ -182,8 +188,6 @@ class CallStep:
         """The step as text."""
         given = zip(self.function.parameters, self.arguments, strict=True)
         yield f"call {self.function.name}({', '.join(f'{p.name}={t}' for p, t in given)}){_flow(self)}"
-        for step in self.function.body:
-            yield from ("  " + line for line in step.lines())
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,7 +302,7 @@ def _names(variables: tuple[Variable, ...]) -> str:
     return ", ".join(variable.name for variable in variables)
 
 
-def _flow(step: Step) -> str:
+def _flow(step: Step | FunctionBody) -> str:
     reads = f" reads {_names(step.reads)}" if step.reads else ""
     writes = f" writes {_names(step.writes)}" if step.writes else ""
     return reads + writes
@@ -337,6 +341,8 @@ class Plan:
     def __str__(self) -> str:
         rows = [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
         rows += [f"streams {', '.join(stream.name for stream in self.streams)}"] * bool(self.streams)
+        called = (step.function for step in all_steps(self.steps) if isinstance(step, CallStep))
+        rows += [line for function in dict.fromkeys(called) for line in function.lines()]
         rows += [line for step in self.steps for line in step.lines()]
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)

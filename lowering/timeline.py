@@ -22,6 +22,7 @@ from lowering.plan import (
     FunctionBody,
     Plan,
     RepeatStep,
+    RotateStep,
     Step,
     SwitchStep,
     WhileStep,
@@ -138,7 +139,7 @@ class _Builder:
                     ends |= self.open
                 self.open = ends
             else:
-                assert not bodies(step), step
+                assert not isinstance(step, (CallStep, RotateStep)), step
                 self.add(step, depth, turns)
 
 

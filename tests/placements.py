@@ -14,14 +14,15 @@ from codelet.vertices import Vertex
 from lowering.pipeline import plan_engine
 from lowering.place import Placement, num_elements, place
 from lowering.plan import Plan
+from lowering.timeline import without_calls
 from tests.strategies import Case, cases
 
 TILES = 8
 
 
 def plan_of(case: Case) -> Plan:
-    """The plan of a case, with all its variables kept."""
-    return plan_engine(case.graph, case.sequence())
+    """The plan of a case without calls, with all its variables kept."""
+    return without_calls(plan_engine(case.graph, case.sequence()))
 
 
 @st.composite
@@ -63,3 +64,45 @@ def vertices_of(placement: Placement, families: tuple[Family, ...]) -> Iterator[
 def built(tiles: int = TILES) -> cl.Graph:
     """An empty graph on few tiles."""
     return cl.Graph(cl.IPU(num_tiles=tiles))
+
+
+@cl.codelet
+def step_on(x):
+    return x + 1
+
+
+@st.composite
+def chains(draw: Any) -> Placement:
+    """Variables of one size on the same tiles, each made of another, element by element or just not so, in loops."""
+    graph, size = built(), 6
+    tensors = [graph.add_variable(f"v{k}", (size,)) for k in range(draw(st.integers(3, 6)))]
+    ways = [
+        *[lambda t, i: t[i]] * 4,
+        lambda t, i: t[size - 1 - i],
+        lambda t, i: t[(i + 1) % size],
+        lambda t, i: cl.concat([t, t])[i],
+    ]
+
+    def part(depth: int) -> Any:
+        kind = draw(st.sampled_from(["set", "set", "set", "set", "copy", "loop"]))
+        if kind == "loop" and depth < 2:
+            body = [part(depth + 1) for _ in range(draw(st.integers(1, 4)))]
+            return cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*body))
+        old, new = draw(st.permutations(tensors))[:2]
+        if kind == "copy":
+            return cl.Copy(old if draw(st.booleans()) else old[::-1], new)
+        i = cl.grid(size)
+        compute_set = graph.add_compute_set(f"set{len(graph.compute_sets)}")
+        graph.add_vertex(compute_set, step_on, x=draw(st.sampled_from(ways))(old, i), out=new[i])
+        return cl.Execute(compute_set)
+
+    plan = plan_engine(graph, cl.Sequence(*[part(0) for _ in range(draw(st.integers(2, 8)))]))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    elements = np.full(num_elements(plan), -1, np.int32)
+    tiles, other = (random.integers(0, 3, size) for _ in range(2))
+    for variable in plan.variables:
+        own = other if draw(st.integers(0, 3)) == 0 else tiles
+        elements[variable.first_element : variable.first_element + size] = own
+    near = draw(st.booleans())
+    vertices = {family: (tiles if near else random.integers(0, 3, size)).astype(np.int32) for family in plan.families}
+    return Placement(plan, TILES, elements, vertices)

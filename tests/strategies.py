@@ -449,7 +449,7 @@ class _Builder:
         """A family whose fields have as many elements as the vertex's row is long."""
         draw, graph = self.draw, self.case.graph
         compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
-        count, size = draw(st.integers(1, 5)), draw(st.integers(1, 7))
+        count, size = draw(st.integers(1, 7)), draw(st.integers(1, 9))
         across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
         first = draw(st.booleans())
         shape = (size,) if across is None else (across, size) if first else (size, across)
@@ -478,7 +478,7 @@ class _Builder:
                 fields["sum"] = sums[i] if across is None else sums[h, i]
             graph.add_vertex(compute_set, kind, **fields)
 
-        if draw(st.integers(0, 3)) == 0:
+        if draw(st.integers(0, 2)) == 0:
             for h, i in itertools.product(range(across or 1), range(count)):
                 connect(h, i)
         elif across is None:

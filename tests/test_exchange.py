@@ -63,7 +63,7 @@ def test_stretches_of_one_value(values):
     assert (found[1:] != found[:-1]).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.data())
 def test_access_maps_are_taken_apart_exactly(data):
     shape = data.draw(st.lists(st.integers(1, 4), max_size=4))
@@ -130,7 +130,7 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(transfer.sent_runs > 0, transfer.sent_bytes > 0)
 
 
-@settings(max_examples=250)
+@settings(max_examples=80)
 @given(placements())
 def test_bytes_per_tile_are_those_counted_one_by_one(placement):
     exchange = plan_exchange(placement)
@@ -257,6 +257,7 @@ def scattered(graph):
     graph.add_vertex("set", add_three, x=x[i], a=z[i + 1], b=z[i + 2], out=y[i], tile=3 * i % 1472)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [stencil, six_axes, in_out, wrapped, gathered, scattered])
 def test_ten_million_vertices_are_planned_in_half_a_minute_and_eight_gibibytes(build):
     graph = cl.Graph()

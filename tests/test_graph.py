@@ -351,7 +351,7 @@ def refusals():
         "symbolic tile": (
             lambda: add(multiply, double, x=x[i], out=y[i], tile=i + 1),
             cl.TileError,
-            "given:    4",
+            "`i % 4` deals them out",
         ),
         "tile array": (
             lambda: add(multiply, double, x=x[i], out=y[i], tile=np.zeros(3, int)),
@@ -361,9 +361,24 @@ def refusals():
         "tile word": (
             lambda: add(multiply, double, x=x[0], tile="a"),
             cl.TileError,
-            "a tile is not a number",
+            "a tile is not a whole number",
+        ),
+        "tile fraction": (
+            lambda: add(multiply, double, x=x[i], out=y[i], tile=i / 2),
+            cl.SymbolError,
+            "`//` rounds down",
         ),
         "mapping": (lambda: graph.set_tile_mapping(x, [1, 2]), cl.TileError, "does not fit its tensor"),
+        "mapping by name": (
+            lambda: graph.set_tile_mapping("x", 0),  # type: ignore[arg-type]
+            cl.TileError,
+            "what graph.add_variable or graph.variable returns",
+        ),
+        "mapping by another symbol": (
+            lambda: graph.set_tile_mapping(x, i),
+            cl.TileError,
+            "graph.set_tile_mapping(x[i], i // 4)",
+        ),
         "name": (lambda: graph.add_variable("x", (2,)), cl.DuplicateNameError, "'x' is used twice"),
         "no name": (lambda: graph.add_variable("", (2,)), cl.VariableError, "not a name"),
         "shape": (lambda: graph.add_variable("s", (2, -1)), cl.VariableError, "is not a shape"),

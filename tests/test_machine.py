@@ -125,3 +125,81 @@ def test_placement_changes_cycles_and_not_values():
         cycles.append(engine.profile().steps[0].compute_cycles)
     np.testing.assert_array_equal(*results)
     assert cycles[1] == 2 * cycles[0]  # eight vertices on one tile of six workers
+
+
+@cl.codelet
+def double(x):
+    return 2 * x
+
+
+def small_engine(programs=None):
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x = graph.add_variable("x", (64,))
+    i = cl.grid(8)
+    graph.add_vertex("sums", total, x=x[8 * i : 8 * i + 8])
+    named = dict.fromkeys(programs, graph.compute_sets[0]) if programs else None
+    return cl.Engine(graph, named)
+
+
+def test_mistakes_in_asking_for_a_profile():
+    with pytest.raises(cl.ProgramError, match=r"several programs\n  expected: the name of one: 'a' or 'b'"):
+        small_engine(["a", "b"]).profile()
+    with pytest.raises(
+        cl.ProgramError, match=r"no such program\n  given:    train\n  expected: the name of one: 'main'"
+    ):
+        small_engine().profile("train")
+    with pytest.raises(cl.ProgramError, match=r"given:    'auto'\n  expected: 'balanced' or 'linear'"):
+        small_engine().profile(placement="auto")  # type: ignore[arg-type]
+    memory = small_engine().machine().memory
+    for ask in (memory.tile_text, memory.largest_on):
+        for tile in (-1, 8):
+            with pytest.raises(cl.TileError, match=rf"given:    {tile}\n  expected: 0 to 7"):
+                ask(tile)
+    with pytest.raises(cl.TargetError, match=r"given:    8\n(.*\n)*  fix:      cl.IPU\(num_tiles=8\)"):
+        cl.IPU(8)  # type: ignore[arg-type]
+
+
+def test_a_machine_is_shown_on_a_line():
+    machine = small_engine().machine()
+    assert repr(machine) == (
+        "<MachinePlan of <Graph: 8 vertices, 2 variables>: <Memory: at most 288 of 638,976 bytes on a tile>>"
+    )
+    assert repr(machine.placement) == "<Placement of <Graph: 8 vertices, 2 variables> on 8 tiles>"
+    assert repr(machine.exchange) == "<Exchange of 1 step between 8 tiles>"
+    assert repr(machine.liveness) == "<Liveness of 2 variables over 1 moment>"
+
+
+def test_what_users_need_of_the_machine_is_in_codelet():
+    assert isinstance(small_engine().profile(), cl.Profile)
+    assert issubclass(cl.UnknownCyclesWarning, Warning)
+    for error in (cl.CyclesError, cl.FigureError, cl.TargetError):
+        assert issubclass(error, cl.CodeletError)
+
+
+def test_what_the_host_does_not_keep_shares_memory():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x = h = graph.add_variable("x", (64,))
+    i = cl.grid(64)
+    for k in range(4):
+        h = graph.add_vertex(f"step {k}", double, x=h[63 - i])
+    engine = cl.Engine(graph)
+    everything, few = engine.profile(), engine.profile(keep=["x", h])
+    assert few.total_cycles == everything.total_cycles
+    assert few.memory_by_kind["variables, always live"] == 2 * 64 * 4
+    assert few.memory_by_tile.sum() < everything.memory_by_tile.sum()
+    assert engine.machine(keep=[x, h]).memory.bytes_by_tile.tolist() == few.memory_by_tile.tolist()
+    with pytest.raises(cl.NotInGraphError):
+        engine.profile(keep=["nothing"])
+
+
+def test_a_variable_without_all_its_tiles_is_told_from_one_without_any():
+    for part, said in (
+        (slice(0, 4), "'x' is only partly mapped to tiles"),
+        (slice(0, 8), "'y' is not mapped to tiles"),
+    ):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x, y = graph.add_variable("x", (8,)), graph.add_variable("y", ())
+        graph.add_vertex("sum", total, x=x, out=y)
+        graph.set_tile_mapping(x[part], 0)
+        with pytest.raises(cl.PartlyMappedError, match=said):
+            cl.Engine(graph)

@@ -69,7 +69,7 @@ def test_linear_mapping_is_that_of_poplibs():
 # --- what is given is kept ------------------------------------------------------------------------------
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases(), METHODS)
 def test_everything_has_a_tile_and_always_the_same(case, method):
     plan = plan_of(case)
@@ -93,7 +93,7 @@ def test_everything_has_a_tile_and_always_the_same(case, method):
     assert str(again) == str(placement)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases(), METHODS)
 def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
     placement = place(plan_of(case), method)
@@ -253,6 +253,7 @@ def gathered(graph):
     graph.add_vertex("set", copy_one, x=x[cl.table(sources)[i]], out=y[cl.table(order)[i]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [stencil, six_axes, gathered])
 def test_ten_million_vertices_are_placed_in_seconds(build):
     graph = cl.Graph()

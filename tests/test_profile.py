@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import jax.numpy as jnp
 import matplotlib as mpl
@@ -270,6 +271,9 @@ def test_its_frames_have_columns_of_one_length():
         assert all(isinstance(column, np.ndarray) and column.shape == (rows,) for column in frame.values())
     assert profile.step_frame()["total_cycles"].sum() == profile.total_cycles
     assert profile.tile_frame()["code_bytes"].tolist() == [100, 100, 0, 80]
+    kinds = {"not always live": profile.memory["code"], "variables, always live": profile.memory["code"]}
+    columns = list(replace(profile, memory=kinds).tile_frame())
+    assert columns[2:4] == ["not_always_live_bytes", "variables_always_live_bytes"]
 
 
 def test_its_trace_opens_in_perfetto(tmp_path):

@@ -348,6 +348,24 @@ def test_elements_that_are_only_reduced_are_read_in_memory_order():
     assert "gather" in equations(cl.lower(graph, inputs=[x], outputs=[y]))
 
 
+def triangle(count, by_loops, codelet=total):
+    """Rows of 1, 2, 3, ... elements, added by a symbol or one by one."""
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (count * (count + 1) // 2,)), graph.add_variable("y", (count,))
+    row = lambda i: slice(i * (i + 1) // 2, (i + 1) * (i + 2) // 2)  # noqa: E731
+    for i in range(count) if by_loops else [cl.grid(count)]:
+        graph.add_vertex("rows", codelet, x=x[row(i)], out=y[i], tile=i % 7)
+    return cl.lower(graph, inputs=[x], outputs=[y])
+
+
+def test_rows_added_in_a_loop_lower_to_what_a_symbol_lowers_to():
+    assert str(triangle(20, by_loops=True).jaxpr) == str(triangle(20, by_loops=False).jaxpr)
+    (family,) = triangle(20, by_loops=True).families
+    assert str(family).startswith("rows / total: 20 vertices added one at a time\n  in    x: float32[n]")
+    few = triangle(3, by_loops=True).families
+    assert [family.num_vertices for family in few] == [1, 1, 1]
+
+
 def test_state_that_a_vertex_shares_with_its_row():
     graph = cl.Graph()
     x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (3,))
