@@ -19,6 +19,7 @@ from benchmarks import (
     messages,
     mnist_step,
     patchwork,
+    profile,
     stream_train,
     tile_array,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "messages",
     "mnist_step",
     "patchwork",
+    "profile",
     "stream_train",
     "tile_array",
 ]

@@ -30,6 +30,7 @@ SMALL = {
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
     "patchwork": {"size": 32, "parts": 4},
+    "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2},
 }
@@ -62,6 +63,7 @@ ROWS = {
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
     "patchwork": ["patchwork", "patchwork/gradient"],
+    "profile": ["profile"],
     "stream_train": ["stream_train"],
     "tile_array": ["tile_array"],
 }
