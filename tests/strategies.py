@@ -279,8 +279,9 @@ class Case:
 class _Builder:
     """Draws the parts of a case and keeps what of it holds values."""
 
-    def __init__(self, draw: Any, dtype: Any):
+    def __init__(self, draw: Any, dtype: Any, bounded: bool = False):
         self.draw = draw
+        self.bounded = bounded  # whether loops on a condition have a bound, so that reverse mode goes through them
         self.dtype = dtype
         self.case = Case(cl.Graph(cl.IPU(num_tiles=8)))
         self.random = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -566,7 +567,7 @@ class _Builder:
         look, count = graph.add_compute_set(f"look{number}"), graph.add_compute_set(f"down{number}")
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)
-        most = draw(st.sampled_from([None, 3, 5]))
+        most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
         self.static += 1
         body = cl.Sequence(self.body(depth), count)
         self.static -= 1
@@ -669,9 +670,14 @@ class _Builder:
 
 
 @st.composite
-def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False) -> Case:
-    """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone."""
-    builder = _Builder(draw, dtype)
+def cases(
+    draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False
+) -> Case:
+    """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
+
+    `bounded` programs can be differentiated in reverse mode.
+    """
+    builder = _Builder(draw, dtype, bounded)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
         case.program += builder.passing() if loops else builder.step()

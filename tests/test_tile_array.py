@@ -90,7 +90,7 @@ def test_the_engine(case: Case, where):
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
-        case = data.draw(cases(np.float64, max_steps=2))
+        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
         fused = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
         tiles = function_of(case, data.draw(PLACES))
         random = np.random.default_rng(0)
