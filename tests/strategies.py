@@ -670,9 +670,7 @@ class _Builder:
 
 
 @st.composite
-def cases(
-    draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False
-) -> Case:
+def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
     `bounded` programs can be differentiated in reverse mode.

@@ -28,7 +28,7 @@ def assert_close(result, expected, rtol):
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(cases(np.float32))
 def test_floats(case: Case):
     expected, run = interpreted(case), lowered(case)
@@ -36,7 +36,7 @@ def test_floats(case: Case):
     assert_close(jax.jit(run)(case.inputs), expected, 1e-5)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
     expected, run = interpreted(case), lowered(case)

@@ -959,7 +959,7 @@ def test_programs_share_one_state():
         "given:    test",
         "'train' or 'predict' or 'stop'",
     )
-    told(engine.run, cl.ProgramError, "no such program", "expected: 'train'")
+    told(engine.run, cl.ProgramError, "has several programs", "the name of one: 'train'")
     np.testing.assert_array_equal(engine.read("y"), [24, 4])
     run = engine.function(inputs=["w", "x", "n"], outputs=["w", "n"], program="train")
     np.testing.assert_array_equal(run({"w": [0, 0], **{k: VALUES[k] for k in "xn"}})["w"], [8, 1])
