@@ -121,6 +121,11 @@ class _Feed(NamedTuple):
     taken: int = 0
 
 
+def _between(values: Array, start: int, stop: int) -> Array:
+    """Some of the values along the first axis; all of them as they are."""
+    return values if (start, stop) == (0, values.shape[0]) else lax.slice_in_dim(values, start, stop)
+
+
 class _Streams(NamedTuple):
     """What a body copies of streams: the values that go in and those that come out."""
 
@@ -132,7 +137,7 @@ class _Streams(NamedTuple):
         taken = []
         for stream, count in self.inputs:
             feed = state[stream]
-            taken.append(lax.slice_in_dim(feed.values, feed.taken, feed.taken + count))
+            taken.append(_between(feed.values, feed.taken, feed.taken + count))
             state[stream] = feed._replace(taken=feed.taken + count)
         return taken
 
@@ -176,7 +181,7 @@ def _stream(state: State, step: StreamStep) -> None:
     stream = step.stream
     if stream.is_input:
         feed = state[stream]
-        _write(state, step.tensor, lax.index_in_dim(feed.values, feed.taken, keepdims=False))
+        _write(state, step.tensor, _between(feed.values, feed.taken, feed.taken + 1).reshape(stream.shape))
         state[stream] = feed._replace(taken=feed.taken + 1)
     else:
         state[stream] = (*state[stream], _read(state, step.tensor)[None])

@@ -27,6 +27,7 @@ from lowering.plan import (
     RepeatStep,
     RotateStep,
     Step,
+    StreamStep,
     SwitchStep,
     UndefStep,
     WhileStep,
@@ -36,10 +37,12 @@ from lowering.plan import (
 Live = frozenset[Variable]
 
 
-def written_through(step: ExecuteStep | CopyStep, variable: Variable) -> list[Index]:
+def written_through(step: ExecuteStep | CopyStep | StreamStep, variable: Variable) -> list[Index]:
     """The access maps through which a step writes a variable by itself, not as a part of a join."""
     if isinstance(step, CopyStep):
         connected = [step.destination]
+    elif isinstance(step, StreamStep):
+        connected = [step.tensor] if step.stream.is_input else []
     else:
         connected = [
             field.tensor
@@ -50,7 +53,7 @@ def written_through(step: ExecuteStep | CopyStep, variable: Variable) -> list[In
     return [tensor.index for tensor in connected if tensor.source is variable and tensor.size]
 
 
-def _before(step: ExecuteStep | CopyStep, live: Live) -> Live:
+def _before(step: ExecuteStep | CopyStep | StreamStep, live: Live) -> Live:
     """What is live before a step that runs."""
     made = {variable for variable in step.writes if replaces(variable.shape, written_through(step, variable))}
     return (live - made) | set(step.reads)
@@ -186,6 +189,8 @@ class _Pruner:
                 return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
             case CallStep():
                 return self.call(step, live)
+            case StreamStep():
+                return [step], _before(step, live)  # whether needed or not: the next value is the next copy's
             case UndefStep():
                 return [], live
         needed = has_effects(step) or bool(live & set(step.writes))

@@ -305,3 +305,22 @@ def test_the_plan_that_is_shown_and_checked_is_whole():
     assert "watch" not in str(fast(run))
     with pytest.raises(cl.errors.UninitializedReadError):
         cl.lower(s.graph, s.watch, inputs=["u"], outputs=["u"])
+
+
+def test_what_a_stream_brings_anew_in_each_turn_is_not_carried():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    feed = graph.add_input_stream("feed", (4,))
+    step = graph.add_compute_set("step")
+    i = cl.grid(4)
+
+    @cl.codelet
+    def gather(x, y):
+        return {"y": y + x}
+
+    graph.add_vertex(step, gather, x=x[i], y=y[i])
+    run = cl.lower(graph, cl.Repeat(3, [cl.Copy(feed, x), step]), inputs=[y], outputs=[y])
+    (scan,) = [eqn for eqn in run.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan"]
+    assert scan.params["num_carry"] == 1
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(run({"y": np.ones(4, np.float32), "feed": values})["y"], 1 + values.sum(0))
