@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
-from codelet.models.mnist import SIZES, Layer, dot, init_parameters, network, relu, total
+from benchmarks.mnist_step import training_arguments
+from codelet.models.mnist import SIZES, Layer, dot, network, relu, total
 from ipu_backend.mnist import make_optimizer, make_step
 
 CHUNK = 16
@@ -80,17 +81,11 @@ def tile_array(batch: int = 32) -> Generator[Comparison | Row, Row, None]:
 
         return make_step(apply, optimizer)(*arguments)
 
-    def arguments(random: np.random.Generator) -> tuple[Any, ...]:
-        layers = init_parameters(jax.random.key(0))
-        images = random.random((batch, SIZES[0]), np.float32)
-        labels = random.integers(0, SIZES[-1], batch, np.int32)
-        return layers, optimizer.init(layers), images, labels
-
     yield Comparison(
         "tile_array",
         ours=jax.jit(step),
         plain=make_step(cl.lower(network), optimizer),
-        arguments=arguments,
+        arguments=partial(training_arguments, optimizer, batch),
         bar=20,
         note="of fused",
         # As in `mnist_step`: Adam's first step divides each slope by its own size, and its rounding with it.

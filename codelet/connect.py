@@ -80,9 +80,19 @@ def _check_writable(codelet: Codelet, field: Field) -> None:
             )
 
 
-def _own(graph: Graph, tensor: Tensor, name: str) -> Tensor:
+def own_tensor(graph: Graph, tensor: Tensor, field: str | None = None) -> Tensor:
+    """A tensor, once it is known to be of a graph.
+
+    Raises:
+        ForeignGraphError: one of another graph.
+    """
     if tensor.graph is not graph:
-        raise ForeignGraphError(f"field {name!r} is given a tensor of another graph", given=tensor)
+        what = (
+            "a tensor of another graph is used"
+            if field is None
+            else f"field {field!r} is given a tensor of another graph"
+        )
+        raise ForeignGraphError(what, given=tensor)
     return tensor
 
 
@@ -123,12 +133,12 @@ def _output(graph: Graph, codelet: Codelet, name: str, value: object, kind: Fiel
             given=f"a view {given}",
             expected=str(kind),
         )
-    return Field(name, "out", FieldType(kind.shape, kind.dtype), _own(graph, value, name))
+    return Field(name, "out", FieldType(kind.shape, kind.dtype), own_tensor(graph, value, name))
 
 
 def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...], kinds: Kinds) -> Field:
     if isinstance(value, Tensor):
-        return Field(name, "in", kinds.type_of(value), _own(graph, value, name))
+        return Field(name, "in", kinds.type_of(value), own_tensor(graph, value, name))
     if isinstance(value, (Ragged, RaggedTable)):
         raise FieldTypeError(
             f"field {name!r} of codelet {codelet.name!r} is given a ragged table itself",

@@ -21,7 +21,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType
-from codelet.connect import check_fits, check_no_padding, connect
+from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -343,7 +343,7 @@ class Graph:
             is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
             if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
                 raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
-            self._own(parameter)
+            own_tensor(self, parameter)
         if len({tensor.source for tensor in named.values()}) < len(named):
             raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
         full = self._claim(self._free_name("function") if name is None else name, "function")
@@ -575,11 +575,6 @@ class Graph:
             )
         return index
 
-    def _own(self, tensor: Tensor) -> Tensor:
-        if tensor.graph is not self:
-            raise ForeignGraphError("a tensor of another graph is used", given=tensor)
-        return tensor
-
     @property
     def families(self) -> tuple[Family, ...]:
         """All vertices, as families, in the order in which their first vertices were added."""
@@ -626,7 +621,7 @@ class Graph:
                 given=repr(tensor),
                 expected="what graph.add_variable or graph.variable returns, or a view of it",
             )
-        self._own(tensor)
+        own_tensor(self, tensor)
         index = self._tile_index(tile)
         if tensor.rows is not None and not index.shape:
             shape: list[int] = [1] * tensor.ndim
@@ -714,13 +709,13 @@ class Graph:
         """The vertices that write any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return list(touching_vertices(self, self._own(tensor), written=True))
+        return list(touching_vertices(self, own_tensor(self, tensor), written=True))
 
     def readers(self, tensor: Tensor) -> list[Any]:
         """The vertices that read any element of a view."""
         from codelet.vertices import touching_vertices
 
-        return list(touching_vertices(self, self._own(tensor), written=False))
+        return list(touching_vertices(self, own_tensor(self, tensor), written=False))
 
     def __str__(self) -> str:
         vertices = counted(self.num_vertices, "vertex", "vertices")

@@ -23,12 +23,13 @@ from jax.extend import core as jax_core
 
 from codelet.index import row_major
 from codelet.tensor import Tensor, Variable, source_variables
-from ipu_backend.tile_array import TileArray, fed_types
+from ipu_backend.tile_array import TileArray
 from lowering.emit import State
 from lowering.emit_steps import emit
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.streams import fed_types
 from lowering.views import Array, constant
 
 

@@ -43,14 +43,13 @@ from ipu_backend.tile_steps import (
     plan_putting,
     plan_taking,
 )
-from lowering.contract import contract
 from lowering.emit import SMALL, State
 from lowering.emit_steps import Execution, emit
-from lowering.halve import halve
 from lowering.over_grid import mapped_axes, over_grid
 from lowering.place import Placement
 from lowering.plan import CopyStep, ExecuteStep, Plan
-from lowering.streams import count_values
+from lowering.simplify import trace_simplified
+from lowering.streams import fed_types
 from lowering.views import Array, arranged, constant, reshape, take
 
 # --- computing ------------------------------------------------------------------------------------------
@@ -221,12 +220,6 @@ class TileArray(Execution):
         state.update(made)
 
 
-def fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
-    """The types of the values of a plan's input streams, stacked, in order."""
-    counts = count_values(plan.steps)
-    return [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
-
-
 def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
     """The shape and dtype of what an execution holds of a variable."""
     logical = jax.ShapeDtypeStruct(variable.shape, variable.dtype)
@@ -236,7 +229,7 @@ def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
 def compile_held(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
     """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
     structs = [held_type(execution, variable) for variable in plan.inputs]
-    return halve(contract(jax.make_jaxpr(emit(plan, execution))(*structs, *fed_types(plan))))
+    return trace_simplified(emit(plan, execution), *structs, *fed_types(plan))
 
 
 def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
@@ -253,4 +246,4 @@ def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
         return results
 
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    return halve(contract(jax.make_jaxpr(function)(*structs, *fed_types(plan))))
+    return trace_simplified(function, *structs, *fed_types(plan))

@@ -24,10 +24,8 @@ from codelet.program import Stream
 from codelet.tensor import Tensor, Variable
 from lowering import emit as fused
 from lowering.calls import Calls, group_calls
-from lowering.contract import contract
 from lowering.emit import State
 from lowering.forward_only import forward_only
-from lowering.halve import halve
 from lowering.plan import (
     AbortStep,
     CallStep,
@@ -46,6 +44,7 @@ from lowering.plan import (
     has_effects,
 )
 from lowering.rewrite import FUNCTION
+from lowering.simplify import trace_simplified
 from lowering.streams import count_values
 from lowering.views import Array, constant
 
@@ -315,7 +314,7 @@ def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], val
 
         structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
-        closed = halve(contract(jax.make_jaxpr(run)(structs, feeds)))
+        closed = trace_simplified(run, structs, feeds)
 
         def call(tables: Sequence[Any], *arrays: Array) -> list[Array]:
             return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*arrays)

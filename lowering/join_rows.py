@@ -14,7 +14,8 @@ import numpy as np
 
 from codelet.connect import Kinds
 from codelet.family import Family, Field, State
-from codelet.index import Axis, Grid, Index, Table, narrowed
+from codelet.index import Axis, Grid, Index, Table
+from codelet.integers import narrowed
 from codelet.ragged import Rows, stretched
 from codelet.tensor import Tensor
 
@@ -48,12 +49,8 @@ def _start(tensor: Tensor) -> Index:
 
 def _joined_table(indices: Sequence[Index], axis: Axis, order: np.ndarray) -> Table:
     """The offsets of all vertices along one axis."""
-    values = np.concatenate([np.broadcast_to(index.values(index.axes), _count(index)) for index in indices])
+    values = np.concatenate([index.values(index.axes) for index in indices])
     return Table((axis,), narrowed(values[order]), 1)
-
-
-def _count(index: Index) -> int:
-    return index.axes[0].extent
 
 
 def _joined_tensor(tensors: Sequence[Tensor], counts: Sequence[int], axis: Axis, order: np.ndarray) -> Tensor | None:
@@ -84,7 +81,7 @@ def _joined_tensor(tensors: Sequence[Tensor], counts: Sequence[int], axis: Axis,
     return Tensor(first.source, Index(0, tuple(shape), tuple(strides)) + inside, rows, at)
 
 
-def _joined_state(states: Sequence[State], counts: Sequence[int], axis: Axis, order: np.ndarray) -> State:
+def _joined_state(states: Sequence[State], axis: Axis, order: np.ndarray) -> State:
     """Constants of all vertices."""
     if states[0].index is not None:
         indices = [state.index for state in states if state.index is not None]
@@ -97,7 +94,7 @@ def _joined(families: Sequence[Family]) -> Family | None:
     counts = [family.num_vertices for family in families]
     by_name = [{field.name: field for field in family.fields} for family in families]
     outputs = [next(field.tensor for field in family.fields if field.is_written) for family in families]
-    if not outputs or any(tensor is None or _has_elements(tensor) for tensor in outputs):
+    if any(tensor is None or _has_elements(tensor) for tensor in outputs):
         return None
     firsts = [_start(tensor) for tensor in outputs if tensor is not None]
     order = np.argsort(np.concatenate([index.values(index.axes) for index in firsts]), kind="stable")
@@ -107,7 +104,7 @@ def _joined(families: Sequence[Family]) -> Family | None:
     for name, field in by_name[0].items():
         if field.tensor is None:
             states = [own[name].state for own in by_name]
-            fields[name] = replace(field, state=_joined_state([s for s in states if s], counts, axis, order))
+            fields[name] = replace(field, state=_joined_state([s for s in states if s], axis, order))
             continue
         own_tensors = [own[name].tensor for own in by_name]
         tensor = _joined_tensor([t for t in own_tensors if t is not None], counts, axis, order)
@@ -124,7 +121,8 @@ def _joined(families: Sequence[Family]) -> Family | None:
     tiles = [family.tile for family in families if family.tile is not None]
     tile = Index(0, (), (), (), (_joined_table(tiles, axis, order),)) if tiles else None
     lines = tuple(dict.fromkeys(line for family in families for line in family.lines))
-    numbers = [lines.index(family.line(k)) for family in families for k in range(family.num_vertices)]
+    place = {line: k for k, line in enumerate(lines)}
+    numbers = [np.asarray([place[line] for line in family.lines])[family.line_of_vertex] for family in families]
     return replace(
         families[0],
         codelet=codelet,
@@ -132,7 +130,7 @@ def _joined(families: Sequence[Family]) -> Family | None:
         fields=tuple(fields.values()),
         tile=tile,
         lines=lines,
-        line_of_vertex=np.asarray(numbers)[order],
+        line_of_vertex=np.concatenate(numbers)[order],
     )
 
 

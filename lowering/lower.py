@@ -22,7 +22,7 @@ from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
-from lowering.streams import count_values
+from lowering.streams import fed_types
 
 
 @jax.custom_jvp
@@ -60,8 +60,9 @@ class _Compiled:
         self.outputs = outputs
         self.key: Hashable = (structure(plan), outputs is None, x64_is_on(), how)
         closed = compile_plan(plan) if closed is None else closed
-        counts = count_values(plan.steps)
-        self.fed = [_Fed(s.name, (counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
+        names = [stream.name for stream in plan.streams if stream.is_input]
+        types = zip(names, fed_types(plan), strict=True)
+        self.fed = [_Fed(name, kind.shape, np.dtype(kind.dtype)) for name, kind in types]
         self.consts = tuple(closed.consts)
         self.jaxpr = closed
 

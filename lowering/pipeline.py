@@ -8,7 +8,8 @@
       -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
                                                     emit (views; draws, parts, rows, segments, weave, windows)
-      -> traced, sums of products contracted        contract, by rewrite
+      -> traced                                     simplify
+      -> sums of products contracted                contract, by rewrite
       -> slow reductions done by halves             halve
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
@@ -34,18 +35,17 @@ from codelet.program import Program
 from codelet.tensor import Tensor, Variable
 from lowering.check import check, check_graph
 from lowering.collect import collect
-from lowering.contract import contract
 from lowering.dataflow import flow
 from lowering.emit_steps import emit
 from lowering.exchange import Exchange, plan_exchange
-from lowering.halve import halve
 from lowering.liveness import Liveness, live_ranges
 from lowering.memory import Memory, plan_memory
 from lowering.place import Placement, place
 from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
-from lowering.streams import count_values
+from lowering.simplify import trace_simplified
+from lowering.streams import count_values, fed_types
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -80,12 +80,8 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     """The jaxpr of a checked plan: of the function that `emit` makes of it, its tables the constants of the jaxpr."""
-    function = emit(prune(rotate(prune(plan))))
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    counts = count_values(plan.steps)
-    structs += [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
-    jaxpr = jax.make_jaxpr(function)(*structs)
-    return halve(contract(jaxpr))
+    return trace_simplified(emit(prune(rotate(prune(plan)))), *structs, *fed_types(plan))
 
 
 @dataclass(frozen=True, eq=False)

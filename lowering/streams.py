@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import jax
+
 from codelet.errors import ProgramError
 from codelet.program import Stream
 from lowering.plan import CallStep, Plan, RepeatStep, Step, StreamStep, SwitchStep, WhileStep, bodies
@@ -50,6 +52,12 @@ def count_values(steps: Sequence[Step]) -> Counter[Stream]:
             case _:
                 assert not bodies(step), step
     return +total
+
+
+def fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
+    """The types of the values of a plan's input streams, stacked, in order."""
+    counts = count_values(plan.steps)
+    return [jax.ShapeDtypeStruct((counts[s], *s.shape), s.dtype) for s in plan.streams if s.is_input]
 
 
 def check_streams(plan: Plan) -> None:

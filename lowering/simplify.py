@@ -1,0 +1,17 @@
+"""Simplify: a function as the jaxpr that runs, after every rule on what was emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend import core as jax_core
+
+from lowering.contract import contract
+from lowering.halve import halve
+
+
+def trace_simplified(function: Callable[..., Any], *structs: Any) -> jax_core.ClosedJaxpr:
+    """A function traced for arguments of some shapes and dtypes, contracted, its slow reductions done by halves."""
+    return halve(contract(jax.make_jaxpr(function)(*structs)))
