@@ -18,7 +18,8 @@ import numpy as np
 
 from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
-from codelet.index import Axis, Grid, Index, Table, narrowed
+from codelet.index import Axis, Grid, Index, Table
+from codelet.integers import narrowed
 from codelet.ragged import Rows
 from codelet.tensor import Tensor, has_padding, source_text
 

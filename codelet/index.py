@@ -25,6 +25,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import SymbolError, ViewError
+from codelet.integers import are_equal, combined, divides, narrowed
 
 _grid_serials = itertools.count()
 
@@ -75,71 +76,6 @@ class Table(NamedTuple):
     keys: tuple[Key, ...]
     values: np.ndarray
     scale: int
-
-
-# --- arrays of table values, which may be large: looked through in blocks, never copied ---------------------
-
-_BLOCK = 1 << 16
-
-
-def narrowed(values: np.ndarray) -> np.ndarray:
-    """Integers as int32 where all fit, else as int64; the array itself where it is that already."""
-    if values.dtype == np.int32:
-        return values
-    fits = values.dtype.itemsize < 4 or not values.size or (values.min() >= -(2**31) and values.max() < 2**31)
-    return values.astype(np.int32 if fits else np.int64, copy=False)
-
-
-def _blocks_of(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """The numbers of arrays of one shape side by side, as int64, a block at a time, in the order of memory."""
-    options = ["buffered", "external_loop", "zerosize_ok"]
-    for block in np.nditer(arrays, options, op_dtypes=[np.int64] * len(arrays), buffersize=_BLOCK):  # type: ignore[arg-type]
-        yield block if isinstance(block, tuple) else (block,)
-
-
-def common_divisor(values: np.ndarray, origin: int) -> int:
-    """The greatest number that divides all `values - origin`; 0 where these are all 0."""
-    common = 0
-    for (block,) in _blocks_of(values):
-        rest = block - origin
-        if common:
-            rest = rest[rest // common * common != rest]
-        if rest.size:
-            common = math.gcd(common, int(np.gcd.reduce(rest)))
-        if common == 1:
-            break
-    return common
-
-
-def affine_length(values: np.ndarray) -> int:
-    """How many numbers at the start of a line step evenly: `values[k] == values[0] + k * (values[1] - values[0])`."""
-    first = values[:2].astype(np.int64)
-    if len(values) < 3:
-        return len(values)
-    size, start = 64, 1
-    while start < len(values) - 1:
-        steps = np.diff(values[start : start + size + 1].astype(np.int64))
-        breaks = steps != first[1] - first[0]
-        if breaks.any():
-            return start + 1 + int(breaks.argmax())
-        start, size = start + size, min(2 * size, _BLOCK)
-    return len(values)
-
-
-def _combined(operation: np.ufunc, a: np.ndarray, b: np.ndarray | int, dtype: Any) -> np.ndarray:
-    """A sum or a product computed as int64 and cut to a dtype, by blocks."""
-    made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), dtype)
-    return operation(a, b, out=made, dtype=np.int64, casting="unsafe")
-
-
-def _divides(divisor: int, values: np.ndarray) -> bool:
-    """Whether a number divides all values."""
-    return divisor == 1 or not any((block % divisor).any() for (block,) in _blocks_of(values))
-
-
-def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays hold the same; most that differ do so in the first block."""
-    return a is b or (a.shape == b.shape and all(np.array_equal(x, y) for x, y in _blocks_of(a, b)))
 
 
 def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> np.ndarray:
@@ -241,11 +177,11 @@ class Index:
         for table in self.tables:
             part = _aligned(table.values, table.keys, keys)
             as_is = table.scale == 1
-            parts.append(part.astype(dtype, copy=False) if as_is else _combined(np.multiply, part, table.scale, dtype))
+            parts.append(part.astype(dtype, copy=False) if as_is else combined(np.multiply, part, table.scale, dtype))
         total = parts.pop(0) if parts else np.zeros([1] * len(keys), dtype)
         for part in sorted(parts, key=lambda part: part.size):
-            total = _combined(np.add, total, part, dtype)
-        total = _combined(np.add, total, self.offset, dtype) if self.offset else total
+            total = combined(np.add, total, part, dtype)
+        total = combined(np.add, total, self.offset, dtype) if self.offset else total
         return np.broadcast_to(total, [self.extent(key) for key in keys])
 
     def values(self, axes: Sequence[Axis] = ()) -> np.ndarray:
@@ -409,7 +345,7 @@ class Index:
         """Two indices that sum to it, the first a multiple of `modulus` everywhere."""
         whole = [key for key in self.keys if self.coefficient(key) % modulus == 0]
         rest = [key for key in self.keys if self.coefficient(key) % modulus]
-        whole_tables = tuple(t for t in self.tables if _divides(modulus // math.gcd(t.scale, modulus), t.values))
+        whole_tables = tuple(t for t in self.tables if divides(modulus // math.gcd(t.scale, modulus), t.values))
         rest_tables = tuple(t for t in self.tables if not any(t is w for w in whole_tables))
         quotient, remainder = divmod(self.offset, modulus)
         return self.only(whole, whole_tables, quotient * modulus), self.only(rest, rest_tables, remainder)
@@ -686,7 +622,7 @@ def _merged_tables(tables: tuple[Table, ...], more: tuple[Table, ...]) -> tuple[
     merged = list(tables)
     for table in more:
         for k, other in enumerate(tables):
-            if table.keys == other.keys and _are_equal(table.values, other.values):
+            if table.keys == other.keys and are_equal(table.values, other.values):
                 merged[k] = Table(other.keys, other.values, merged[k].scale + table.scale)
                 break
         else:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
-from codelet.index import Axis, Index, Table, as_index, filled, from_values, narrowed, union_axes
+from codelet.index import Axis, Index, Table, as_index, filled, from_values, union_axes
+from codelet.integers import narrowed
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import jax
@@ -26,7 +26,8 @@ from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable
-from ipu_backend.profile import Profile, profile_machine
+from ipu_backend.profile import Profile
+from ipu_backend.profile_plan import profile_machine
 from ipu_backend.streaming import Chunks, Connections, Part, Together, split
 from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest, held_type
@@ -35,6 +36,7 @@ from lowering.check import check, check_initialized
 from lowering.dataflow import ElementSet, flow_step
 from lowering.emit_steps import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
+from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
 from lowering.place import Placement, place
 from lowering.plan import Plan, Step
@@ -252,6 +254,12 @@ class Engine:
             raise NotInGraphError(f"{variable.name!r} was added after the engine was made", expected="a new Engine")
         return variable
 
+    @cached_property
+    def _memory(self) -> Memory:
+        """The memory in which every variable that the programs name is kept."""
+        placement = self._place("balanced") if self._placed is None else self._placed
+        return plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
+
     def read_tile(self, tile: int) -> TileMemory:
         """A tile's memory: what lies at which address, and the values that variables hold there now. It prints.
 
@@ -266,12 +274,10 @@ class Engine:
         num_tiles = self.graph.target.num_tiles
         if not 0 <= tile < num_tiles:
             raise TileError("there is no such tile", given=tile, expected=f"0 to {num_tiles - 1}")
-        placement = self._place("balanced") if self._placed is None else self._placed
-        memory = plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
         values = {v.name: np.asarray(v.value) for v in self._variables.values() if v.value is not None}
         for name, held in self._state.items():
             values[name] = np.asarray(self._execution.unload(self._variables[name], held))
-        return read_tile(memory, tile, values)
+        return read_tile(self._memory, tile, values)
 
     def _check_finite(self, variable: Variable, array: Any, what: str) -> None:
         if self.check_finite and jnp.issubdtype(variable.dtype, jnp.inexact):

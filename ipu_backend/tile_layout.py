@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from codelet.index import narrowed
+from codelet.integers import narrowed
 from lowering.views import Array, constant, reshape, take
 
 LEAST_RUN = 4

@@ -20,7 +20,8 @@ import numpy as np
 
 from codelet.family import Family, Field, State
 from codelet.graph import Graph
-from codelet.index import Axis, Grid, Index, Key, Table, affine_length, narrowed, row_major
+from codelet.index import Axis, Grid, Index, Key, Table, row_major
+from codelet.integers import affine_length, narrowed
 from codelet.program import (
     AbortOn,
     Call,

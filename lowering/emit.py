@@ -15,7 +15,8 @@ import numpy as np
 from jax import lax
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, Key, from_values, narrowed
+from codelet.index import Axis, Index, Key, from_values
+from codelet.integers import narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.draws import draw_ahead
 from lowering.over_grid import mapped_axes, over_grid

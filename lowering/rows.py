@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from codelet.family import Family, Field
-from codelet.index import Axis, Index, narrowed
+from codelet.index import Axis, Index
+from codelet.integers import narrowed
 from codelet.ragged import Rows, groups_of, together
 from codelet.tensor import Tensor
 from lowering.over_grid import Operand, mapped_axes, over_axes

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.index import Index, Key, affine_length, common_divisor, narrowed, row_major
+from codelet.index import Index, Key, row_major
+from codelet.integers import affine_length, common_divisor, narrowed
 
 Array = jax.Array
 

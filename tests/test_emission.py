@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.index import Grid, Index, Table, affine_length, common_divisor, narrowed
+from codelet.index import Grid, Index, Table
+from codelet.integers import affine_length, common_divisor, narrowed
 from lowering import views
 from lowering.collect import normalize_family, radices
 from tests.strategies import dot, total
@@ -329,7 +330,7 @@ def test_what_is_found_out_about_tables_block_by_block(numbers, factor, block):
     values = np.asarray(numbers) * factor
     low = int(values.min())
     steps = np.diff(values)
-    with mock.patch("codelet.index._BLOCK", block):
+    with mock.patch("codelet.integers._BLOCK", block):
         assert common_divisor(values, low) == np.gcd.reduce(values - low)
         length = affine_length(values)
     assert (steps[: length - 1] == steps[:1]).all()

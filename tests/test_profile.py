@@ -15,7 +15,8 @@ import codelet as cl
 from ipu_backend.cost import FamilyCycles
 from ipu_backend.ipu import TargetError
 from ipu_backend.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
-from ipu_backend.profile import FigureError, MemoryUse, Profile, StepTraffic, profile_plan, repeated_steps
+from ipu_backend.profile import FigureError, Profile
+from ipu_backend.profile_plan import MemoryUse, StepTraffic, profile_plan, repeated_steps
 from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
 from lowering.pipeline import plan_engine
 
