@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,12 @@ def double(a):
 
 
 @cl.codelet
-def scale(a, *, by):
+def scaled(a, by):
+    return by * a
+
+
+@cl.codelet
+def scaled_by(a, *, by):
     return by * a
 
 
@@ -104,6 +109,20 @@ GRAPH = [
         "a vertex needs a codelet",
         "decorated with @cl.codelet",
     ),
+    Mistake(
+        "a traced constant",
+        lambda w: jax.jit(lambda t: w.graph.add_constant("c", t).shape)(jnp.ones(3)),
+        cl.VariableError,
+        "constant 'c' is traced",
+        "make it an input",
+    ),
+    Mistake(
+        "an array that does not fit the grid",
+        lambda w: w.graph.add_vertex("s", scaled, a=w.x[cl.grid(4)], by=np.ones(3)),
+        cl.FieldTypeError,
+        "shape (3,)",
+        "graph.add_constant",
+    ),
 ]
 
 # --- programs -----------------------------------------------------------------------------------------
@@ -163,7 +182,8 @@ def test_a_mistake_is_told(mistake):
     assert advice, message
     assert mistake.do in " ".join(advice), message
     place = re.search(r"test_mistakes\.py:(\d+)", at)
-    assert place and int(place[1]) in set(_lines(mistake.make.__code__)), message
+    assert place, message
+    assert int(place[1]) in set(_lines(mistake.make.__code__)), message
 
 
 def test_each_mistake_has_a_name_of_its_own():
