@@ -154,13 +154,16 @@ def structure_key(tree: Any) -> Hashable:
     return kind, static_key(tuple(held) if isinstance(held, list) else held), tuple(map(structure_key, tree.children()))
 
 
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+)
+"""What of `jax.config` a jaxpr depends on."""
+
+
 def trace_settings() -> Hashable:
-    """The settings of JAX that what is traced depends on."""
-    config = jax.config
-    return (
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_default_prng_impl,
-        config.jax_threefry_partitionable,
-    )
+    """The settings of JAX at present that what is traced depends on."""
+    return tuple(getattr(jax.config, name) for name in _SETTINGS)

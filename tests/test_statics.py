@@ -145,7 +145,7 @@ def test_vertices_added_one_at_a_time_are_kept_apart():
     found = cl.lower(graph, inputs=[x], outputs=outputs)(values)
     meant = cl.interpret(graph, values, outputs)
     for n, value in enumerate(expected):
-        name = ys[n].source.name
+        name = f"y of {n}"
         assert np.asarray(found[name]).tobytes() == meant[name].tobytes() == value.tobytes() * 2, STATIC[n]
 
 
