@@ -30,6 +30,10 @@ ROUNDING = 16
 """How many times a dtype's epsilon constants may differ: Python computes with a known length in float64."""
 
 
+def _dtype(atom: Any) -> Any:
+    return atom.aval.dtype
+
+
 def _shape(atom: Any, size: Callable[[Any], int]) -> tuple[int, ...]:
     return tuple(map(size, atom.aval.shape))
 
@@ -85,17 +89,17 @@ class _Numbers:
         inner = jaxpr.jaxpr if closed else jaxpr
         values: dict[Any, int] = {}
         for k, var in enumerate(inner.invars if closed else [*inner.constvars, *inner.invars]):
-            values[var] = self.number(("input", k, _shape(var, size), str(var.aval.dtype)))
+            values[var] = self.number(("input", k, _shape(var, size), str(_dtype(var))))
         return self._run(inner, jaxpr.consts if closed else [], values, size)
 
     def _run(
         self, jaxpr: jax_core.Jaxpr, consts: Sequence[Any], values: dict[Any, int], size: Callable[[Any], int]
     ) -> list[int]:
         for var, const in zip(jaxpr.constvars if consts else [], consts, strict=True):
-            values[var] = self.constant(const, var.aval.dtype)
+            values[var] = self.constant(const, _dtype(var))
 
         def value(atom: Any) -> int:
-            return self.constant(atom.val, atom.aval.dtype) if isinstance(atom, jax_core.Literal) else values[atom]
+            return self.constant(atom.val, _dtype(atom)) if isinstance(atom, jax_core.Literal) else values[atom]
 
         for eqn in jaxpr.eqns:
             operands = [value(atom) for atom in eqn.invars]
@@ -112,7 +116,7 @@ class _Numbers:
         name, params = eqn.primitive.name, eqn.params
         shapes = [_shape(var, size) for var in eqn.outvars]
         if name == "dim_as_value":
-            return [self.constant(size(params["dim"]), eqn.outvars[0].aval.dtype)]
+            return [self.constant(size(params["dim"]), _dtype(eqn.outvars[0]))]
         if name == "copy" or (name == "convert_element_type" and _keeps_dtype(eqn)):
             return operands
         if len(operands) == 1 and _keeps_order(eqn, size):
@@ -122,7 +126,7 @@ class _Numbers:
         if operands and all(k in self.constants and not self.constants[k].shape for k in operands):
             computed = _computed(eqn, [self.constants[k] for k in operands]) if set(shapes) == {()} else None
             if computed is not None:
-                return [self.constant(c, v.aval.dtype) for c, v in zip(computed, eqn.outvars, strict=True)]
+                return [self.constant(c, _dtype(v)) for c, v in zip(computed, eqn.outvars, strict=True)]
         kept = sorted((key, self.parameter(part, size)) for key, part in params.items() if key not in _RULES)
         what = name, tuple(kept), tuple(operands), tuple(shapes)
         return [self.number((*what, k)) for k in range(len(shapes))]
@@ -130,7 +134,7 @@ class _Numbers:
     def _unchanged(self, eqn: jax_core.JaxprEqn, operands: list[int]) -> int | None:
         """The operand that an equation gives back: integers times 1, or plus 0, as counting to a symbol is written."""
         neutral = {"mul": 1, "add": 0}.get(eqn.primitive.name)
-        if neutral is None or not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.integer):
+        if neutral is None or not jnp.issubdtype(_dtype(eqn.outvars[0]), jnp.integer):
             return None
         for k, other in (operands, operands[::-1]):
             known = self.constants.get(k)
@@ -148,7 +152,7 @@ class _Numbers:
 
 
 def _keeps_dtype(eqn: jax_core.JaxprEqn) -> bool:
-    return eqn.invars[0].aval.dtype == eqn.params["new_dtype"] and eqn.params.get("sharding") is None
+    return _dtype(eqn.invars[0]) == eqn.params["new_dtype"] and eqn.params.get("sharding") is None
 
 
 def _keeps_order(eqn: jax_core.JaxprEqn, size: Callable[[Any], int]) -> bool:
@@ -169,7 +173,7 @@ def _keeps_order(eqn: jax_core.JaxprEqn, size: Callable[[Any], int]) -> bool:
 
 def _computed(eqn: jax_core.JaxprEqn, operands: Sequence[np.ndarray]) -> Sequence[Any] | None:
     """What an equation makes of numbers that are known."""
-    if eqn.effects or not all(isinstance(var.aval.dtype, np.dtype) for var in eqn.outvars):
+    if eqn.effects or not all(isinstance(_dtype(var), np.dtype) for var in eqn.outvars):
         return None
     if eqn.primitive.name == "convert_element_type":
         return [operands[0].astype(eqn.params["new_dtype"])]
@@ -197,6 +201,6 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
 
     if symbolic.effects or known.effects:
         return False
-    types = [[(_shape(var, at), var.aval.dtype) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
+    types = [[(_shape(var, at), _dtype(var)) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
     numbers = _Numbers()
     return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)

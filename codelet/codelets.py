@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
@@ -24,17 +23,12 @@ from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
     CodeletTraceError,
-    FieldTypeError,
     MissingFieldError,
     UnknownFieldError,
 )
 from codelet.lengths import Answers, fresh_lengths, length_symbols, watched
+from codelet.statics import check_static, trace_settings
 from codelet.tensor import type_text
-
-
-def x64_is_on() -> bool:
-    """Whether JAX keeps 64 bits at present; what is traced depends on it."""
-    return jnp.result_type(float) == np.float64
 
 
 class FieldType(NamedTuple):
@@ -79,6 +73,7 @@ class TracedCodelet:
         outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
         jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
             but those it does not stand for; or for the longest, if it stands for none.
+        variant: what tells it from other traces of the codelet for the same types.
         answers: of a trace for all lengths at once, what was answered about them.
         apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
         has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
@@ -89,10 +84,11 @@ class TracedCodelet:
     static: Mapping[str, Hashable]
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
+    variant: Hashable = ()
     answers: Answers | None = None
     apart: frozenset[tuple[int, ...]] = frozenset()
     has_effects: bool = False
-    variants: dict[frozenset[tuple[int, ...]], TracedCodelet] = field(default_factory=dict, repr=False)
+    with_apart: dict[frozenset[tuple[int, ...]], TracedCodelet] = field(default_factory=dict, repr=False)
     """With other lengths apart, so that the same are one object."""
 
     @property
@@ -118,10 +114,10 @@ class TracedCodelet:
         apart = frozenset(traces)
         if apart == self.apart:
             return self
-        if apart not in self.variants:
+        if apart not in self.with_apart:
             speaks = self.has_effects or any(own.has_effects for own in traces.values())
-            self.variants[apart] = replace(self, apart=apart, has_effects=speaks, variants={})
-        return self.variants[apart]
+            self.with_apart[apart] = replace(self, apart=apart, has_effects=speaks, with_apart={})
+        return self.with_apart[apart]
 
     def call(self, *inputs: Any) -> dict[str, Any]:
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
@@ -181,14 +177,15 @@ class Codelet:
         """The function itself, called as Python calls it."""
         return self.function(*args, **kwargs)
 
-    def static_values(self, given: Mapping[str, Any]) -> dict[str, Hashable]:
-        """The static values of a vertex: those given, and the defaults of the others.
+    def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
+        """The static values of a vertex, those given and the defaults of the others; and what they have in common.
 
         Raises:
             MissingFieldError: a static value without a default that was not given.
-            FieldTypeError: one that cannot be hashed.
+            FieldTypeError: one that cannot be hashed, or is no single value.
         """
         values: dict[str, Hashable] = {}
+        keys = []
         for name, default in self.static.items():
             value = given.get(name, default)
             if value is inspect.Parameter.empty:
@@ -197,17 +194,11 @@ class Codelet:
                     given=sorted(given),
                     expected=f"{name}=...",
                 )
-            try:
-                hash(value)
-            except TypeError:
-                raise FieldTypeError(
-                    f"static {name!r} of codelet {self.name!r} cannot be hashed",
-                    given=f"{type(value).__name__}",
-                    expected="a number, a string, a tuple, ... : values the trace may depend on",
-                    fix="make it a positional parameter if it is data",
-                ) from None
+            signature = ", ".join([*self.inputs, name])
+            otherwise = f"a positional parameter takes it, as an edge or as vertex state: def {self.name}({signature})"
+            keys.append(check_static(value, f"static {name!r} of codelet {self.name!r}", otherwise))
             values[name] = value
-        return values
+        return values, tuple(keys)
 
     def trace(
         self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
@@ -223,17 +214,13 @@ class Codelet:
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
         """
-        values = self.static_values(static or {})
-        # 1, 1.0 and True are equal but trace differently: the types belong to the key.
-        key = (
-            tuple(inputs.values()),
-            tuple((type(v), v) for v in values.values()),
-            x64_is_on(),
-            least,
-        )
+        values, keys = self.static_values(static or {})
+        types = {name: inputs[name] for name in self.inputs}
+        variant = keys, trace_settings()
+        key = tuple(types.values()), variant, least
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = self._trace(dict(inputs), values, least)
+            traced = self._traced[key] = replace(self._trace(types, values, least), variant=variant)
         return traced
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
@@ -291,7 +278,7 @@ class Codelet:
                     given=f"{inputs[name]} in, {outputs[name]} out",
                     expected="one shape and dtype",
                 )
-        return TracedCodelet(self, inputs, static, outputs, jaxpr, answers, has_effects=bool(jaxpr.effects))
+        return TracedCodelet(self, inputs, static, outputs, jaxpr, answers=answers, has_effects=bool(jaxpr.effects))
 
     def check_names(self, given: Mapping[str, Any]) -> None:
         """See that every input is given and nothing is that cannot be a field.

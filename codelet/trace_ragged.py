@@ -121,4 +121,4 @@ def trace_ragged(
     each = [codelet.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
     outputs = {name: _over_lengths(each, lengths, name) for name in each[-1].outputs}
     apart = {tuple(some.values()): own for some, own in zip(lengths, each, strict=True)}
-    return replace(each[-1], inputs=dict(inputs), outputs=outputs, variants={}).told_apart(apart)
+    return replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)

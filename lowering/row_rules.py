@@ -29,6 +29,11 @@ def shape_of(atom: Any) -> tuple[Any, ...]:
     return atom.aval.shape
 
 
+def dtype_of(atom: Any) -> Any:
+    """The dtype of a value of a jaxpr."""
+    return atom.aval.dtype
+
+
 def ragged_place(shape: Sequence[Any]) -> int | None:
     """The dimension of a shape that is as long as the row."""
     found = [d for d, size in enumerate(shape) if isinstance(size, Symbol)]

@@ -32,6 +32,7 @@ from lowering.row_rules import (
     CUSTOM,
     NoRule,
     check_understood,
+    dtype_of,
     inlined,
     is_elementwise,
     of_one_element,
@@ -150,7 +151,7 @@ class _Run:
         """A reduction of rows: each element's part of it, then that of the segments."""
         segments, name = self.segments, eqn.primitive.name
         values = [value if value.level != SHARED or value.ragged is None else self._repeated(value) for value in values]
-        dtype = eqn.outvars[0].aval.dtype
+        dtype = dtype_of(eqn.outvars[0])
         if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
             # As XLA adds: every part rounded to so few bits, long rows would be far off.
             values = [value._replace(array=jnp.asarray(value.array, np.float32)) for value in values]
@@ -177,11 +178,11 @@ class _Run:
         out = ragged_place(shape_of(eqn.outvars[0]))
         if name == "dim_as_value":
             check_understood(eqn)
-            return [Value(self.segments.computed(eqn.params["dim"], eqn.outvars[0].aval.dtype), BY_ROW)]
+            return [Value(self.segments.computed(eqn.params["dim"], dtype_of(eqn.outvars[0])), BY_ROW)]
         if name == "iota" and out is not None and eqn.params["dimension"] == out:
             check_understood(eqn)
             shape = [1 if d == out else n for d, n in enumerate(shape_of(eqn.outvars[0]))]
-            places = self.segments.places.astype(eqn.outvars[0].aval.dtype)
+            places = self.segments.places.astype(dtype_of(eqn.outvars[0]))
             own = places.reshape(places.shape[0], *[1] * len(shape))
             return [Value(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
         if reduces_rows(eqn):
@@ -210,7 +211,7 @@ class _Run:
 
 def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
     """What an equation with a derivative rule of its own does when it is differentiated."""
-    structs = [jax.ShapeDtypeStruct(shape_of(atom), atom.aval.dtype) for atom in eqn.invars]
+    structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
 
     def forward(*primals: Array) -> Any:
         return jax.jvp(lambda *own: bind(eqn, own), primals, primals)
