@@ -125,3 +125,33 @@ def test_a_line_that_adds_inside_and_outside_a_recording_is_told():
     add(0), add(1)
     with graph.record(), pytest.raises(cl.ProgramError, match="made outside the recording"):
         add(2)
+
+
+@pytest.mark.parametrize("number", [int, np.int32, float, np.float32])
+def test_a_loop_lowers_as_symbols_do_whatever_kind_of_number_its_state_is(number):
+    """Nested loops, and a few odd vertices among them, are read and written by slices, not through tables."""
+
+    @cl.codelet
+    def shifted(x, by):
+        return x + by
+
+    def built(by_loop):
+        graph = cl.Graph()
+        x, y = graph.add_variable("x", (40, 6)), graph.add_variable("y", (30, 5))
+        if by_loop:
+            for i in range(30):
+                for j in range(5):
+                    graph.add_vertex("shift", shifted, x=x[i + 3, j], by=number(7 * i + j), out=y[i, j])
+        else:
+            i, j = cl.grid(30, 5)
+            by = np.array([[number(7 * i + j) for j in range(5)] for i in range(30)])
+            graph.add_vertex("shift", shifted, x=x[i + 3, j], by=7 * i + j if number is int else by, out=y[i, j])
+        return graph, cl.lower(graph, inputs=[x], outputs=[y])
+
+    (looped, by_loop), (_, by_symbols) = built(True), built(False)
+    assert [eqn.primitive.name for eqn in by_loop.jaxpr.eqns].count("gather") == 0
+    if number is not float:  # whose type yields to others, as no array's does
+        assert str(by_loop.jaxpr) == str(by_symbols.jaxpr)
+    values = np.arange(240, dtype=np.float32).reshape(40, 6)
+    meant = cl.interpret(looped, {"x": values}, ["y"])["y"]
+    np.testing.assert_array_equal(by_loop({"x": values})["y"], meant)
