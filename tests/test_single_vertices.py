@@ -122,7 +122,8 @@ def test_a_line_that_adds_inside_and_outside_a_recording_is_told():
     def add(k):
         graph.add_vertex(outside, scaled, x=x, by=k, out=y[k])
 
-    add(0), add(1)
+    add(0)
+    add(1)
     with graph.record(), pytest.raises(cl.ProgramError, match="made outside the recording"):
         add(2)
 
