@@ -1,9 +1,11 @@
 """Training with Equinox: a layer made of vertices is a module like any other, under `filter_grad` and in a scan.
 
-    python -m tutorials.programs.equinox_training
+python -m tutorials.programs.equinox_training
 """
 
 from __future__ import annotations
+
+import itertools
 
 import equinox as eqx
 import jax
@@ -54,7 +56,7 @@ class Dense(eqx.Module):
 def network(widths, run, random) -> list[Dense]:
     """A layer for each pair of widths."""
     draw = lambda m, n: jnp.asarray(random.standard_normal((n, m), np.float32) / np.sqrt(m, dtype=np.float32))  # noqa: E731
-    return [Dense(draw(m, n), jnp.zeros(n), run) for m, n in zip(widths, widths[1:], strict=False)]
+    return [Dense(draw(m, n), jnp.zeros(n), run) for m, n in itertools.pairwise(widths)]
 
 
 def loss(layers, x, y):
@@ -80,9 +82,11 @@ def plain_dense(x, w, b):
     return jnp.tanh(x @ w.T + b)
 
 
+lowered_dense = cl.lower(dense)
+
+
 def twin(widths: tuple[int, ...] = (64, 256, 256, 8), batch: int = 64, steps: int = 50) -> Comparison:
     """Both sides: the losses of all steps, and the weights."""
-    lowered = cl.lower(dense)
 
     def arguments(random: np.random.Generator) -> tuple[object, ...]:
         teacher = random.standard_normal((widths[0], widths[-1]), np.float32) / np.sqrt(widths[0], dtype=np.float32)
@@ -94,9 +98,10 @@ def twin(widths: tuple[int, ...] = (64, 256, 256, 8), batch: int = 64, steps: in
         return jax.jit(lambda weights, batches: train([Dense(w, b, run) for w, b in weights], batches))
 
     return Comparison(
-        "equinox_training", ours=side(lowered), plain=side(plain_dense), arguments=arguments, tolerance=1e-4
+        "equinox_training", ours=side(lowered_dense), plain=side(plain_dense), arguments=arguments, tolerance=1e-4
     )
 
 
 if __name__ == "__main__":
-    show(twin())
+    batch, weights, bias = np.zeros((64, 64)), np.zeros((256, 64)), np.zeros(256)
+    show(twin(), lowered_dense.at(batch, weights, bias).graph)

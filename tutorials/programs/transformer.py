@@ -1,6 +1,6 @@
 """A transformer block (Vaswani and others, 2017; normalization first), written as functions of a graph.
 
-    python -m tutorials.programs.transformer
+python -m tutorials.programs.transformer
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def everywhere(graph, name, codelet, *tensors):
     return graph.add_vertex(name, codelet, **fields)
 
 
-def block(graph, x, weights, heads):
+def block(graph, x, weights, *, heads):
     """Attention, then two dense layers, each on normalized tokens and added to what came in."""
     tokens, features = x.shape
     token = cl.grid(tokens)
@@ -89,32 +89,32 @@ def plain_block(x: jax.Array, weights: dict[str, jax.Array], heads: int) -> jax.
     return x + jax.nn.gelu(normal(x, weights["scale_2"]) @ weights["widen"]) @ weights["narrow"]
 
 
-def twin(tokens: int = 256, features: int = 256, heads: int = 8) -> Comparison:
-    """Both sides: the value of the block and its gradients, pulled back from ones."""
+layer = cl.lower(block)
 
-    def arguments(random: np.random.Generator) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        draw = lambda *shape: random.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[0]))  # noqa: E731
-        weights = {name: draw(features, features) for name in ("q", "k", "v", "mix")}
-        weights |= {"widen": draw(features, 4 * features), "narrow": draw(4 * features, features)}
-        weights |= {name: np.ones(features, np.float32) for name in ("scale", "scale_2")}
-        return random.standard_normal((tokens, features), np.float32), weights
+
+def example(tokens: int, features: int, random: np.random.Generator) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Tokens, and weights by name."""
+    draw = lambda *shape: random.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[0]))  # noqa: E731
+    weights = {name: draw(features, features) for name in ("q", "k", "v", "mix")}
+    weights |= {"widen": draw(features, 4 * features), "narrow": draw(4 * features, features)}
+    weights |= {name: np.ones(features, np.float32) for name in ("scale", "scale_2")}
+    return random.standard_normal((tokens, features), np.float32), weights
+
+
+def twin(tokens: int = 256, features: int = 256, heads: int = 8) -> Comparison:
+    """Both sides: the sum of the squares of what comes out, and its gradients by the tokens and the weights."""
 
     def differentiated(function):
-        return jax.value_and_grad(lambda x, weights: jnp.sum(function(x, weights) ** 2), (0, 1))
-
-    layer = cl.lower(lambda graph, x, weights: block(graph, x, weights, heads))
-
-    def lowered() -> tuple[cl.Lowered]:
-        return (layer.lowered(*arguments(np.random.default_rng(0))),)
+        return jax.jit(jax.value_and_grad(lambda x, weights: jnp.sum(function(x, weights, heads=heads) ** 2), (0, 1)))
 
     return Comparison(
         "transformer",
-        ours=jax.jit(differentiated(layer)),
-        plain=jax.jit(differentiated(lambda x, weights: plain_block(x, weights, heads))),
-        arguments=arguments,
+        ours=differentiated(layer),
+        plain=differentiated(plain_block),
+        arguments=lambda random: example(tokens, features, random),
         tolerance=1e-4,
     )
 
 
 if __name__ == "__main__":
-    show(twin())
+    show(twin(), layer.at(*example(256, 256, np.random.default_rng(0)), heads=8).graph)
