@@ -135,6 +135,10 @@ class Graph:
         self._functions: list[Function] = []
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
+        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}}
+
     # --- names ----------------------------------------------------------------------------------------
 
     @property
