@@ -137,7 +137,7 @@ class Graph:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
-        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}}
+        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}, "_sites": {}}
 
     # --- names ----------------------------------------------------------------------------------------
 

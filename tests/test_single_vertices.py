@@ -1,5 +1,7 @@
 """Vertices added one at a time: whatever kinds of numbers say so, alike ones are one family."""
 
+import copy
+
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -156,3 +158,15 @@ def test_a_loop_lowers_as_symbols_do_whatever_kind_of_number_its_state_is(number
     values = np.arange(240, dtype=np.float32).reshape(40, 6)
     meant = cl.interpret(looped, {"x": values}, ["y"])["y"]
     np.testing.assert_array_equal(by_loop({"x": values})["y"], meant)
+
+
+def test_vertices_added_to_a_copy_join_those_it_was_copied_with():
+    graph = added(range(4), range(4), range(4))
+    more = copy.deepcopy(graph)
+    step = more.compute_sets[0]
+    for k in range(4, 8):
+        x, y = more.variable("x"), more.variable("y")
+        more.add_vertex(step, scaled, x=x[k], by=k, out=y[k], tile=k)
+    assert [family.num_vertices for family in more.families] == [8]
+    assert graph.num_vertices == 4
+    assert values_of(more)[7] == 7 * np.arange(28, 32).sum()
