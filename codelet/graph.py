@@ -459,7 +459,10 @@ class Graph:
                     key += (name, value.source, index.shape, index.strides)
                     row.append(index.offset)
             elif name in codelet.static:
-                key += (name, static_key(value))
+                try:
+                    key += (name, static_key(value))
+                except TypeError:  # one that cannot be hashed: the full check words it
+                    break
             elif kind is int:
                 key += (name, int)
                 row.append(value)
@@ -470,10 +473,7 @@ class Graph:
                 break
         else:
             if tile is None or type(tile) is int:
-                try:
-                    columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
-                except TypeError:  # a static value that cannot be hashed: the full check words it
-                    columns = None
+                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
