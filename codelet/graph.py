@@ -517,7 +517,7 @@ class Graph:
             elif name in codelet.static:
                 try:
                     key += (name, static_key(value))
-                except TypeError:  # it cannot be hashed: the full check words it
+                except TypeError:  # one that cannot be hashed: the full check words it
                     break
                 expected.append(value)
             elif kind is int:
