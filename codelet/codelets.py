@@ -24,10 +24,12 @@ from codelet.errors import (
     CodeletDefinitionError,
     CodeletTraceError,
     MissingFieldError,
+    SavingError,
     UnknownFieldError,
 )
 from codelet.lengths import Answers, fresh_lengths, length_symbols, watched
-from codelet.statics import check_static, trace_settings
+from codelet.saving import Unchanging, reduced
+from codelet.statics import Settings, check_static, restored, trace_settings
 from codelet.tensor import type_text
 
 
@@ -53,9 +55,21 @@ class FieldType(NamedTuple):
         """Whether its shape depends on the vertex."""
         return not all(isinstance(size, int) for size in self.shape)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FieldType:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _saved_type, (tuple(n if isinstance(n, int) else str(n) for n in self.shape), self.dtype, self.weak)
+
     def at(self, lengths: Lengths) -> FieldType:
         """It where the lengths of ragged dimensions are known."""
         return self._replace(shape=tuple(n if isinstance(n, int) else lengths.get(n, n) for n in self.shape))
+
+
+def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
+    """A type as it was before it was pickled: symbols for lengths are written by name."""
+    symbols = {str(symbol): symbol for symbol in length_symbols()}
+    return FieldType(tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype, weak)
 
 
 Lengths = Mapping[Any, int]
@@ -63,7 +77,7 @@ Lengths = Mapping[Any, int]
 
 
 @dataclass(frozen=True, eq=False)
-class TracedCodelet:
+class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
     Attributes:
@@ -74,6 +88,7 @@ class TracedCodelet:
         jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
             but those it does not stand for; or for the longest, if it stands for none.
         variant: what tells it from other traces of the codelet for the same types.
+        settings: the settings of JAX it was traced with.
         answers: of a trace for all lengths at once, what was answered about them.
         apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
         has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
@@ -85,6 +100,7 @@ class TracedCodelet:
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
     variant: Hashable = ()
+    settings: Settings = ()
     answers: Answers | None = None
     apart: frozenset[tuple[int, ...]] = frozenset()
     has_effects: bool = False
@@ -101,13 +117,23 @@ class TracedCodelet:
         """All fields: inputs in order, then outputs that are not inputs."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if any(kind.is_ragged for kind in self.inputs.values()):
+            raise SavingError(
+                f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
+                given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),
+                expected="the family of its vertices, or their graph",
+            )
+        return _traced_again, (self.codelet, dict(self.inputs), dict(self.static), self.settings)
+
     def at(self, lengths: Lengths) -> TracedCodelet:
         """The codelet traced for vertices whose ragged fields have these lengths.
 
         Raises:
             CodeletTraceError: it does not trace for them.
         """
-        return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+        with restored(self.settings):
+            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
     def told_apart(self, traces: Mapping[tuple[int, ...], TracedCodelet]) -> TracedCodelet:
         """It with some lengths apart, given their traces."""
@@ -130,7 +156,14 @@ class TracedCodelet:
         return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
 
 
-class Codelet:
+def _traced_again(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
+) -> TracedCodelet:
+    with restored(settings):
+        return codelet.trace(inputs, static)
+
+
+class Codelet(Unchanging):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
     Attributes:
@@ -216,11 +249,13 @@ class Codelet:
         """
         values, keys = self.static_values(static or {})
         types = {name: inputs[name] for name in self.inputs}
-        variant = keys, trace_settings()
+        settings = trace_settings()
+        variant = keys, settings
         key = tuple(types.values()), variant, least
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = replace(self._trace(types, values, least), variant=variant)
+            traced = replace(self._trace(types, values, least), variant=variant, settings=settings)
+            self._traced[key] = traced
         return traced
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
@@ -293,6 +328,9 @@ class Codelet:
                     given=", ".join(given) or "no fields",
                     expected=", ".join(self.inputs),
                 )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
         """The error for a field the codelet does not have."""

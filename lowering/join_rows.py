@@ -18,6 +18,7 @@ from codelet.family import Family, Field, State
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
 from codelet.ragged import Rows, stretched
+from codelet.statics import restored
 from codelet.tensor import Tensor
 from codelet.trace_ragged import trace_ragged
 
@@ -117,7 +118,8 @@ def _joined(families: Sequence[Family]) -> Family | None:
         return None
     inputs = {name: fields[name].type for name in traced.inputs}
     try:
-        codelet = trace_ragged(traced.codelet, inputs, traced.static, kinds.lengths())
+        with restored(traced.settings):
+            codelet = trace_ragged(traced.codelet, inputs, traced.static, kinds.lengths())
     except CodeletTraceError:
         return None  # what it returns follows no length, or is of another type at some
     if any(fields[name].type[:2] != kind[:2] for name, kind in codelet.outputs.items()):
