@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.copies import Stream
 from codelet.errors import (
     ArrayError,
     NotFiniteError,
@@ -24,17 +25,19 @@ from codelet.errors import (
 )
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, Stream, as_program, check_program
+from codelet.program import Program, as_program
 from codelet.tensor import Tensor, Variable
+from codelet.walk import check_program
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
 from ipu_backend.streaming import Chunks, Connections, Part, Together, split
 from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest, held_type
 from ipu_backend.tile_memory import TileMemory, read_tile
-from lowering.check import check, check_initialized
+from lowering.check import check
 from lowering.dataflow import ElementSet, flow_step
 from lowering.emit_steps import Execution
+from lowering.initialized import check_initialized
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part

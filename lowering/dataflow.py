@@ -209,8 +209,26 @@ class ElementSet:
 
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""
-        for variable in list(self._flags):
-            self._flags[variable] = self._array(variable) & other._array(variable)
+        for variable, own in list(self._flags.items()):
+            others = other._flags.get(variable, False)
+            if others is False:
+                del self._flags[variable]
+            elif others is not True:
+                self._flags[variable] = others.copy() if own is True else own & others  # type: ignore[union-attr]
+
+    def unite(self, other: ElementSet) -> None:
+        """Hold what the other set holds as well."""
+        for variable, others in other._flags.items():
+            own = self._flags.get(variable, False)
+            if others is True or own is False:
+                self._flags[variable] = True if others is True else others.copy()  # type: ignore[union-attr]
+            elif own is not True:
+                self._flags[variable] = own | others
+
+    def includes(self, other: ElementSet) -> bool:
+        """Whether it holds all that the other set holds."""
+        pairs = ((self._flags.get(v, False), others, v) for v, others in other._flags.items())
+        return all(own is True or not (others & ~self._array(v)).any() for own, others, v in pairs)
 
     def replace(self, other: ElementSet) -> None:
         """Hold what the other set holds."""

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.program import Stream
+from codelet.copies import Stream
 from codelet.tensor import Tensor, Variable
 from lowering import emit as fused
 from lowering.calls import Calls, group_calls

@@ -14,12 +14,14 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.codelets import x64_is_on
+from codelet.copies import Stream
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, Stream, as_program, check_program
+from codelet.program import Program, as_program
 from codelet.tensor import Tensor, Variable, source_variables
+from codelet.walk import check_program
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
 from lowering.streams import fed_types

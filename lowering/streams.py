@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import jax
 
+from codelet.copies import Stream
 from codelet.errors import ProgramError
-from codelet.program import Stream
 from lowering.plan import CallStep, Plan, RepeatStep, Step, StreamStep, SwitchStep, WhileStep, bodies
 
 
