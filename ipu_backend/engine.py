@@ -43,7 +43,7 @@ from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
 from lowering.place import Placement, place
 from lowering.plan import Plan, Step
-from lowering.streams import count_values
+from lowering.streams import Sent, count_values, sent_by_stream
 from lowering.timeline import without_calls
 
 State = dict[str, Any]
@@ -64,7 +64,6 @@ class _Compiled:
         self.inputs = [variable.name for variable in plan.inputs]
         self.written = [tensor.source.name for tensor in plan.outputs]  # type: ignore[union-attr]
         self.fed = [stream for stream in plan.streams if stream.is_input]
-        self.sent = [stream for stream in plan.streams if not stream.is_input]
         self.donating, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
 
     def _step(
@@ -95,8 +94,9 @@ class _Compiled:
             raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
         state.update(written)
         own.update(written)
-        for stream, values in zip(self.sent, sent, strict=True):
-            connections.send(stream, np.asarray(values))
+        for stream, values in sent_by_stream(self.plan, sent).items():
+            own = values.values[: int(values.count)] if isinstance(values, Sent) else values
+            connections.send(stream, np.asarray(own))
 
 
 class _Loaded:
