@@ -46,7 +46,7 @@ class Nest:
         return nested
 
     def plan(self, program):
-        inputs = [t.source for t in (self.u, self.v, self.c, self.big, self.n)]
+        inputs = [variable for variable in self.graph.variables if variable.name in self.values]
         return plan_graph(self.graph, cl.Sequence(program), inputs, [self.u])
 
 
@@ -134,7 +134,7 @@ def test_a_stack_that_overflows_elsewhere_is_no_matter_of_programs():
 
 def test_a_list_that_contains_itself():
     nest = Nest()
-    programs = [nest.step]
+    programs: list[object] = [nest.step]
     programs.append(programs)
     for make in (lambda: cl.Sequence(*programs), lambda: cl.Repeat(2, programs), lambda: cl.If(nest.big, programs)):
         with pytest.raises(cl.ProgramError, match=r"a list of programs contains itself"):

@@ -12,7 +12,7 @@ from lowering.streams import Sent
 class Hailstone:
     """From a number to one, by steps that depend on it: what it goes through is sent, and odd ones once more."""
 
-    def __init__(self, max_steps=20):
+    def __init__(self, max_steps: int | None = 20):
         self.graph = graph = cl.Graph(cl.IPU(num_tiles=4))
         self.n, self.x = graph.add_variable("n", (), "int32"), graph.add_variable("x", (2,))
         self.more, self.odd = graph.add_variable("more", (), bool), graph.add_variable("odd", (), bool)
