@@ -175,9 +175,9 @@ class Index(Unchanging):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The axes and then the dimensions along which it varies."""
+        """The axes it depends on, and then the dimensions along which it varies."""
         tabled = {key for table in self.tables for key in table.keys}
-        dimensions = (d for d in range(self.ndim) if self.strides[d] or d in tabled)
+        dimensions = (d for d, n in enumerate(self.shape) if (self.strides[d] and n != 1) or d in tabled)
         return (*self.axes, *dimensions)
 
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:

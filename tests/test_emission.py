@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.index import Grid, Index, Table
-from codelet.integers import affine_length, common_divisor, narrowed
+from codelet.integers import affine_length, common_divisor, narrowed, radices
 from lowering import views
-from lowering.collect import normalize_family, radices
+from lowering.collect import normalize_family
 from tests.strategies import dot, total
 
 
