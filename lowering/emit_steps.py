@@ -252,7 +252,10 @@ def _while(state: State, step: WhileStep) -> None:
             for value in lax.while_loop(holds, turn, start)
         ]
     else:
-        values = eqxi.while_loop(holds, turn, start, max_steps=step.max_steps, kind="checkpointed")
+        # The loop's own derivative rule hides its body from the rules on what was emitted.
+        body = trace_simplified(turn, start, inlined=step.max_steps == 1)
+        run = lambda values: jax_core.jaxpr_as_fun(body)(*values)  # noqa: E731
+        values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind="checkpointed")
     state.update(zip(carried, values, strict=True))
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
@@ -314,7 +317,7 @@ def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], val
 
         structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
-        closed = trace_simplified(run, structs, feeds)
+        closed = trace_simplified(run, structs, feeds, inlined=True)
 
         def call(tables: Sequence[Any], *arrays: Array) -> list[Array]:
             return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*arrays)

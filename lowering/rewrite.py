@@ -87,23 +87,26 @@ def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> j
     return jax.make_jaxpr(function)(*structs)
 
 
-def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
+def evaluate(
+    closed: jax_core.ClosedJaxpr, inputs: Sequence[Any], run: Callable[[jax_core.JaxprEqn, list[Any]], list[Any]]
+) -> list[Any]:
+    """The results of a jaxpr whose every equation `run` runs."""
+    jaxpr = closed.jaxpr
+    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
     value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
     for eqn in jaxpr.eqns:
-        operands = [value(atom) for atom in eqn.invars]
-        if eqn.primitive.name in CALLS and not is_function(eqn):
-            inner = eqn.params["jaxpr"]
-            results = _evaluate_inlined(inner.jaxpr, inner.consts, operands)
-        else:
-            results = bind(eqn, operands)
-        values.update(zip(eqn.outvars, results, strict=True))
+        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
     return [value(atom) for atom in jaxpr.outvars]
+
+
+def _run_inlined(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+    inlined = eqn.primitive.name in CALLS and not is_function(eqn)
+    return evaluate(eqn.params["jaxpr"], inputs, _run_inlined) if inlined else bind(eqn, inputs)
 
 
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr without calls of jitted functions."""
-    return retrace(lambda *inputs: _evaluate_inlined(closed.jaxpr, closed.consts, inputs), closed)
+    return retrace(lambda *inputs: evaluate(closed, inputs, _run_inlined), closed)
 
 
 # --- rearrangements -----------------------------------------------------------------------------------
