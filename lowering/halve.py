@@ -29,6 +29,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.rewrite import bind, bind_bodies, bodies_of, evaluate, retrace
+from lowering.understood import is_understood
 from lowering.views import Array
 
 LEAST_BENEATH = 1 << 15
@@ -46,7 +47,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation is a reduction over a dimension with too much beneath it."""
-    if eqn.primitive.name not in _OPERATIONS or isinstance(eqn.invars[0], jax_core.Literal):
+    if not is_understood(eqn, *_OPERATIONS) or isinstance(eqn.invars[0], jax_core.Literal):
         return False
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]  # type: ignore[attr-defined]
     inner = max((int(axis) for axis in axes if shape[axis] > 1), default=None)

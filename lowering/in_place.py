@@ -41,6 +41,7 @@ from jax.extend import core as jax_core
 
 from codelet.index import row_major
 from lowering.rewrite import bind_bodies, bodies_of, evaluate, is_function, retrace
+from lowering.understood import is_understood
 from lowering.views import Array
 
 MOST_SCATTERED = 1 / 8
@@ -112,7 +113,7 @@ class _Search:
         if name == "cond":
             made = [self.run(body.jaxpr, inputs[1:]) for body in bodies]
             return [_Value(own, tuple((value, False) for value in own)) for own in zip(*made, strict=True)]
-        if name == "dynamic_update_slice" and _other_shapes(inputs[0]) & _before(inputs[1]):
+        if is_understood(eqn, "dynamic_update_slice") and _other_shapes(inputs[0]) & _before(inputs[1]):
             self.found.add(eqn)
         # Of a short loop's body, of which XLA makes none, it is only known that all comes from its inputs.
         inner = [self.anything(eqn, inputs, var.aval) for body in bodies for var in body.jaxpr.invars]

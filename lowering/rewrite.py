@@ -18,6 +18,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
+from lowering.understood import is_understood
 from lowering.views import reshape, transpose
 
 Atomic = Any  # a jaxpr's Var or Literal
@@ -100,7 +101,7 @@ def evaluate(
 
 
 def _run_inlined(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-    inlined = eqn.primitive.name in CALLS and not is_function(eqn)
+    inlined = is_understood(eqn, *CALLS) and not is_function(eqn)
     return evaluate(eqn.params["jaxpr"], inputs, _run_inlined) if inlined else bind(eqn, inputs)
 
 
@@ -199,7 +200,9 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
         case "transpose":
             return Rearrangement(view.root, tuple(view.dims[d] for d in eqn.params["permutation"]))
         case "reshape":
-            dims = regroup(view.atoms, eqn.params["new_sizes"])
+            order = eqn.params["dimensions"]  # in which the operand's dimensions are read, as by order="F"
+            dims = view.dims if order is None else tuple(view.dims[d] for d in order)
+            dims = regroup([atom for dim in dims for atom in dim], eqn.params["new_sizes"])
             return None if dims is None else Rearrangement(view.root, dims)
         case "squeeze":
             gone = {int(d) for d in eqn.params["dimensions"]}
@@ -219,15 +222,18 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
     return None
 
 
+def rearranges(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation is one that a rearrangement sees through."""
+    return len(eqn.invars) == 1 and is_understood(eqn, *REARRANGING)
+
+
 def rearrangement(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], stop: Callable[[Any], bool]) -> Rearrangement:
-    """What a value is a rearrangement of, as far back as `stop` lets one look."""
+    """What a value is a rearrangement of, as far back as `stop` lets one look; of itself alone, if it is empty."""
     chain = []
     root = atom
-    while not isinstance(root, jax_core.Literal) and not stop(root):
+    while not isinstance(root, jax_core.Literal) and not stop(root) and 0 not in root.aval.shape:
         maker = makers.get(root)
-        if maker is None or maker.primitive.name not in REARRANGING:
-            break
-        if len(maker.invars) != 1 or isinstance(maker.invars[0], jax_core.Literal):
+        if maker is None or not rearranges(maker) or isinstance(maker.invars[0], jax_core.Literal):
             break
         chain.append(maker)
         root = maker.invars[0]
