@@ -163,16 +163,17 @@ def _has_jaxpr(value: Any) -> bool:
 
 def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
     """The inputs of a jaxpr: where it is inlined they may all come from one array, else one may be another reshaped."""
-    kinds = [None if inlined else (_size(var.aval), getattr(var.aval, "dtype", None)) for var in jaxpr.invars]
-    origins = {kind: _Value() for kind in kinds}
-    shapes = {
-        kind: {var.aval.shape for var, own in zip(jaxpr.invars, kinds, strict=True) if own == kind} for kind in kinds
-    }  # type: ignore[attr-defined]
-    values = []
-    for kind in kinds:
-        origin = origins[kind]
-        values.append(_Value((origin,), ((origin, True),)) if inlined or len(shapes[kind]) > 1 else _Value())
-    return values
+    origins: dict[Any, _Value] = {}
+    shapes: dict[Any, set[Any]] = {}
+    kinds = []
+    for kind in (var.aval for var in jaxpr.invars):
+        kinds.append(None if inlined else (_size(kind), getattr(kind, "dtype", None)))
+        origins.setdefault(kinds[-1], _Value())
+        shapes.setdefault(kinds[-1], set()).add(getattr(kind, "shape", ()))
+    return [
+        _Value((origins[kind],), ((origins[kind], True),)) if inlined or len(shapes[kind]) > 1 else _Value()
+        for kind in kinds
+    ]
 
 
 def updates_in_danger(jaxpr: jax_core.Jaxpr, *, inlined: bool = False) -> set[jax_core.JaxprEqn]:

@@ -171,7 +171,12 @@ def _joined(atoms: Sequence[Atom]) -> list[Atom]:
 
 
 def regroup(atoms: Sequence[Atom], sizes: Sequence[int]) -> tuple[tuple[Atom, ...], ...] | None:
-    """Atoms, in order, dealt out to dimensions of the given sizes, split where they must be; None if they cannot."""
+    """Atoms, in order, dealt out to dimensions of the given sizes, split where they must be; None if they cannot.
+
+    Of an array without elements no dimension tells of which part of the root it is made.
+    """
+    if 0 in sizes or any(atom.extent == 0 for atom in atoms):
+        return None
     left = _joined(atoms)[::-1]
     dims: list[tuple[Atom, ...]] = []
     for size in sizes:
@@ -231,7 +236,7 @@ def rearrangement(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], stop: Call
     """What a value is a rearrangement of, as far back as `stop` lets one look; of itself alone, if it is empty."""
     chain = []
     root = atom
-    while not isinstance(root, jax_core.Literal) and not stop(root) and 0 not in root.aval.shape:
+    while not isinstance(root, jax_core.Literal) and not stop(root) and 0 not in getattr(root.aval, "shape", ()):
         maker = makers.get(root)
         if maker is None or not rearranges(maker) or isinstance(maker.invars[0], jax_core.Literal):
             break
