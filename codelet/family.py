@@ -8,19 +8,23 @@ one axis: the vertices in the order in which they were added.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from array import array
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from codelet.codelets import FieldType, TracedCodelet
+from codelet.codelets import FieldType, TracedCodelet, length_symbols
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
-from codelet.ragged import Rows
+from codelet.ragged import Rows, groups_of, together
+from codelet.saving import Unchanging
+from codelet.statics import restored
 from codelet.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ class ComputeSet:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Unchanging):
     """Constants of vertices: one value, or small array, for each vertex of a family.
 
     Exactly one of `index` and `array` is there.
@@ -113,6 +117,31 @@ class Family:
     tile: Index | None
     lines: tuple[Line, ...]
     line_of_vertex: np.ndarray | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Family:
+        made = memo[id(self)] = object.__new__(Family)
+        for field in dataclass_fields(self):
+            made.__dict__[field.name] = copy.deepcopy(getattr(self, field.name), memo)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
+        if self.rows:
+            # A codelet with ragged fields is traced anew for the lengths that occur.
+            found, _ = groups_of(together(list(self.rows.values())).lengths)
+            traced = self.codelet
+            symbols = [str(symbol) for symbol in self.rows]
+            state["codelet"] = traced.codelet, dict(traced.inputs), dict(traced.static), traced.settings, symbols, found
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.codelet, tuple):
+            codelet, inputs, static, settings, names, found = self.codelet
+            symbols = [symbol for name in names for symbol in length_symbols() if str(symbol) == name]
+            lengths = [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
+            with restored(settings):
+                self.__dict__["codelet"] = codelet.trace_ragged(inputs, static, lengths)
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -117,6 +117,10 @@ class Graph:
         self._functions: list[Function] = []
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
+        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}}
+
     # --- names ----------------------------------------------------------------------------------------
 
     @property
@@ -455,7 +459,10 @@ class Graph:
                     key += (name, value.source, index.shape, index.strides)
                     row.append(index.offset)
             elif name in codelet.static:
-                key += (name, static_key(value))
+                try:
+                    key += (name, static_key(value))
+                except TypeError:  # one that cannot be hashed: the full check words it
+                    break
             elif kind is int:
                 key += (name, int)
                 row.append(value)
@@ -466,10 +473,7 @@ class Graph:
                 break
         else:
             if tile is None or type(tile) is int:
-                try:
-                    columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
-                except TypeError:  # a static value that cannot be hashed: the full check words it
-                    columns = None
+                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
