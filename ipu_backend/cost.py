@@ -416,8 +416,19 @@ def _cond(eqn: Equation, ipu: IPU) -> int:
 
 
 _MOVING = frozenset(
-    "iota concatenate pad empty empty2 transpose rev dynamic_slice dynamic_update_slice gather "
-    "scatter".split()
+    [
+        "iota",
+        "concatenate",
+        "pad",
+        "empty",
+        "empty2",
+        "transpose",
+        "rev",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "scatter",
+    ]
 )
 """Primitives that move elements without computing with them: what their dtype is does not matter."""
 

@@ -38,7 +38,7 @@ from lowering.emit_steps import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
-from lowering.place import place
+from lowering.place import Method, Place, place, placed_by
 from lowering.placement import Placement
 from lowering.plan import Plan, Step
 from lowering.streams import count_values
@@ -46,9 +46,6 @@ from lowering.timeline import without_calls
 
 State = dict[str, Any]
 """What is held of every variable that has a value, by name."""
-
-Place = Literal["balanced", "linear"] | Callable[[Plan], Placement]
-"""How a plan is placed; see `lowering/place.py`. A function is given the plan without calls."""
 
 
 class _Compiled:
@@ -202,7 +199,7 @@ class Engine:
             check_program(chosen, graph)
             self._programs[name] = _Loaded(graph, chosen, stream_bytes)
         self._variables = {variable.name: variable for variable in graph.variables}
-        self._execution, self._placed = Execution(), None
+        self._execution, self._placed, self._placing = Execution(), None, placement
         if execution != "fused":
             self._placed = self._place(placement)
             if execution == "tiles":
@@ -225,7 +222,16 @@ class Engine:
         """One placement of all programs, which share their variables."""
         plans = [loaded.plan for loaded in self._programs.values()]
         together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
-        return how(together) if callable(how) else place(together, how)
+        return placed_by(how, together) if callable(how) else place(together, how)
+
+    def _where(self, plan: Plan, how: Place | None) -> Placement | Method:
+        """Where a program's plan lives, or how that is to be chosen: as all the programs of the engine, if not said."""
+        if how is None and self._placed is None and len(self._programs) == 1:
+            how = self._placing
+        if how is None:
+            placed = self._place(self._placing) if self._placed is None else self._placed
+            return replace(placed, plan=without_calls(plan))
+        return placed_by(how, without_calls(plan)) if callable(how) else how
 
     def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
         assert self._placed is not None
@@ -384,7 +390,7 @@ class Engine:
         self,
         program: str | None = None,
         *,
-        placement: Literal["balanced", "linear"] = "balanced",
+        placement: Place | None = None,
         keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> MachinePlan:
@@ -392,7 +398,9 @@ class Engine:
 
         Args:
             program: its name, where the engine has several.
-            placement: `"balanced"` or `"linear"`, for what the graph leaves without a tile; see `lowering/place.py`.
+            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"` (see
+                `lowering/place.py`), or a function from the program's plan to its placement; as the engine was told,
+                and with all its programs together, when left off.
             keep: the variables whose values the host writes before the program and reads after it, as in Poplar
                 those with a host write or read; all when left off. The memory of the others is shared where they
                 are not live together. Constants, and what is read before it is written, are kept anyway.
@@ -401,16 +409,17 @@ class Engine:
         Raises:
             OutOfTileMemoryError: a tile would have to hold more than its memory.
             NotInGraphError: a name in `keep` that no variable has.
+            ProgramError: a placement that there is not, or a function that returns something else.
         """
         plan = self._program(program).plan
         kept = None if keep is None else [self._variable(each) for each in keep]
-        return plan_machine(plan, place(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
+        return plan_machine(plan, self._where(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
 
     def profile(
         self,
         program: str | None = None,
         *,
-        placement: Literal["balanced", "linear"] = "balanced",
+        placement: Place | None = None,
         keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> Profile:

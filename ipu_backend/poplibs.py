@@ -29,7 +29,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 CONVERT_CYCLES = 2
-"""To widen or round one element of a dtype that the machine does not compute in. A guess: a shift, and a merge or round."""
+"""To widen or round one element of a dtype that the machine does not compute in. A guess: a shift, and a rounding."""
 
 
 def computed_in(dtype: Any) -> Any:

@@ -95,9 +95,7 @@ class Addresses(TileArray):
         counts[occupant.num_bytes == 0] = 0
         tiles = np.repeat(np.arange(len(counts)), counts)
         first = np.cumsum(counts) - counts
-        return (
-            tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
-        )
+        return tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
 
     def fetch(self, state: State, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
@@ -181,9 +179,7 @@ class Addresses(TileArray):
 
         The latter of shape (size,), -1 for what the step does not write.
         """
-        connected = [
-            (family, f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None
-        ]
+        connected = [(family, f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
         read = {v for _, f, t in connected if f.is_read for v in source_variables(t.source)}
         found: dict[Variable, np.ndarray] = {}
         for family, own, tensor in connected:

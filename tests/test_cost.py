@@ -253,7 +253,9 @@ def test_dtypes_the_machine_lacks_take_longer():
     # A product of matrices is mostly computing: it used to take ten times float32's.
     assert products["float32", jnp.dot, (64, 64)] < 2.5
     with pytest.warns(UnknownCyclesWarning, match="no bfloat16"):
-        assert cycles(lambda x: x.astype(F32), ones(16, dtype=jnp.bfloat16)) > cycles(lambda x: x.astype(F32), ones(16, dtype=F16))
+        assert cycles(lambda x: x.astype(F32), ones(16, dtype=jnp.bfloat16)) > cycles(
+            lambda x: x.astype(F32), ones(16, dtype=F16)
+        )
 
 
 def test_a_wider_machine_takes_fewer_turns():
