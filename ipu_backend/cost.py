@@ -415,21 +415,10 @@ def _cond(eqn: Equation, ipu: IPU) -> int:
     return TURN_CYCLES + max(body_cycles(_open(branch), ipu).cycles for branch in eqn.params["branches"])
 
 
-_MOVING = frozenset(
-    [
-        "iota",
-        "concatenate",
-        "pad",
-        "empty",
-        "empty2",
-        "transpose",
-        "rev",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "gather",
-        "scatter",
-    ]
-)
+_MOVING = {
+    *("iota", "concatenate", "pad", "empty", "empty2", "transpose", "rev", "gather", "scatter"),
+    *("dynamic_slice", "dynamic_update_slice"),
+}
 """Primitives that move elements without computing with them: what their dtype is does not matter."""
 
 

@@ -199,7 +199,8 @@ class Engine:
             check_program(chosen, graph)
             self._programs[name] = _Loaded(graph, chosen, stream_bytes)
         self._variables = {variable.name: variable for variable in graph.variables}
-        self._execution, self._placed, self._placing = Execution(), None, placement
+        self._execution, self._placed = Execution(), None
+        self._placing: Place = placement
         if execution != "fused":
             self._placed = self._place(placement)
             if execution == "tiles":

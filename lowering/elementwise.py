@@ -22,73 +22,32 @@ from codelet.codelets import TracedCodelet
 Dependence = Mapping[int, bool]
 """The numbers of the inputs that a value depends on, and whether element by element: in flat order, as many of both."""
 
-_NONE = frozenset[str]()
-_ACCURACY = frozenset({"accuracy"})
+_PLAIN = (
+    *("abs", "add", "add_any", "and", "clamp", "clz", "complex", "copy", "copy_p", "div", "eq", "ge", "gt", "imag"),
+    *("is_finite", "le", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
+    *("real", "rem", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "square"),
+    *("stop_gradient", "sub", "xor", "ceil", "floor", "atan2", "acos", "acosh", "asin", "asinh", "atan", "atanh"),
+    *("cosh", "sinh", "digamma", "lgamma", "erf", "erf_inv", "erfc"),
+)
+_BY_ACCURACY = (
+    "cbrt",
+    "cos",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "logistic",
+    "rsqrt",
+    "sin",
+    "sqrt",
+    "tan",
+    "tanh",
+)
 
 ELEMENTWISE: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(
-        [
-            "abs",
-            "acos",
-            "acosh",
-            "add",
-            "add_any",
-            "and",
-            "asin",
-            "asinh",
-            "atan",
-            "atan2",
-            "atanh",
-            "ceil",
-            "clamp",
-            "clz",
-            "complex",
-            "copy",
-            "copy_p",
-            "cosh",
-            "digamma",
-            "div",
-            "eq",
-            "erf",
-            "erf_inv",
-            "erfc",
-            "floor",
-            "ge",
-            "gt",
-            "imag",
-            "is_finite",
-            "le",
-            "lgamma",
-            "lt",
-            "max",
-            "min",
-            "mul",
-            "ne",
-            "neg",
-            "nextafter",
-            "not",
-            "or",
-            "population_count",
-            "pow",
-            "real",
-            "rem",
-            "select_n",
-            "shift_left",
-            "shift_right_arithmetic",
-            "shift_right_logical",
-            "sign",
-            "sinh",
-            "square",
-            "stop_gradient",
-            "sub",
-            "xor",
-        ],
-        _NONE,
-    ),
-    **dict.fromkeys(
-        ["cbrt", "cos", "exp", "exp2", "expm1", "log", "log1p", "logistic", "rsqrt", "sin", "sqrt", "tan", "tanh"],
-        _ACCURACY,
-    ),
+    **dict.fromkeys(_PLAIN, frozenset()),
+    **dict.fromkeys(_BY_ACCURACY, frozenset({"accuracy"})),
     "conj": frozenset({"input_dtype"}),
     "convert_element_type": frozenset({"new_dtype", "sharding", "weak_type"}),
     "integer_pow": frozenset({"y"}),
@@ -117,6 +76,11 @@ _CALLED = {
 }
 
 
+def _size(atom: Any) -> Any:
+    """The elements of an operand or result."""
+    return math.prod(atom.aval.shape)
+
+
 def _stays_in_order(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation gives its operand's elements in the same flat order, each once."""
     params, name = eqn.params, eqn.primitive.name
@@ -124,9 +88,8 @@ def _stays_in_order(eqn: jax_core.JaxprEqn) -> bool:
         return False
     if params.get("dimensions") is not None and name == "reshape":
         return False
-    before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     in_order = list(params.get("broadcast_dimensions", ())) == sorted(params.get("broadcast_dimensions", ()))
-    return len(eqn.invars) == 1 and in_order and math.prod(before) == math.prod(after)
+    return len(eqn.invars) == 1 and in_order and _size(eqn.invars[0]) == _size(eqn.outvars[0])
 
 
 def _through(eqn: jax_core.JaxprEqn, operands: list[Dependence]) -> list[Dependence]:
@@ -138,11 +101,11 @@ def _through(eqn: jax_core.JaxprEqn, operands: list[Dependence]) -> list[Depende
     aligned = _stays_in_order(eqn)
     size = None
     if name in ELEMENTWISE and set(eqn.params) <= ELEMENTWISE[name]:
-        aligned, size = True, math.prod(eqn.outvars[0].aval.shape)
+        aligned, size = True, _size(eqn.outvars[0])
     found: dict[int, bool] = {}
     for atom, own in zip(eqn.invars, operands, strict=True):
         # One element that all results are computed with is at one position of theirs alone if they have one.
-        same = aligned and (size is None or math.prod(atom.aval.shape) == size)
+        same = aligned and (size is None or _size(atom) == size)
         for number, each in own.items():
             found[number] = found.get(number, True) and each and same
     return [found for _ in eqn.outvars]
