@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, overload
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
@@ -26,16 +25,13 @@ from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
     CodeletTraceError,
-    FieldTypeError,
     MissingFieldError,
+    SavingError,
     UnknownFieldError,
 )
+from codelet.saving import Unchanging, reduced
+from codelet.statics import Settings, check_static, restored, trace_settings
 from codelet.tensor import type_text
-
-
-def x64_is_on() -> bool:
-    """Whether JAX keeps 64 bits at present; what is traced depends on it."""
-    return jnp.result_type(float) == np.float64
 
 
 @functools.cache
@@ -66,9 +62,21 @@ class FieldType(NamedTuple):
         """Whether its shape depends on the vertex."""
         return not all(isinstance(size, int) for size in self.shape)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FieldType:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _saved_type, (tuple(n if isinstance(n, int) else str(n) for n in self.shape), self.dtype, self.weak)
+
     def at(self, lengths: Lengths) -> FieldType:
         """It where the lengths of ragged dimensions are known."""
         return self._replace(shape=tuple(n if isinstance(n, int) else lengths[n] for n in self.shape))
+
+
+def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
+    """A type as it was before it was pickled: symbols for lengths are written by name."""
+    symbols = {str(symbol): symbol for symbol in length_symbols()}
+    return FieldType(tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype, weak)
 
 
 Lengths = Mapping[Any, int]
@@ -76,7 +84,7 @@ Lengths = Mapping[Any, int]
 
 
 @dataclass(frozen=True, eq=False)
-class TracedCodelet:
+class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
     Attributes:
@@ -87,6 +95,8 @@ class TracedCodelet:
         jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at
             once, or for some of them if the codelet does not trace for all at once.
         for_all_lengths: whether it does.
+        variant: what tells it from other traces of the codelet for the same types.
+        settings: the settings of JAX it was traced with.
     """
 
     codelet: Codelet
@@ -95,6 +105,8 @@ class TracedCodelet:
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
     for_all_lengths: bool = True
+    variant: Hashable = ()
+    settings: Settings = ()
 
     @property
     def name(self) -> str:
@@ -106,13 +118,23 @@ class TracedCodelet:
         """All fields: inputs in order, then outputs that are not inputs."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if any(kind.is_ragged for kind in self.inputs.values()):
+            raise SavingError(
+                f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
+                given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),
+                expected="the family of its vertices, or their graph",
+            )
+        return _traced_again, (self.codelet, dict(self.inputs), dict(self.static), self.settings)
+
     def at(self, lengths: Lengths) -> TracedCodelet:
         """The codelet traced for vertices whose ragged fields have these lengths.
 
         Raises:
             CodeletTraceError: it does not trace for them.
         """
-        return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+        with restored(self.settings):
+            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
     def call(self, *inputs: Any) -> dict[str, Any]:
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
@@ -123,6 +145,13 @@ class TracedCodelet:
         fields += [f"{name}={value!r}" for name, value in self.static.items()]
         results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
         return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+
+
+def _traced_again(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
+) -> TracedCodelet:
+    with restored(settings):
+        return codelet.trace(inputs, static)
 
 
 def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
@@ -144,7 +173,7 @@ def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], n
     )
 
 
-class Codelet:
+class Codelet(Unchanging):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
     Attributes:
@@ -191,14 +220,15 @@ class Codelet:
         """The function itself, called as Python calls it."""
         return self.function(*args, **kwargs)
 
-    def static_values(self, given: Mapping[str, Any]) -> dict[str, Hashable]:
-        """The static values of a vertex: those given, and the defaults of the others.
+    def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
+        """The static values of a vertex, those given and the defaults of the others; and what they have in common.
 
         Raises:
             MissingFieldError: a static value without a default that was not given.
-            FieldTypeError: one that cannot be hashed.
+            FieldTypeError: one that cannot be hashed, or is no single value.
         """
         values: dict[str, Hashable] = {}
+        keys = []
         for name, default in self.static.items():
             value = given.get(name, default)
             if value is inspect.Parameter.empty:
@@ -207,17 +237,11 @@ class Codelet:
                     given=sorted(given),
                     expected=f"{name}=...",
                 )
-            try:
-                hash(value)
-            except TypeError:
-                raise FieldTypeError(
-                    f"static {name!r} of codelet {self.name!r} cannot be hashed",
-                    given=f"{type(value).__name__}",
-                    expected="a number, a string, a tuple, ... : values the trace may depend on",
-                    fix="make it a positional parameter if it is data",
-                ) from None
+            signature = ", ".join([*self.inputs, name])
+            otherwise = f"a positional parameter takes it, as an edge or as vertex state: def {self.name}({signature})"
+            keys.append(check_static(value, f"static {name!r} of codelet {self.name!r}", otherwise))
             values[name] = value
-        return values
+        return values, tuple(keys)
 
     def trace(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None) -> TracedCodelet:
         """The codelet as a jaxpr, traced once for each combination of types and static values.
@@ -230,16 +254,14 @@ class Codelet:
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
         """
-        values = self.static_values(static or {})
-        # 1, 1.0 and True are equal but trace differently: the types belong to the key.
-        key = (
-            tuple(inputs.values()),
-            tuple((type(v), v) for v in values.values()),
-            x64_is_on(),
-        )
+        values, keys = self.static_values(static or {})
+        types = {name: inputs[name] for name in self.inputs}
+        settings = trace_settings()
+        variant = keys, settings
+        key = tuple(types.values()), variant
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = self._trace(dict(inputs), values)
+            traced = self._traced[key] = replace(self._trace(types, values), variant=variant, settings=settings)
         return traced
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable]) -> TracedCodelet:
@@ -329,6 +351,9 @@ class Codelet:
                     given=", ".join(given) or "no fields",
                     expected=", ".join(self.inputs),
                 )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
         """The error for a field the codelet does not have."""

@@ -25,7 +25,7 @@ from codelet.errors import (
     TileError,
 )
 from codelet.graph import Graph
-from codelet.program import Stream, as_program, check_program
+from codelet.program import Program, Stream, as_program, check_program
 from codelet.tensor import Tensor, Variable, source_variables
 from ipu_backend.exclusive import Exclusive
 from ipu_backend.profile import Profile
@@ -43,7 +43,8 @@ from lowering.emit_steps import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, plan_machine
-from lowering.place import Placement, place
+from lowering.place import place
+from lowering.placement import Placement
 from lowering.plan import Plan
 from lowering.timeline import without_calls
 
@@ -147,6 +148,12 @@ class Engine:
         _check_options(graph, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
+        self._options = {
+            "check_finite": check_finite,
+            "stream_bytes": stream_bytes,
+            "execution": execution,
+            "placement": placement,
+        }
         given = graph.default_program if program is None else program
         self._programs: dict[str, LoadedProgram] = {}
         for name, each in _named_programs(given).items():
@@ -594,3 +601,17 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return _remade, (self.graph, programs, self._options, self.state())
+
+
+def _remade(
+    graph: Graph, programs: Mapping[str, Program], options: Mapping[str, Any], state: Mapping[str, np.ndarray]
+) -> Engine:
+    """An engine of what one was pickled as."""
+    engine = Engine(graph, programs, **options)
+    engine.load_state(state)
+    return engine

@@ -1,5 +1,7 @@
 """The engine: its state whatever fails, names of every kind, streams that get back what a run took, and threads."""
 
+import copy
+import pickle
 import signal
 import sys
 import threading
@@ -96,6 +98,7 @@ def test_only_what_cannot_fail_is_overwritten_in_place(aborts):
     assert (engine.read("n") == 2).all()
 
 
+@pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")
 @pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize("codelet", [one_more_below, told_to_host, through_host])
 def test_a_codelet_that_raises_keeps_the_state(codelet, execution):
@@ -378,6 +381,22 @@ def test_the_state_as_a_dict(execution, tmp_path):
     engine.load_state(np.load(tmp_path / "state.npz"))
     assert engine.read(x).tolist() == [1, 1, 1, 1]
     written(lambda: engine.read(y[0, 0]), cl.UninitializedReadError, "y[0, 0]")
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda engine: pickle.loads(pickle.dumps(engine))])
+def test_an_engine_is_copied_and_pickled_with_its_state(way):
+    def programs(graph):
+        return {"count": graph.default_program, "stop": cl.Sequence()}
+
+    engine = counting(program=programs, execution="tiles")
+    engine.run("count")
+    other = way(engine)
+    engine.run("count")
+    assert (other.graph is engine.graph) == (way is copy.copy)
+    assert other.read("n").tolist() == [1] * 4
+    other.run("count")
+    other.run("count")
+    assert (engine.read("n").tolist(), other.read("n").tolist()) == ([2] * 4, [3] * 4)
 
 
 # --- several at once ----------------------------------------------------------------------------------------
