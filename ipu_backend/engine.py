@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.copies import Stream
 from codelet.errors import (
     ArrayError,
     ForeignGraphError,
@@ -25,8 +26,9 @@ from codelet.errors import (
     TileError,
 )
 from codelet.graph import Graph
-from codelet.program import Program, Stream, as_program, check_program
+from codelet.program import Program, as_program
 from codelet.tensor import Tensor, Variable, source_variables
+from codelet.walk import check_program
 from ipu_backend.exclusive import Exclusive
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
@@ -37,9 +39,10 @@ from ipu_backend.streaming import Connections, Together
 from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest
 from ipu_backend.tile_memory import TileMemory, read_tile
-from lowering.check import check, check_initialized
+from lowering.check import check
 from lowering.dataflow import ElementSet
 from lowering.emit_steps import Execution
+from lowering.initialized import check_initialized
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, plan_machine

@@ -33,7 +33,7 @@ from lowering.dataflow import ElementSet, flow_step
 from lowering.emit_steps import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
 from lowering.plan import Plan, Step
-from lowering.streams import count_values
+from lowering.streams import Sent, count_values, sent_by_stream
 
 Arrays = dict[Variable, Any]
 """What is held of variables."""
@@ -92,7 +92,7 @@ class CompiledPart:
         self.inputs = plan.inputs
         self.written: tuple[Variable, ...] = tuple(tensor.source for tensor in plan.outputs)  # type: ignore[misc]
         self.fed = [stream for stream in plan.streams if stream.is_input]
-        self.sent = [stream for stream in plan.streams if not stream.is_input]
+        self.sends = any(not stream.is_input for stream in plan.streams)
         self.kept = tuple(variable for variable in self.inputs if variable not in self.written)
         self.in_place, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
         self._was_in_place = False
@@ -143,8 +143,9 @@ class CompiledPart:
             raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
         arrays.update(zip(self.written, written, strict=True))
         own.update(self.written)
-        for stream, values in zip(self.sent, sent, strict=True):
-            connections.send(stream, np.asarray(values))
+        for stream, values in sent_by_stream(self.plan, sent).items() if self.sends else ():
+            some = values.values[: int(values.count)] if isinstance(values, Sent) else values
+            connections.send(stream, np.asarray(some))
 
 
 @dataclass(frozen=True, eq=False)
