@@ -14,6 +14,8 @@ import numpy as np
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, row_major
+from codelet.returned import returned_fields
+from codelet.statics import restored
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
@@ -116,14 +118,17 @@ class Vertex:
 
     def call(self, read: Any) -> dict[str, np.ndarray]:
         """Call the codelet's own function, plainly, on what `read` gives for each input tensor."""
+        with restored(self.family.codelet.settings):
+            return self._call(read)
+
+    def _call(self, read: Any) -> dict[str, np.ndarray]:
         traced = self.family.codelet
         fields = self.fields
         inputs = []
         for name in traced.inputs:
             value = fields[name]
             inputs.append(jnp.asarray(read(value)) if isinstance(value, Tensor) else value)
-        returned = traced.codelet.function(*inputs, **traced.static)
-        named = returned if isinstance(returned, Mapping) else {"out": returned}
+        named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
     def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
