@@ -209,14 +209,27 @@ class Columns:
         compute_set: what the vertices belong to.
         codelet: what they run.
         fields: in the order in which the user's calls name them.
-        integers: for each vertex the offsets and whole numbers of its fields, its tile (-1 for none), and
-            the number of the line that added it.
+        has_tile: whether the vertices were given tiles.
+        integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
+        line: the number of the line that added the last vertex.
         padded_outputs: the fields written through a source with padding, which each vertex must keep off.
     """
 
-    __slots__ = ("_family", "codelet", "compute_set", "fields", "integers", "padded_outputs", "width")
+    __slots__ = (
+        "_family",
+        "_line_starts",
+        "_lines",
+        "codelet",
+        "compute_set",
+        "fields",
+        "has_tile",
+        "integers",
+        "line",
+        "padded_outputs",
+        "width",
+    )
 
-    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field]):
+    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field], has_tile: bool):
         self.compute_set = compute_set
         self.codelet = codelet
         self.fields: list[ColumnField] = []
@@ -231,7 +244,11 @@ class Columns:
                 column += 1
             else:
                 self.fields.append(ColumnField(field, None, []))
-        self.width = column + 2
+        self.has_tile = has_tile
+        self.width = column + has_tile
+        self.line = -1
+        self._lines = array("q")  # of runs of vertices that one line added
+        self._line_starts = array("q")
         self.padded_outputs = tuple(
             f.name for f in fields if f.is_written and f.tensor is not None and has_padding(f.tensor.source)
         )
@@ -240,11 +257,20 @@ class Columns:
     @property
     def num_vertices(self) -> int:
         """The number of vertices so far."""
-        return len(self.integers) // self.width
+        # A field that is written has one or the other.
+        return len(self.integers) // self.width if self.width else len(self.fields[0].objects)
 
-    def add(self, integers: list[int], objects: list[object]) -> None:
-        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`."""
-        self.integers.extend(integers)
+    def begin_line(self, line: int) -> None:
+        """Note that the vertices from here on are added by the line of this number."""
+        self.line = line
+        self._lines.append(line)
+        self._line_starts.append(self.num_vertices)
+
+    def add(self, integers: list[int], objects: list[object], line: int) -> None:
+        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`; and its line."""
+        if line != self.line:
+            self.begin_line(line)
+        self.integers.fromlist(integers)
         if objects:
             held = [field.objects for field in self.fields if field.column is None]
             for column, value in zip(held, objects, strict=True):
@@ -257,18 +283,18 @@ class Columns:
             return self._family
         axis = Grid([range(count)]).axes[0]
         # A copy: the array may not grow while NumPy looks into it.
-        integers = np.frombuffer(self.integers, np.int64).reshape(count, self.width).T.copy()
+        integers = np.asarray(self.integers, np.int64).reshape(count, self.width).T.copy()
         integers.flags.writeable = False
         fields = {entry.field.name: _over_axis(entry, axis, integers) for entry in self.fields}
-        tiles = integers[-2]
-        used, line_of_vertex = np.unique(integers[-1], return_inverse=True)
+        used, line_of_run = np.unique(np.array(self._lines, np.int64), return_inverse=True)
+        line_of_vertex = np.repeat(line_of_run, np.diff([*self._line_starts, count]))
         self._family = Family(
             self.compute_set,
             self.codelet,
             (axis,),
             ("vertex",),
             tuple(fields[name] for name in self.codelet.field_names),
-            None if tiles[0] < 0 else Index(0, (), (), (), (Table((axis,), narrowed(tiles), 1),)),
+            Index(0, (), (), (), (Table((axis,), narrowed(integers[-1]), 1),)) if self.has_tile else None,
             tuple(lines[k] for k in used),
             line_of_vertex,
         )
