@@ -52,8 +52,9 @@ def _field(codelet: str, name: str, value: Any) -> Any:
         )
     if not isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return np.asarray(value, jax.dtypes.canonicalize_dtype(type(value)))
-    weak = isinstance(value, jax.Array) and value.aval.weak_type
-    return jax.lax.convert_element_type(value, value.dtype) if weak else value
+    if isinstance(value, jax.Array) and value.aval.weak_type:
+        return jax.lax.convert_element_type(value, value.dtype)
+    return value
 
 
 def returned_fields(codelet: str, returned: Any, static: Collection[str] = ()) -> dict[str, Any]:
