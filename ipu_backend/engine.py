@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.copies import Stream
 from codelet.errors import (
     ArrayError,
     NotFiniteError,
@@ -24,24 +25,26 @@ from codelet.errors import (
 )
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, Stream, as_program, check_program
+from codelet.program import Program, as_program
 from codelet.tensor import Tensor, Variable
+from codelet.walk import check_program
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
 from ipu_backend.streaming import Chunks, Connections, Part, Together, split
 from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest, held_type
 from ipu_backend.tile_memory import TileMemory, read_tile
-from lowering.check import check, check_initialized
+from lowering.check import check
 from lowering.dataflow import ElementSet, flow_step
 from lowering.emit_steps import Execution
+from lowering.initialized import check_initialized
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
 from lowering.place import place
 from lowering.placement import Placement
 from lowering.plan import Plan, Step
-from lowering.streams import count_values
+from lowering.streams import Sent, count_values, sent_by_stream
 from lowering.timeline import without_calls
 
 State = dict[str, Any]
@@ -62,7 +65,6 @@ class _Compiled:
         self.inputs = [variable.name for variable in plan.inputs]
         self.written = [tensor.source.name for tensor in plan.outputs]  # type: ignore[union-attr]
         self.fed = [stream for stream in plan.streams if stream.is_input]
-        self.sent = [stream for stream in plan.streams if not stream.is_input]
         self.donating, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
 
     def _step(
@@ -93,8 +95,9 @@ class _Compiled:
             raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
         state.update(written)
         own.update(written)
-        for stream, values in zip(self.sent, sent, strict=True):
-            connections.send(stream, np.asarray(values))
+        for stream, values in sent_by_stream(self.plan, sent).items():
+            own = values.values[: int(values.count)] if isinstance(values, Sent) else values
+            connections.send(stream, np.asarray(own))
 
 
 class _Loaded:

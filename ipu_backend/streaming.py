@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from codelet.copies import Stream
 from codelet.errors import ArrayError, StreamError
-from codelet.program import Stream
 from codelet.tensor import type_text
 from lowering.plan import RepeatStep, Step
 from lowering.streams import count_values

@@ -279,7 +279,10 @@ FOREIGN = cl.Graph()
 FOREIGN_X = FOREIGN.add_variable("x", (2,))
 
 MISTAKES = {
-    "copy of no tensor": (lambda s: cl.Copy(3, s.x), ["a copy is between tensors and streams", "given:    3"]),  # type: ignore[arg-type]
+    "copy of no tensor": (
+        lambda s: cl.Copy("x", s.x),
+        ["neither a tensor nor numbers", "given:    'x'", "graph.variable(name)"],
+    ),
     "copy of symbols": (
         lambda s: cl.Copy(s.x[cl.grid(2)], s.n),
         ["a copy depends on a symbol", "expected: a view without symbols", "name the whole range"],
