@@ -145,6 +145,14 @@ class ElementSet:
         """Add all elements of a variable."""
         self._flags[variable] = True
 
+    def remove_variable(self, variable: Variable) -> None:
+        """Remove all elements of a variable."""
+        self._flags.pop(variable, None)
+
+    def flags(self, variable: Variable) -> np.ndarray:
+        """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
+        return self._array(variable)
+
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
         """Add the elements of a view at all positions of the grid."""
         if tensor.is_whole_variable:

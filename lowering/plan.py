@@ -383,7 +383,7 @@ def has_effects(step: Step) -> bool:
     """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
     return any(
         isinstance(part, (PrintStep, StreamStep))
-        or (isinstance(part, ExecuteStep) and any(family.codelet.jaxpr.effects for family in part.families))
+        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
         for part in all_steps((step,))
     )
 

@@ -64,7 +64,7 @@ def _prune_execute(step: ExecuteStep, live: Live) -> tuple[list[Step], Live]:
     for family in step.families:
         written = [field.tensor for field in family.fields if field.is_written and field.tensor is not None]
         needed = any(variable in live for tensor in written for variable in source_variables(tensor.source))
-        if needed or family.codelet.jaxpr.effects:
+        if needed or family.codelet.has_effects:
             families.append(family)
     if not families:
         return [], live
