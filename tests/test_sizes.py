@@ -20,6 +20,11 @@ def double(x):
     return 2 * x
 
 
+def planned(graph, program, inputs, outputs):
+    """A checked plan of a program as a function of whole variables."""
+    return plan_graph(graph, program, [tensor.source for tensor in inputs], outputs)
+
+
 def doubling(size):
     graph = cl.Graph()
     x, y, i = graph.add_variable("x", (size,)), graph.add_variable("y", (size,)), cl.grid(size)
@@ -79,14 +84,14 @@ def test_stretches_are_found_by_strides():
 @pytest.mark.parametrize("size", [HUGE, VAST])
 def test_whole_writes_are_checked_whatever_their_size(size):
     graph, x, y = doubling(size)
-    plan = plan_graph(graph, graph.default_program, [x.source], [y])
+    plan = planned(graph, graph.default_program, [x], [y])
     assert plan.steps
     with pytest.raises(cl.UninitializedReadError, match=r"'x\[0\]'|x\[0\]"):
-        plan_graph(graph, graph.default_program, [], [y])
+        planned(graph, graph.default_program, [], [y])
     assert plan_engine(graph, cl.Sequence(graph.compute_sets[0], cl.Copy(y, x))).steps
     half = cl.Copy(x[: size // 2], y[size // 2 :])
     with pytest.raises(cl.UninitializedReadError, match="y\\[0\\]"):
-        plan_graph(graph, half, [x.source], [y])
+        planned(graph, half, [x], [y])
 
 
 def test_what_the_machine_cannot_hold_is_told_first():
@@ -111,7 +116,7 @@ def test_what_this_computer_cannot_hold_is_told_first():
     for make in (
         lambda: cl.Engine(graph, execution="tiles"),
         lambda: cl.Engine(graph).machine(placement="linear", allow_out_of_memory=True),
-        lambda: plan_graph(graph, cl.Copy(x[::2], y[::2]), [x[::2].source], [y[::2]]),
+        lambda: planned(graph, cl.Copy(x[::2], y[::2]), [x], [y[::2]]),
     ):
         with pytest.raises(cl.SizeError, match="this computer's memory does not hold"):
             make()
