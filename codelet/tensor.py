@@ -244,6 +244,13 @@ class Tensor:
             return Tensor(self.source, taken.index, taken.rows, taken.dimension)
         return Tensor(self.source, taken)
 
+    def over(self, axes: Sequence[Axis]) -> Tensor:
+        """It over axes that stand for all of its own, without idle symbols: a view as a family holds it."""
+        if self.rows is None:
+            return Tensor(self.source, self.index.over(axes).without_idle_symbols())
+        moved = Ragged(self.index, self.ragged_dimension, self.rows).over(axes)
+        return Tensor(self.source, moved.index.without_idle_symbols(), moved.rows, moved.dimension)
+
     def _within_rows(self, items: object) -> Tensor:
         """A view of a ragged tensor that keeps all of each row."""
         rows, at = self.rows, self.ragged_dimension
