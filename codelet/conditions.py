@@ -45,6 +45,10 @@ class Condition(NoNumber):
         """Its shape, at each position of the grid."""
         return self.index.shape
 
+    def over(self, axes: Any) -> Condition:
+        """It over axes that stand for all of its own, without idle symbols."""
+        return Condition(self.index.over(axes).without_idle_symbols())
+
     def _other(self, other: object, symbol: str) -> Any:
         if isinstance(other, Condition):
             return other.index

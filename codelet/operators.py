@@ -76,7 +76,7 @@ class NoNumber:
 
     def __format__(self, specification: str) -> str:
         if specification:
-            raise self._refuse("a format specification", f"{{{shown(self)}:{specification}}}")
+            raise self._refuse("`format`", f"{{{shown(self)}:{specification}}}")
         return str(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> NoReturn:

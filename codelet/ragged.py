@@ -137,6 +137,15 @@ def groups_of(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found, group_of.reshape(-1)
 
 
+def _refused(what: str, use: str, given: str) -> SymbolError:
+    return SymbolError(
+        f"{what} has no {use}",
+        given=given,
+        expected="a row for a dimension of a tensor, as in x[table[i]]",
+        fix="compute with the entries before they are made a ragged table, or with the elements within the codelet",
+    )
+
+
 class Ragged(NoNumber):
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 
@@ -162,7 +171,8 @@ class Ragged(NoNumber):
         """It over axes that stand for all of its own; see `common_axes`."""
         if set(self.axes) <= set(axes):
             return self
-        rows, number = self.rows, row_major([axis.extent for axis in self.rows.axes]).bound(self.rows.axes).over(axes)
+        extents = tuple(axis.extent for axis in self.rows.axes)
+        rows, number = self.rows, row_major(extents).bound(self.rows.axes).over(axes)
         numbers = number.values(number.axes).reshape(-1)
         own = Rows(number.axes, rows.lengths[numbers])
         shape = (*self.index.shape[: self.dimension], own.total, *self.index.shape[self.dimension + 1 :])
@@ -171,18 +181,13 @@ class Ragged(NoNumber):
         return compose_ragged(self.index.over(axes), inner, self.dimension, own)
 
     def _refuse(self, use: str, given: str) -> SymbolError:
-        return SymbolError(
-            f"a row of another length at each vertex has no {use}",
-            given=given,
-            expected="a dimension of a tensor to be indexed with it",
-            fix="compute with the entries of a table before it is made ragged, or with the elements in the codelet",
-        )
+        return _refused("a row of another length at each vertex", use, given)
 
     def __repr__(self) -> str:
         return f"Ragged({self.rows} at {self.index.text()})"
 
 
-class RaggedTable:
+class RaggedTable(NoNumber):
     """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
 
     __slots__ = ("offsets", "values")
@@ -242,6 +247,9 @@ class RaggedTable:
         rows = Rows(axes, np.diff(self.offsets)[numbers])
         entries = self.values[stretched(self.offsets[numbers], 1, rows)]
         return Ragged(entries.mentioning([axis for axis in chosen.axes if axis not in axes]), 0, rows)
+
+    def _refuse(self, use: str, given: str) -> SymbolError:
+        return _refused("a ragged table", use, given)
 
     def __repr__(self) -> str:
         return f"table of {Rows((), np.diff(self.offsets))}"

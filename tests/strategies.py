@@ -126,12 +126,66 @@ def lookup(values: np.ndarray, position: Any) -> Any:
     return cl.table(values)[position] if isinstance(position, cl.Index) else int(values[position])
 
 
+BITS = {1: lambda a, b: (a & 6) + (b << 1), 2: lambda a, b: (a - low_bit(a)) ^ b, 3: lambda a, b: (a >> 1) | (1 << b)}
+CHOICES = {
+    1: lambda a, b: cl.where((a < 2) | (b == 1), b, a),
+    2: lambda a, b: cl.minimum(a, b + 1) + cl.maximum(b, 1),
+    3: lambda a, b: cl.where((b > 0) & (a != 3), abs(a - b), 2),
+}
+CANCELS = (lambda a: 0 * a, lambda a: a % 1, lambda a: a // 64, lambda a: a - a, lambda a: (3 - a) * 0)
+"""Operators that numbers and symbols share: on bits, choices, and what leaves nothing of a symbol."""
+
+
+def low_bit(value: Any) -> Any:
+    """The lowest bit that is set, as programs find the parent of a node."""
+    return value & -value
+
+
+@st.composite
+def nested(draw: Any) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
+    """A nest of loops, the ranges of some of which depend on the loop around them, and its symbols.
+
+    Out come extents that hold all ranges, what gives the numbers of every turn, and what gives the symbols.
+    """
+    extents = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    kinds = [draw(st.sampled_from(["whole", "below", "above", "wide"])) for _ in extents]
+    apart = draw(st.booleans())
+
+    def ends(k: int, outer: Any) -> tuple[Any, Any]:
+        if k == 0 or kinds[k] == "whole":
+            return 0, extents[k]
+        if kinds[k] == "below":
+            return 0, cl.minimum(outer, extents[k])
+        if kinds[k] == "above":
+            return cl.minimum(outer + 1, extents[k]), extents[k]
+        return cl.maximum(outer - 1, 0), cl.minimum(outer + 2, extents[k])
+
+    def numbers(before: tuple[int, ...] = ()) -> Any:
+        k = len(before)
+        if k == len(extents):
+            yield before
+            return
+        for number in range(*ends(k, before[-1] if before else 0)):
+            yield from numbers((*before, number))
+
+    def symbols() -> Sequence[Any]:
+        if apart and set(kinds[1:]) <= {"whole"}:
+            made = cl.grid(*extents)
+            return made if isinstance(made, tuple) else (made,)
+        found: list[Any] = []
+        for k in range(len(extents)):
+            found.append(cl.grid(slice(*ends(k, found[-1] if found else 0))))
+        return tuple(found)
+
+    return extents, numbers, symbols
+
+
 @st.composite
 def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequence[Any]], Any]:
     """A function of the grid's positions with values from 0 to `bound - 1`."""
     terms = [(k, draw(st.integers(-2, 3))) for k in range(len(extents)) if draw(st.booleans())]
     constant = draw(st.integers(0, 3))
-    kind = draw(st.sampled_from(["affine", "divided", "table", "product"]))
+    kind = draw(st.sampled_from(["affine", "divided", "table", "product", "bits", "chosen", "cancelled"]))
     divisor = draw(st.integers(1, 3))
     low = constant + sum(min(0, c * (extents[k] - 1)) for k, c in terms)
     high = constant + sum(max(0, c * (extents[k] - 1)) for k, c in terms)
@@ -147,6 +201,12 @@ def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequen
             value = value // divisor
         if kind == "product" and len(symbols) > 1:
             value = value + symbols[0] * symbols[1]
+        if kind == "bits":
+            value = BITS[divisor](value, symbols[0] if symbols else 2)
+        if kind == "chosen":
+            value = CHOICES[divisor](value, symbols[-1] if symbols else 1)
+        if kind == "cancelled":
+            value = sum((CANCELS[(divisor + k) % len(CANCELS)](symbol) for k, symbol in enumerate(symbols)), value % 2)
         fits = kind == "affine" and low >= 0 and high < bound
         return value if fits else value % bound
 
