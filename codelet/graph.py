@@ -40,6 +40,7 @@ from codelet.hostdata import known_array
 from codelet.grids import Axis, common_axes, union_axes, whole_grids
 from codelet.index import Index, as_index, row_major
 from codelet.program import Function, Program, Recording, Sequence, Stream, as_program, check_program
+from codelet.statics import static_key
 from codelet.symbols import symbol_names
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
@@ -464,7 +465,7 @@ class Graph:
                     key += (name, value.source, index.shape, index.strides)
                     row.append(index.offset)
             elif name in codelet.static:
-                key += (name, kind, value)
+                key += (name, static_key(value))
             elif kind is int:
                 key += (name, int)
                 row.append(value)

@@ -35,6 +35,7 @@ from codelet.integers import are_equal, combined, divides, narrowed
 from codelet.integer_operators import IntegerOperators
 from codelet.operators import NoNumber, shown
 
+
 class Table(NamedTuple):
     """A term `scale * values[positions along keys]` of an `Index`.
 

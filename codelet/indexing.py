@@ -191,11 +191,7 @@ def _start(part: object) -> Index | Ragged | None:
 
 def _find_ragged(plan: list[object]) -> tuple[int, Ragged] | None:
     """The ragged item of a plan, if there is one, and its place."""
-    found = [
-        (k, ragged)
-        for k, part in enumerate(plan)
-        if isinstance(ragged := _start(part), Ragged)
-    ]
+    found = [(k, ragged) for k, part in enumerate(plan) if isinstance(ragged := _start(part), Ragged)]
     if len(found) > 1:
         raise ViewError(
             "a tensor is indexed with two lengths that depend on symbols",

@@ -1,7 +1,7 @@
 """The operators of integers that index expressions have beside `+ - * // %`, and what is said of all others.
 
-All that is here rests on those five and on tables: an operation that none of them does, as `^` is, is carried out for all
-positions of the grid at once and tabulated. What is fixed, or of one sign, everywhere stays affine.
+All that is here rests on those five and on tables: an operation that none of them does, as `^` is, is carried
+out for all positions of the grid at once and tabulated. What is fixed, or of one sign, everywhere stays affine.
 """
 
 from __future__ import annotations

@@ -332,7 +332,9 @@ def test_a_dependent_range_of_millions_is_columns():
     assert (i - j).bounds() == (1, 2999)
     graph = cl.Graph()
     x = graph.add_variable("x", (3000,))
-    graph.add_vertex("a", add, a=x[i], b=x[i - 1 - j], out=graph.add_variable("y", (3000 * 2999 // 2,))[i * (i - 1) // 2 + j])
+    graph.add_vertex(
+        "a", add, a=x[i], b=x[i - 1 - j], out=graph.add_variable("y", (3000 * 2999 // 2,))[i * (i - 1) // 2 + j]
+    )
     assert graph.num_vertices == 3000 * 2999 // 2
 
 
