@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,10 @@ def as_integers(given: object, what: str) -> tuple[int, ...]:
     Raises:
         ViewError: anything else.
     """
-    listed = given[0] if isinstance(given, tuple) and len(given) == 1 else given
+    listed: Any = given[0] if isinstance(given, tuple) and len(given) == 1 else given
     if isinstance(listed, np.ndarray):
         listed = list(listed) if listed.ndim else listed[()]
-    items = listed if isinstance(listed, (tuple, list)) else (listed,)
+    items: Sequence[Any] = listed if isinstance(listed, (tuple, list)) else (listed,)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in items):
         floats = any(isinstance(n, (float, np.floating)) for n in items)
         raise ViewError(

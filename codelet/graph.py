@@ -36,8 +36,8 @@ from codelet.errors import (
     user_line,
 )
 from codelet.family import Columns, ComputeSet, Family, Field, counted
-from codelet.hostdata import known_array
 from codelet.grids import Axis, common_axes, union_axes, whole_grids
+from codelet.hostdata import known_array
 from codelet.index import Index, as_index, row_major
 from codelet.program import Function, Program, Recording, Sequence, Stream, as_program, check_program
 from codelet.statics import static_key

@@ -31,8 +31,8 @@ from codelet.grids import Key as Key
 from codelet.grids import common_axes
 from codelet.grids import union_axes as union_axes
 from codelet.index_text import index_text
-from codelet.integers import are_equal, combined, divides, narrowed
 from codelet.integer_operators import IntegerOperators
+from codelet.integers import are_equal, combined, divides, narrowed
 from codelet.operators import NoNumber, shown
 
 

@@ -14,8 +14,8 @@ from codelet.errors import CodeletError
 
 def shown(value: object) -> str:
     """An operand as an error names it: in its own words if it is one of ours, else as Python writes it, cut short."""
-    text = getattr(value, "text", None)
-    written = text() if isinstance(value, NoNumber) and callable(text) else repr(value)
+    words = getattr(value, "text", None)
+    written = str(words()) if isinstance(value, NoNumber) and callable(words) else repr(value)
     return written if len(written) <= 60 else written[:57] + "..."
 
 

@@ -325,9 +325,7 @@ class Tensor(NoNumber):
         decided = use in ("`bool`", "`int`", "`float`", "`complex`")
         fix = "add a vertex that computes it: graph.add_vertex(compute_set, codelet, field=tensor)"
         if decided:
-            fix = (
-                "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
-            )
+            fix = "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
         elif use in ("`numpy.asarray`", "`jax.numpy.asarray`", "`format`"):
             fix += "; engine.read(tensor), or what a lowered function returns, has the numbers that it computed"
         return TensorError(

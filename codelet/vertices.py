@@ -251,11 +251,10 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
         if number is None and not family.is_gathered:
             named = {symbol: family.names[symbol] for axis in family.axes for symbol in axis.symbols}
             if set(named.values()) == set(symbols):
-                places = [
-                    _place(axis, {symbol: symbols[named[symbol]] for symbol in axis.symbols}) for axis in family.axes
-                ]
-                if None not in places:
-                    found.append(Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0))
+                places = [_place(axis, {own: symbols[named[own]] for own in axis.symbols}) for axis in family.axes]
+                known = [place for place in places if place is not None]
+                if len(known) == len(places):
+                    found.append(Vertex(family, int(np.ravel_multi_index(known, family.extents)) if known else 0))
     if len(found) == 1:
         return found[0]
     has = "; ".join(str(family).split("\n")[0] for family in families)

@@ -95,7 +95,7 @@ def test_views_keep_the_symbols_that_cancel(name):
     made = graph.add_vertex("a", total, a=view)
     assert made.shape == (4,)
     assert graph.num_vertices == 4
-    assert not graph.families[0].fields[0].tensor.index.symbols
+    assert not graph.families[0].fields[0].tensor.index.symbols  # type: ignore[union-attr]
     values = {"x": np.arange(20.0, dtype=np.float32).reshape(4, 5)}
     expected = cl.interpret(graph, values, ["a/out"])["a/out"]
     run = cl.lower(graph, inputs=[x], outputs=[made])
