@@ -10,16 +10,27 @@ all the same. In the terms of databases, a combined axis is a relation, and two 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from codelet.integers import narrowed
+from codelet.saving import Unchanging
 
-_grid_serials = itertools.count()
+_copies = itertools.count(1)
+_last_serial = 0
 
 
-class Axis:
+def _serial() -> int:
+    """A number greater than all before it, of other processes too, whose grids may be read from files: the clock."""
+    global _last_serial
+    _last_serial = max(_last_serial + 1, time.time_ns())
+    return _last_serial
+
+
+class Axis(Unchanging):
     """One axis of a grid: `values[k]` is the number its symbol stands for at position `k`.
 
     Axes are compared by identity: two grids of equal sizes have different axes.
@@ -51,7 +62,7 @@ class Axis:
             self.ancestors[axis] = narrowed(positions)
             self.ancestors[axis].flags.writeable = False
         self.joins: dict[Axis, Axis] = {}
-        self.sort_key = (grid.serial, position)
+        self.sort_key = (grid.serial, position, 0)
 
     @property
     def extent(self) -> int:
@@ -68,17 +79,26 @@ class Axis:
         """The number that one of its symbols stands for at a position."""
         return symbol.values[position if symbol is self else int(self.ancestors[symbol][position])]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        # Two that were read from one file have places of their own.
+        self.sort_key = (*self.sort_key[:2], next(_copies))
+
     def __repr__(self) -> str:
         return f"Axis({self.values!r})"
 
 
-class Grid:
+class Grid(Unchanging):
     """The axes that one call of `grid` made. Grids are ordered by when they were made."""
 
     __slots__ = ("axes", "serial")
 
     def __init__(self, ranges: Iterable[range], names: Sequence[str | None] = ()):
-        self.serial = next(_grid_serials)
+        self.serial = _serial()
         named = itertools.chain(names, itertools.repeat(None))
         self.axes = tuple(Axis(self, k, values, name) for k, (values, name) in enumerate(zip(ranges, named)))  # noqa: B905
 

@@ -34,6 +34,7 @@ from codelet.index_text import index_text
 from codelet.integer_operators import IntegerOperators
 from codelet.integers import are_equal, combined, divides, narrowed
 from codelet.operators import NoNumber, shown
+from codelet.saving import Unchanging
 
 
 class Table(NamedTuple):
@@ -47,6 +48,9 @@ class Table(NamedTuple):
     values: np.ndarray
     scale: int
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        return self
+
 
 def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> np.ndarray:
     """`values`, whose axes are `keys`, with one axis for each of `order`, of extent 1 where absent."""
@@ -57,7 +61,7 @@ def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> n
     return arranged.reshape([next(extents) if key in position else 1 for key in order])
 
 
-class Index(IntegerOperators):
+class Index(IntegerOperators, Unchanging):
     """An integer array of shape `shape` that depends on grid symbols; see the module's docstring.
 
     Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis; every table

@@ -19,12 +19,13 @@ from codelet.errors import OutOfBoundsError, SymbolError, ViewError
 from codelet.index import Axis, Index, Table, as_index, filled, from_values, on_common_axes, row_major, union_axes
 from codelet.integers import narrowed
 from codelet.operators import NoNumber, shown
+from codelet.saving import Unchanging
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""
 
 
-class Rows:
+class Rows(Unchanging):
     """Whose elements are whose in a flat dimension: a row for each position of `axes`, in row-major order.
 
     Attributes:
@@ -146,7 +147,7 @@ def _refused(what: str, use: str, given: str) -> SymbolError:
     )
 
 
-class Ragged(NoNumber):
+class Ragged(NoNumber, Unchanging):
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 
     Attributes:
@@ -187,7 +188,8 @@ class Ragged(NoNumber):
         return f"Ragged({self.rows} at {self.index.text()})"
 
 
-class RaggedTable(NoNumber):
+
+class RaggedTable(NoNumber, Unchanging):
     """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
 
     __slots__ = ("offsets", "values")
