@@ -188,7 +188,6 @@ class Ragged(NoNumber, Unchanging):
         return f"Ragged({self.rows} at {self.index.text()})"
 
 
-
 class RaggedTable(NoNumber, Unchanging):
     """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
 

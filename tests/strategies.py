@@ -19,6 +19,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.grids import whole_grids
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
 
@@ -149,14 +150,13 @@ def low_bit(value: Any) -> Any:
 
 
 @st.composite
-def nested(draw: Any) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
+def nested(draw: Any, least: int = 1) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
     """A nest of loops, the ranges of some of which depend on the loop around them, and its symbols.
 
     Out come extents that hold all ranges, what gives the numbers of every turn, and what gives the symbols.
     """
-    extents = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    kinds = [draw(st.sampled_from(["whole", "below", "above", "wide"])) for _ in extents]
-    apart = draw(st.booleans())
+    extents = draw(st.lists(st.integers(1, 4), min_size=least, max_size=3))
+    kinds = [draw(st.sampled_from(["whole", "whole", "below", "above", "wide"])) for _ in extents]
 
     def ends(k: int, outer: Any) -> tuple[Any, Any]:
         if k == 0 or kinds[k] == "whole":
@@ -176,12 +176,12 @@ def nested(draw: Any) -> tuple[list[int], Callable[[], Any], Callable[[], Sequen
             yield from numbers((*before, number))
 
     def symbols() -> Sequence[Any]:
-        if apart and set(kinds[1:]) <= {"whole"}:
-            made = cl.grid(*extents)
-            return made if isinstance(made, tuple) else (made,)
         found: list[Any] = []
-        for k in range(len(extents)):
-            found.append(cl.grid(slice(*ends(k, found[-1] if found else 0))))
+        while (k := len(found)) < len(extents):
+            # Those that depend on nothing, up to the next that does, are of one grid.
+            free = list(itertools.takewhile(lambda n: n == k or kinds[n] == "whole", range(k, len(extents))))
+            made = cl.grid(slice(*ends(k, found[-1] if found else 0)), *(extents[n] for n in free[1:]))
+            found += made if isinstance(made, tuple) else (made,)
         return tuple(found)
 
     return extents, numbers, symbols
@@ -419,7 +419,10 @@ class _Builder:
             return total
 
         def entry(symbols: Sequence[Any]) -> Any:
-            return array if any(isinstance(s, cl.Index) for s in symbols) or not symbols else array[tuple(symbols)]
+            if not any(isinstance(s, cl.Index) for s in symbols):
+                return array[tuple(symbols)] if symbols else array
+            axes = sum(symbols, 0).axes
+            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
 
         return site, lambda _: number, entry
 
@@ -434,7 +437,7 @@ class _Builder:
 
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
-        extents = draw(st.lists(st.integers(1, 4), min_size=0, max_size=3))
+        extents, numbers, make_symbols = draw(nested(0))
         kind = draw(st.sampled_from([gather_up, dot_product, shift_all, two_results, accumulate, stateful]))
         x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
         fields: dict[str, Callable[[Sequence[Any]], Any]] = {"x": x.view}
@@ -459,15 +462,15 @@ class _Builder:
         tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
         graph = self.case.graph
         if by_loops:
-            for symbols in itertools.product(*map(range, extents)):
+            for symbols in numbers():
                 views = {name: make(symbols) for name, make in fields.items()}
                 graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
             return
-        grid = cl.grid(*extents) if extents else ()
-        symbols = (grid,) if isinstance(grid, cl.Index) else grid
+        symbols = make_symbols()
         views = {name: make(symbols) for name, make in fields.items()}
-        if extents and not any(isinstance(v, (cl.Tensor, cl.Index)) and v.axes for v in views.values()) and not spread:
-            # Nothing names the grid: the vertices would be one.
+        named = [v.axes for v in views.values() if isinstance(v, (cl.Tensor, cl.Index))]
+        if extents and whole_grids(itertools.chain(*named)) != whole_grids(sum(symbols, 0).axes):
+            # Something has to name all symbols, or there would be fewer vertices.
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
 
