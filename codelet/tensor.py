@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, TensorError, UnnamedError, ViewError
@@ -19,7 +20,7 @@ from codelet.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.grids import Axis, common_axes, union_axes
 from codelet.index import Index, as_index, row_major
 from codelet.indexing import expanded_items
-from codelet.operators import NoNumber
+from codelet.operators import NoNumber, shown
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
 from codelet.ragged import Ragged, Rows
 from codelet.strided import Layout, layout_of
@@ -331,7 +332,8 @@ class Tensor(NoNumber):
     def over(self, axes: Sequence[Axis]) -> Tensor:
         """It over axes that stand for all of its own, without idle symbols: a view as a family holds it."""
         if self.rows is None:
-            return Tensor(self.source, self.index.over(axes).without_idle_symbols())
+            index = self.index.over(axes).without_idle_symbols()
+            return self if index is self.index else Tensor(self.source, index)
         moved = Ragged(self.index, self.ragged_dimension, self.rows).over(axes)
         return Tensor(self.source, moved.index.without_idle_symbols(), moved.rows, moved.dimension)
 
@@ -385,6 +387,14 @@ class Tensor(NoNumber):
                 fix="within a codelet the length of a field is x.shape[0]" if self.shape else "x.size is 1",
             )
         return self.shape[0]
+
+    def __eq__(self, other: object) -> Any:
+        # Tensors are themselves and no other, so that they may be keys; with numbers elements would be compared.
+        if isinstance(other, (int, float, complex, np.generic, np.ndarray, jax.Array, Index)):
+            raise self._refuse("`==`", f"{shown(self)} == {shown(other)}")
+        return NotImplemented
+
+    __hash__ = object.__hash__
 
     def _refuse(self, use: str, given: str) -> TensorError:
         decided = use in ("`bool`", "`int`", "`float`", "`complex`")

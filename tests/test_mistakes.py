@@ -457,6 +457,20 @@ TENSORS = [
         "add a vertex that computes it",
     ),
     Mistake(
+        "a tensor compared with a number",
+        lambda w: w.x == 0,
+        cl.TensorError,
+        "x == 0",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "an array compared with a tensor",
+        lambda w: np.ones(4) != w.x,
+        cl.TensorError,
+        "numpy.not_equal",
+        "add a vertex that computes it",
+    ),
+    Mistake(
         "the number in a tensor",
         lambda w: float(w.x[0]),
         cl.TensorError,
