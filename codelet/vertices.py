@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, row_major
+from codelet.returned import returned_fields
+from codelet.statics import restored
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
@@ -43,6 +46,14 @@ def _runs(elements: np.ndarray) -> np.ndarray:
     starts = elements >= 0
     starts[:, 1:] &= (np.diff(elements, axis=1) != 1) | (elements[:, :-1] < 0)
     return starts
+
+
+def _plain_numbers(value: Any) -> jax.Array:
+    """Plain numbers as a JAX array whose dtype yields to those it meets, as that of a Python number does."""
+    numbers = np.asarray(value)
+    if not numbers.size or not numbers.ndim:
+        return jnp.asarray(numbers.item() if numbers.size else numbers)
+    return jnp.stack([jnp.asarray(number) for number in numbers.reshape(-1).tolist()]).reshape(numbers.shape)
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,15 +127,24 @@ class Vertex:
                     yield Edge(self, name, variable, position, int(length))
 
     def call(self, read: Any) -> dict[str, np.ndarray]:
-        """Call the codelet's own function, plainly, on what `read` gives for each input tensor."""
+        """Call the codelet's own function, plainly, on what `read` gives for each input tensor.
+
+        Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
+        """
+        with restored(self.family.codelet.settings):
+            return self._call(read)
+
+    def _call(self, read: Any) -> dict[str, np.ndarray]:
         traced = self.family.codelet
-        fields = self.fields
+        fields, types = self.fields, {field.name: field.type for field in self.family.fields}
         inputs = []
         for name in traced.inputs:
-            value = fields[name]
-            inputs.append(jnp.asarray(read(value)) if isinstance(value, Tensor) else value)
-        returned = traced.codelet.function(*inputs, **traced.static)
-        named = returned if isinstance(returned, Mapping) else {"out": returned}
+            value, kind = fields[name], types[name]
+            if kind.weak:
+                inputs.append(_plain_numbers(value))
+            else:
+                inputs.append(jnp.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype))
+        named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
     def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -719,7 +719,119 @@ TENSORS = [
 
 # --- codelets -----------------------------------------------------------------------------------------
 
+
+def returning(make):
+    """A mistake in what a codelet of a field `a` returns."""
+
+    def add(w):
+        w.graph.add_vertex("a", cl.codelet(lambda a: make(a)), a=w.x)
+
+    return add
+
+
+def given_static(value):
+    """A mistake in what a static value is given."""
+    return lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=value)
+
+
 CODELETS = [
+    Mistake(
+        "nothing returned",
+        returning(lambda a: None),
+        cl.CodeletTraceError,
+        "given:    None",
+        "one array, or a flat dict",
+    ),
+    Mistake("an empty dict returned", returning(lambda a: {}), cl.CodeletTraceError, "an empty dict", "a flat dict"),
+    Mistake("a list returned", returning(lambda a: [a, a]), cl.CodeletTraceError, "a list of 2", "jnp.stack(...)"),
+    Mistake("a tuple returned", returning(lambda a: (a,)), cl.CodeletTraceError, "a tuple of 1", "name them"),
+    Mistake(
+        "a nested dict returned",
+        returning(lambda a: {"a": {"b": a}}),
+        cl.CodeletTraceError,
+        "a dict in a dict for its field 'a'",
+        "names of their own",
+    ),
+    Mistake("a string returned", returning(lambda a: "a"), cl.CodeletTraceError, "str 'a'", "return arrays"),
+    Mistake(
+        "a typed key returned",
+        returning(lambda a: jax.random.key(0)),
+        cl.CodeletTraceError,
+        "key<fry>",
+        "jax.random.key_data(key)",
+    ),
+    Mistake(
+        "a number for the name of a result",
+        returning(lambda a: {1: a}),
+        cl.CodeletTraceError,
+        "1",
+        "names that are strings",
+    ),
+    Mistake(
+        "a result called tile",
+        returning(lambda a: {"tile": a}),
+        cl.CodeletTraceError,
+        "'tile'",
+        "another name than 'tile'",
+    ),
+    Mistake(
+        "a result called as a static value",
+        lambda w: w.graph.add_vertex("a", cl.codelet(lambda a, *, by: {"by": a}), a=w.x, by=1),
+        cl.CodeletTraceError,
+        "'by'",
+        "another name than 'by'",
+    ),
+    Mistake(
+        "a symbol for a static value",
+        given_static(cl.grid(4)),
+        cl.FieldTypeError,
+        "is a symbol",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "an array for a static value",
+        given_static(np.ones(2)),
+        cl.FieldTypeError,
+        "is an array",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "a list for a static value",
+        given_static([1, 2]),
+        cl.FieldTypeError,
+        "[1, 2]",
+        "a tuple does not change: (1, 2)",
+    ),
+    Mistake("a dict for a static value", given_static({"a": 1}), cl.FieldTypeError, "{'a': 1}", "a frozen dataclass"),
+    Mistake("a set for a static value", given_static({1}), cl.FieldTypeError, "{1}", "frozenset({1})"),
+    Mistake(
+        "a list in a tuple for a static value",
+        given_static((1, [2])),
+        cl.FieldTypeError,
+        "(1, [2])",
+        "a tuple does not change",
+    ),
+    Mistake(
+        "a tensor for a static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=w.square),
+        cl.FieldTypeError,
+        "is a tensor",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "a traced static value",
+        lambda w: jax.jit(lambda t: w.graph.add_vertex("s", scaled_by, a=w.x, by=t))(1.0),
+        cl.FieldTypeError,
+        "is a traced value",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "no static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x),
+        cl.MissingFieldError,
+        "its static 'by'",
+        "by=...",
+    ),
     Mistake(
         "a default for a field",
         lambda w: cl.codelet(lambda a, b=2: a + b),

@@ -184,8 +184,9 @@ def test_a_vertex_may_read_what_it_writes():
 def _written(case):
     """A vertex, and an element that it writes."""
     fields = ((v, v.fields[f.name]) for v in case.graph.vertices() for f in v.family.fields if f.is_written)
-    vertex, tensor = next(((v, tensor) for v, tensor in fields if tensor.size), (None, None))
-    assume(vertex is not None)
+    found = [(vertex, tensor) for vertex, tensor in fields if tensor.size]
+    assume(found)
+    vertex, tensor = found[0]
     return vertex, tensor.flatten()[0]
 
 

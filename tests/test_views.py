@@ -1,6 +1,5 @@
 """Views are NumPy's: any chain of them on the numbers of a variable's elements equals NumPy's own."""
 
-import itertools
 import re
 
 import numpy as np
