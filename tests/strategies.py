@@ -421,7 +421,7 @@ class _Builder:
         def entry(symbols: Sequence[Any]) -> Any:
             if not any(isinstance(s, cl.Index) for s in symbols):
                 return array[tuple(symbols)] if symbols else array
-            axes = sum(symbols, 0).axes
+            axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
             return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
 
         return site, lambda _: number, entry
@@ -469,7 +469,7 @@ class _Builder:
         symbols = make_symbols()
         views = {name: make(symbols) for name, make in fields.items()}
         named = [v.axes for v in views.values() if isinstance(v, (cl.Tensor, cl.Index))]
-        if extents and whole_grids(itertools.chain(*named)) != whole_grids(sum(symbols, 0).axes):
+        if extents and whole_grids(itertools.chain(*named)) != whole_grids(itertools.chain(*(s.axes for s in symbols))):
             # Something has to name all symbols, or there would be fewer vertices.
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)

@@ -696,7 +696,7 @@ TENSORS = [
     ),
     Mistake(
         "a join of arrays",
-        lambda w: cl.concat([w.x, np.ones(4)]),
+        lambda w: cl.concat([w.x, np.ones(4)]),  # type: ignore[list-item]
         cl.ViewError,
         "no tensor is joined",
         "graph.add_constant",
