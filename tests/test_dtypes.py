@@ -1,4 +1,4 @@
-"""Dtypes that other tests have not: what moves comes out to the bit, and what is computed as the codelets compute it."""
+"""Dtypes that other tests have not: what moves comes out to the bit, and what is computed as codelets compute it."""
 
 import jax
 import jax.numpy as jnp
