@@ -40,9 +40,7 @@ def moving(graph, name):
     picked = graph.add_compute_set(f"pick {name}")
     near = x.pad(1, value=1)
     graph.add_vertex(picked, chosen, x=near[i, (j * 5) % 6], y=y[(i + 1) % 4, j], first=(i + j) % 2, out=kept[i, j])
-    graph.add_vertex(
-        picked, chosen, x=x.pad(2, "wrap")[k, 7], y=y[cl.table([2, 0])[k], 0], first=0, out=kept[k, 3]
-    )
+    graph.add_vertex(picked, chosen, x=x.pad(2, "wrap")[k, 7], y=y[cl.table([2, 0])[k], 0], first=0, out=kept[k, 3])
     graph.add_vertex(picked, chosen, x=x.pad(2, "edge")[k, 7], y=y[k, 0], first=1, out=kept[k, 4])
     return [*program, cl.Execute(picked)], [x, y, kept]
 
