@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.grids import whole_grids
+from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
 
@@ -88,6 +89,13 @@ def accumulate(x, acc):
 @cl.codelet
 def stateful(x, site, scale, table):
     return _squash(jnp.sum(x) * scale + site + jnp.sum(table)).astype(x.dtype)
+
+
+@cl.codelet
+def laid_out(x, y):
+    """What depends on the order in which elements are read: here by columns."""
+    columns = jnp.stack([x, x + jnp.sum(y).astype(x.dtype)]).reshape(-1, order="F")
+    return _squash(jnp.sum(columns * (jnp.arange(columns.size) % 5).astype(x.dtype))).astype(x.dtype)
 
 
 @cl.codelet
@@ -477,11 +485,12 @@ class _Builder:
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
         extents, numbers, make_symbols = draw(nested(0))
-        kind = draw(st.sampled_from([gather_up, dot_product, shift_all, two_results, accumulate, stateful]))
+        kinds = [gather_up, dot_product, shift_all, two_results, accumulate, stateful, laid_out]
+        kind = draw(st.sampled_from(kinds))
         x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
         fields: dict[str, Callable[[Sequence[Any]], Any]] = {"x": x.view}
         static = {}
-        if kind in (gather_up, dot_product, shift_all, two_results):
+        if kind in (gather_up, dot_product, shift_all, two_results, laid_out):
             fields["y"] = y.view
         if kind is shift_all and draw(st.booleans()):
             static["by"] = draw(st.sampled_from(STATICS))
@@ -814,7 +823,7 @@ class _Builder:
         ]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
+        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "rewritten", "passing", "ragged"]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
         kinds += ["chained", "either", "empty"]
         kind = self.draw(st.sampled_from(kinds))
@@ -826,6 +835,8 @@ class _Builder:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
+        if kind == "rewritten":
+            return rewritten(self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":
