@@ -60,7 +60,7 @@ def _notebook_cell(filename: str) -> str | None:
     return " ".join(named) if named else None
 
 
-_NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "contextlib", "functools")
+_NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "contextlib", "functools", "numpy")
 """The packages whose lines a user did not write: codelet's own, and those that call codelet on a user's behalf."""
 
 
@@ -138,6 +138,14 @@ class SymbolError(CodeletError, TypeError):
 
 class ViewError(CodeletError):
     """A view that cannot be formed: shapes that do not fit, or a slice of no fixed length."""
+
+
+class TensorError(CodeletError):
+    """A tensor used as the numbers that it will hold when the program runs."""
+
+
+class UnnamedError(ViewError, AttributeError):
+    """The name asked of a view that is not one whole variable."""
 
 
 class OutOfBoundsError(ViewError, IndexError):
