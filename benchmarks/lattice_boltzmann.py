@@ -1,0 +1,127 @@
+"""Lattice Boltzmann: a fluid on a torus, nine numbers for each cell, every one from another neighbour (D2Q9)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from benchmarks.harness import Comparison, Row, benchmark, gradient_of
+
+VELOCITIES = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
+WEIGHTS = (4 / 9, *[1 / 9] * 4, *[1 / 36] * 4)
+RATE = 1.2
+
+
+def _collide(f: Sequence[Any]) -> list[Any]:
+    """The nine numbers after a collision: nearer to equilibrium (Bhatnagar, Gross and Krook)."""
+    density = sum(f[1:], f[0])
+    x = (f[1] + f[5] + f[8] - f[3] - f[6] - f[7]) / density
+    y = (f[2] + f[5] + f[6] - f[4] - f[7] - f[8]) / density
+    square = 1.5 * (x * x + y * y)
+    made = []
+    for (a, b), weight, old in zip(VELOCITIES, WEIGHTS, f, strict=True):
+        along = 3 * (a * x + b * y)
+        made.append(old + RATE * (weight * density * (1 + along + 0.5 * along * along - square) - old))
+    return made
+
+
+@cl.codelet
+def collide(f0, f1, f2, f3, f4, f5, f6, f7, f8):
+    """What a cell makes of what its neighbours send, as one field."""
+    return jnp.stack(_collide((f0, f1, f2, f3, f4, f5, f6, f7, f8)))
+
+
+@cl.codelet
+def collide_apart(f0, f1, f2, f3, f4, f5, f6, f7, f8):
+    """What a cell makes of what its neighbours send, as nine fields."""
+    return {f"g{q}": value for q, value in enumerate(_collide((f0, f1, f2, f3, f4, f5, f6, f7, f8)))}
+
+
+def lower_together(height: int, width: int, steps: int) -> cl.Lowered:
+    """One variable for all nine numbers of every cell. Every turn takes a step from `f` to `g`, and copies `g` back."""
+    graph = cl.Graph()
+    f, g = (graph.add_variable(name, (9, height, width)) for name in "fg")
+    i, j = cl.grid(height, width)
+    arriving = {f"f{q}": f[q, (i - a) % height, (j - b) % width] for q, (a, b) in enumerate(VELOCITIES)}
+    with graph.record() as step:
+        graph.add_vertex("collide", collide, **arriving, out=g[:, i, j])
+    return cl.lower(graph, cl.Repeat(steps, [step, cl.Copy(g, f)]), inputs=[f], outputs=[f])
+
+
+def lower_apart(height: int, width: int, steps: int) -> cl.Lowered:
+    """A variable for each of the nine."""
+    graph = cl.Graph()
+    f = [graph.add_variable(f"f{q}", (height, width)) for q in range(9)]
+    g = [graph.add_variable(f"g{q}", (height, width)) for q in range(9)]
+    i, j = cl.grid(height, width)
+    arriving = {f"f{q}": f[q][(i - a) % height, (j - b) % width] for q, (a, b) in enumerate(VELOCITIES)}
+    with graph.record() as step:
+        graph.add_vertex("collide", collide_apart, **arriving, **{f"g{q}": g[q][i, j] for q in range(9)})
+    back = [cl.Copy(new, old) for new, old in zip(g, f, strict=True)]
+    return cl.lower(graph, cl.Repeat(steps, [step, *back]), inputs=f, outputs=f)
+
+
+def plain_together(f: jax.Array, steps: int) -> jax.Array:
+    """Nine fields in one array, padded at once in each step; every number from a slice of that.
+
+    PLAIN_TOGETHER
+    """
+    _, height, width = f.shape
+
+    def step(f: jax.Array, _: None) -> tuple[jax.Array, None]:
+        padded = lax.optimization_barrier(jnp.pad(f, ((0, 0), (1, 1), (1, 1)), mode="wrap"))
+        arriving = [padded[q, 1 - a : 1 - a + height, 1 - b : 1 - b + width] for q, (a, b) in enumerate(VELOCITIES)]
+        return jnp.stack(jax.checkpoint(_collide)(arriving)), None
+
+    return lax.scan(step, f, length=steps)[0]
+
+
+def plain_apart(f: list[jax.Array], steps: int) -> list[jax.Array]:
+    """Nine arrays, each rolled.
+
+    PLAIN_APART
+    """
+
+    def step(f: list[jax.Array], _: None) -> tuple[list[jax.Array], None]:
+        return jax.checkpoint(_collide)([jnp.roll(g, e, (0, 1)) for g, e in zip(f, VELOCITIES, strict=True)]), None
+
+    return lax.scan(step, f, length=steps)[0]
+
+
+@benchmark
+def lattice_boltzmann(height: int = 512, width: int = 128, steps: int = 20) -> Generator[Comparison | Row, Row, None]:
+    """A fluid on a torus of 512 x 128 cells with nine velocities, 20 steps: in one variable, and in nine."""
+
+    def populations(random: np.random.Generator) -> np.ndarray:
+        return np.float32(WEIGHTS)[:, None, None] * random.uniform(0.5, 1, (9, height, width)).astype(np.float32)
+
+    together = Comparison(
+        "lattice_boltzmann/one",
+        ours=jax.jit(lambda lowered, f: lowered({"f": f})["f"]),
+        plain=jax.jit(lambda f: plain_together(f, steps)),
+        arguments=lambda random: (populations(random),),
+        bar=1.2,
+        ours_held=lambda: (lower_together(height, width, steps),),
+    )
+
+    def ours_apart(lowered: cl.Lowered, f: list[jax.Array]) -> list[jax.Array]:
+        made = lowered({f"f{q}": value for q, value in enumerate(f)})
+        return [made[f"f{q}"] for q in range(9)]
+
+    apart = Comparison(
+        "lattice_boltzmann/nine",
+        ours=jax.jit(ours_apart),
+        plain=jax.jit(lambda f: plain_apart(f, steps)),
+        arguments=lambda random: (list(populations(random)),),
+        bar=1.2,
+        ours_held=lambda: (lower_apart(height, width, steps),),
+    )
+    for forward in (together, apart):
+        yield forward
+        yield gradient_of(forward, bar=1.2)
