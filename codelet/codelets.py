@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, overload
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
@@ -26,16 +25,11 @@ from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
     CodeletTraceError,
-    FieldTypeError,
     MissingFieldError,
     UnknownFieldError,
 )
+from codelet.statics import check_static, trace_settings
 from codelet.tensor import type_text
-
-
-def x64_is_on() -> bool:
-    """Whether JAX keeps 64 bits at present; what is traced depends on it."""
-    return jnp.result_type(float) == np.float64
 
 
 @functools.cache
@@ -87,6 +81,7 @@ class TracedCodelet:
         jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at
             once, or for some of them if the codelet does not trace for all at once.
         for_all_lengths: whether it does.
+        variant: what tells it from other traces of the codelet for the same types.
     """
 
     codelet: Codelet
@@ -95,6 +90,7 @@ class TracedCodelet:
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
     for_all_lengths: bool = True
+    variant: Hashable = ()
 
     @property
     def name(self) -> str:
@@ -191,14 +187,15 @@ class Codelet:
         """The function itself, called as Python calls it."""
         return self.function(*args, **kwargs)
 
-    def static_values(self, given: Mapping[str, Any]) -> dict[str, Hashable]:
-        """The static values of a vertex: those given, and the defaults of the others.
+    def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
+        """The static values of a vertex, those given and the defaults of the others; and what they have in common.
 
         Raises:
             MissingFieldError: a static value without a default that was not given.
-            FieldTypeError: one that cannot be hashed.
+            FieldTypeError: one that cannot be hashed, or is no single value.
         """
         values: dict[str, Hashable] = {}
+        keys = []
         for name, default in self.static.items():
             value = given.get(name, default)
             if value is inspect.Parameter.empty:
@@ -207,17 +204,11 @@ class Codelet:
                     given=sorted(given),
                     expected=f"{name}=...",
                 )
-            try:
-                hash(value)
-            except TypeError:
-                raise FieldTypeError(
-                    f"static {name!r} of codelet {self.name!r} cannot be hashed",
-                    given=f"{type(value).__name__}",
-                    expected="a number, a string, a tuple, ... : values the trace may depend on",
-                    fix="make it a positional parameter if it is data",
-                ) from None
+            signature = ", ".join([*self.inputs, name])
+            otherwise = f"a positional parameter takes it, as an edge or as vertex state: def {self.name}({signature})"
+            keys.append(check_static(value, f"static {name!r} of codelet {self.name!r}", otherwise))
             values[name] = value
-        return values
+        return values, tuple(keys)
 
     def trace(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None) -> TracedCodelet:
         """The codelet as a jaxpr, traced once for each combination of types and static values.
@@ -230,16 +221,13 @@ class Codelet:
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
         """
-        values = self.static_values(static or {})
-        # 1, 1.0 and True are equal but trace differently: the types belong to the key.
-        key = (
-            tuple(inputs.values()),
-            tuple((type(v), v) for v in values.values()),
-            x64_is_on(),
-        )
+        values, keys = self.static_values(static or {})
+        types = {name: inputs[name] for name in self.inputs}
+        variant = keys, trace_settings()
+        key = tuple(types.values()), variant
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = self._trace(dict(inputs), values)
+            traced = self._traced[key] = replace(self._trace(types, values), variant=variant)
         return traced
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable]) -> TracedCodelet:

@@ -38,6 +38,7 @@ from codelet.family import Columns, ComputeSet, Family, Field, counted
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Function, Program, Recording, Sequence, Stream, as_program, check_program
+from codelet.statics import static_key
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
 
@@ -454,7 +455,7 @@ class Graph:
                     key += (name, value.source, index.shape, index.strides)
                     row.append(index.offset)
             elif name in codelet.static:
-                key += (name, kind, value)
+                key += (name, static_key(value))
             elif kind is int:
                 key += (name, int)
                 row.append(value)

@@ -1,6 +1,6 @@
 """Cycles of one vertex on one worker, from the codelet's jaxpr.
 
-In comes a traced codelet, or a family of vertices; out come cycles of one worker. One rule per JAX primitive
+In comes a traced codelet, out come cycles of one worker. One rule per JAX primitive
 (`cycle_rules`), in the forms of `ipu_backend/poplibs.py`, composed so:
 
 - Neighbouring elementwise equations of one shape are one loop, as in the codelets that PopLibs generates for
@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,9 +30,6 @@ from jax.extend import core as jax_core
 
 from codelet.codelets import TracedCodelet
 from codelet.errors import CodeletError
-from codelet.family import Family
-from codelet.ragged import groups_of, together
-from codelet.target import Target
 from ipu_backend.poplibs import (
     Loop,
     ceil_div,
@@ -544,45 +540,3 @@ def codelet_cycles(traced: TracedCodelet, ipu: IPU) -> int:
     if traced.codelet.cycles is not None:
         return own_cycles(traced)
     return jaxpr_cycles(traced.jaxpr, ipu)
-
-
-@dataclass(frozen=True, eq=False)
-class FamilyCycles:
-    """Cycles of the vertices of a family, each on one worker.
-
-    Attributes:
-        distinct: the numbers of cycles that occur, int64.
-        of_vertex: which of them each vertex takes, int32, in row-major order over the family's axes; None
-            where all take the first.
-    """
-
-    distinct: np.ndarray
-    of_vertex: np.ndarray | None = None
-
-    def of_each(self, num_vertices: int) -> np.ndarray:
-        """Cycles of every vertex, int64."""
-        if self.of_vertex is None:
-            return np.full(num_vertices, self.distinct[0])
-        return self.distinct[self.of_vertex]
-
-
-def family_cycles(family: Family, target: Target) -> FamilyCycles:
-    """Cycles of the vertices of a family: one number, or where fields are ragged one for each lengths that occur.
-
-    A ragged codelet is traced for every lengths that occur together: milliseconds each.
-
-    Raises:
-        CyclesError: the codelet's own `cycles=` fails.
-    """
-    traced = family.codelet
-    if not family.rows:
-        return FamilyCycles(np.array([target.estimate_cycles(traced)], np.int64))
-    symbols, kinds = list(family.rows), together(list(family.rows.values()))
-    lengths, group_of = groups_of(kinds.lengths)
-    cycles = [target.estimate_cycles(traced.at(dict(zip(symbols, map(int, row), strict=True)))) for row in lengths]
-    distinct, number = np.unique(np.array(cycles, np.int64), return_inverse=True)
-    over_kinds = number[group_of].astype(np.int32).reshape([axis.extent for axis in kinds.axes])
-    own = [axis for axis in family.axes if axis in kinds.axes]
-    in_order = over_kinds.transpose([kinds.axes.index(axis) for axis in own])
-    spread = in_order.reshape([axis.extent if axis in own else 1 for axis in family.axes])
-    return FamilyCycles(distinct, np.broadcast_to(spread, family.extents).reshape(-1))

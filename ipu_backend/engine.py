@@ -38,7 +38,8 @@ from lowering.emit_steps import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
-from lowering.place import Placement, place
+from lowering.place import place
+from lowering.placement import Placement
 from lowering.plan import Plan, Step
 from lowering.streams import count_values
 from lowering.timeline import without_calls

@@ -90,21 +90,20 @@ def plot_timeline(profile: Profile, axes: Any = None) -> Any:
     A step is named where its name has room on the time in which it computes.
     """
     axes = _new_axes(axes)
-    frame = profile.step_frame()
     total = max(1, profile.total_cycles)
-    starts = np.cumsum(frame["total_cycles"]) - frame["total_cycles"]
-    for row, phase in enumerate(("sync", "exchange", "compute")):
-        cycles = frame[f"{phase}_cycles"]
-        spans = [span for span in zip(starts.tolist(), cycles.tolist(), strict=True) if span[1]]
+    spans: dict[str, list[tuple[int, int]]] = {"sync": [], "exchange": [], "compute": []}
+    start = 0
+    for step in profile.steps:
+        for phase, cycles, _ in step.phases:
+            if cycles:
+                spans[phase].append((start, cycles))
+            if phase == "compute" and cycles > _LETTER * len(step.name) * total:
+                axes.text(start + cycles / 2, 2, step.name, size=8, color="white", ha="center", va="center")
+            start += cycles
+    for row, (phase, own) in enumerate(spans.items()):
         # An edge of its own colour, so that what is short beside the rest is still seen.
-        axes.broken_barh(spans, (row - 0.4, 0.8), color=_COLOURS[phase], linewidth=0.5)
-        starts = starts + cycles
-    for name, stop, cycles in zip(
-        frame["name"].tolist(), starts.tolist(), frame["compute_cycles"].tolist(), strict=True
-    ):
-        if cycles > _LETTER * len(name) * total:
-            axes.text(stop - cycles / 2, 2, name, size=8, color="white", ha="center", va="center")
-    axes.set_yticks(range(3), ("sync", "exchange", "compute"))
+        axes.broken_barh(own, (row - 0.4, 0.8), color=_COLOURS[phase], linewidth=0.5)
+    axes.set_yticks(range(3), list(spans))
     axes.set(xlabel="cycles", title="Steps over time", xlim=(0, total), ylim=(-0.6, 2.6))
     _write_whole_numbers(axes.xaxis)
     return axes

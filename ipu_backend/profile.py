@@ -17,6 +17,7 @@ import numpy as np
 
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
+from lowering.step_cycles import StepCycles
 
 
 class FigureError(CodeletError):
@@ -32,11 +33,9 @@ class StepProfile:
 
     Attributes:
         name: the compute set, or the copy.
-        repeats: its turns.
+        repeats: its turns; 0 in a branch that is not counted, since another takes longer.
         num_vertices: vertices that run in one turn.
-        compute_by_tile: cycles of one turn, int64 of shape (num_tiles,).
-        exchange_by_tile: the same.
-        sync_cycles_per_turn: cycles.
+        cycles: the phases of one turn, by tile.
         received_bytes: of all tiles in one turn.
         used_bytes: what its variables take, on all tiles together.
         other_live_bytes: what else is live meanwhile.
@@ -45,32 +44,59 @@ class StepProfile:
     name: str
     repeats: int
     num_vertices: int
-    compute_by_tile: np.ndarray
-    exchange_by_tile: np.ndarray
-    sync_cycles_per_turn: int
+    cycles: StepCycles
     received_bytes: int
     used_bytes: int = 0
     other_live_bytes: int = 0
 
     @property
+    def phases(self) -> tuple[tuple[str, int, np.ndarray], ...]:
+        """Its phases in order: what each is, its cycles for all turns, and those of each tile in one turn.
+
+        What the vertices read moves before they compute, and what they write elsewhere after that.
+        """
+        own, everywhere = self.cycles, np.full(len(self.cycles.compute), self.cycles.sync)
+        found = [("sync", everywhere), ("exchange", own.before), ("compute", own.compute)]
+        found += [] if own.after is None else [("sync", everywhere), ("exchange", own.after)]
+        return tuple((kind, self.repeats * int(by_tile.max(initial=0)), by_tile) for kind, by_tile in found)
+
+    def _cycles_of(self, *kinds: str) -> int:
+        return sum(cycles for kind, cycles, _ in self.phases if kind in kinds)
+
+    @property
+    def compute_by_tile(self) -> np.ndarray:
+        """Cycles of one turn that each tile computes for, int64 of shape (num_tiles,)."""
+        return self.cycles.compute
+
+    @property
     def compute_cycles(self) -> int:
         """Cycles of the slowest tile, for all turns."""
-        return self.repeats * int(self.compute_by_tile.max(initial=0))
+        return self._cycles_of("compute")
+
+    @property
+    def exchange_before_cycles(self) -> int:
+        """Cycles of the busiest tile before it computes, for all turns."""
+        return self.repeats * int(self.cycles.before.max(initial=0))
+
+    @property
+    def exchange_after_cycles(self) -> int:
+        """Cycles of the busiest tile after that, for all turns."""
+        return self.exchange_cycles - self.exchange_before_cycles
 
     @property
     def exchange_cycles(self) -> int:
-        """Cycles of the busiest tile, for all turns."""
-        return self.repeats * int(self.exchange_by_tile.max(initial=0))
+        """Cycles of both exchanges, for all turns."""
+        return self._cycles_of("exchange")
 
     @property
     def sync_cycles(self) -> int:
         """Cycles, for all turns."""
-        return self.repeats * self.sync_cycles_per_turn
+        return self._cycles_of("sync")
 
     @property
     def total_cycles(self) -> int:
-        """All three."""
-        return self.sync_cycles + self.exchange_cycles + self.compute_cycles
+        """All of them."""
+        return self.repeats * self.cycles.total
 
     @property
     def balance(self) -> float:
@@ -94,6 +120,9 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  " + "  ".join(cells).rstrip()
 
 
+_COLUMNS = ("exchange_before", "compute", "exchange_after", "sync", "total")
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
     """What a plan costs on the machine.
@@ -107,6 +136,7 @@ class Profile:
         num_edges: of the program.
         num_variables: of the graph.
         num_compute_sets: of the program.
+        notes: what the numbers assume that depends on values, or is a guess.
     """
 
     target: Target
@@ -117,6 +147,7 @@ class Profile:
     num_edges: int
     num_variables: int
     num_compute_sets: int
+    notes: tuple[str, ...] = ()
 
     @property
     def total_cycles(self) -> int:
@@ -130,7 +161,7 @@ class Profile:
 
     @property
     def exchange_cycles(self) -> int:
-        """Of those, while the busiest tile exchanges."""
+        """Of those, while the busiest tile exchanges, before it computes or after."""
         return sum(step.exchange_cycles for step in self.steps)
 
     @property
@@ -206,14 +237,17 @@ class Profile:
         total = self.total_cycles
         yield "Cycles"
         yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
-        rows: list[tuple[str, ...]] = [("", "turns", "compute", "exchange", "sync", "total", "balance")]
+        rows: list[tuple[str, ...]] = [
+            ("", "turns", "exchange before", "compute", "exchange after", "sync", "total", "balance")
+        ]
         for step in self.steps:
-            parts = (step.compute_cycles, step.exchange_cycles, step.sync_cycles, step.total_cycles)
+            parts = tuple(getattr(step, f"{name}_cycles") for name in _COLUMNS)
             rows.append((step.name, f"{step.repeats:,}", *(f"{n:,}" for n in parts), f"{100 * step.balance:.1f}%"))
-        parts = (self.compute_cycles, self.exchange_cycles, self.sync_cycles, total)
+        parts = tuple(sum(getattr(step, f"{name}_cycles") for step in self.steps) for name in _COLUMNS)
         rows.append(("all steps", "", *(f"{n:,}" for n in parts), ""))
         rows.append(("", "", *(_percent(n, total) for n in parts), ""))
         yield from _table(rows)
+        yield from (f"  note: {note}" for note in self.notes)
         if self.cycles_by_codelet:
             yield "Cycles on one worker, by codelet"
             whole = sum(self.cycles_by_codelet.values())
@@ -237,7 +271,9 @@ class Profile:
             "name",
             "repeats",
             "num_vertices",
+            "exchange_before_cycles",
             "compute_cycles",
+            "exchange_after_cycles",
             "exchange_cycles",
             "sync_cycles",
             "total_cycles",
@@ -308,12 +344,10 @@ class Profile:
         start = 0
         for step in self.steps:
             name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
-            for thread, phase in enumerate(phases):
-                cycles = getattr(step, f"{phase}_cycles")
-                block(0, thread, name, start, cycles, turns=step.repeats, vertices=step.num_vertices)
+            for phase, cycles, by_tile in step.phases:
+                block(0, phases.index(phase), name, start, cycles, turns=step.repeats, vertices=step.num_vertices)
                 for tile in tiles if phase != "sync" else ():
-                    own = step.repeats * int(getattr(step, f"{phase}_by_tile")[tile])
-                    block(1, tile, f"{phase} {name}", start, own)
+                    block(1, tile, f"{phase} {name}", start, step.repeats * int(by_tile[tile]))
                 start += cycles
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 

@@ -13,32 +13,21 @@ import numpy as np
 
 from codelet.family import Family
 from codelet.target import Target
-from codelet.tensor import Tensor, source_text
+from codelet.tensor import source_text
 from codelet.vertices import count_edges
-from ipu_backend.cost import FamilyCycles, family_cycles
 from ipu_backend.profile import Profile, StepProfile
-from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
 from lowering.pipeline import MachinePlan
-from lowering.place import Placement
-from lowering.plan import CopyStep, ExecuteStep, Plan, StreamStep
+from lowering.plan import CopyStep, ExecuteStep, Plan, StreamStep, SwitchStep, WhileStep
+from lowering.step_cycles import (
+    MovingStep,
+    StepCycles,
+    StepTimes,
+    StepTraffic,
+    counted_moments,
+    moving_moments,
+    step_traffic,
+)
 from lowering.timeline import timeline
-
-
-@dataclass(frozen=True, eq=False)
-class StepTraffic:
-    """What one turn of a step moves. All are bytes for each tile, int64 of shape (num_tiles,).
-
-    Attributes:
-        received_bytes: from other tiles.
-        sent_bytes: to other tiles, a message to many tiles counted once.
-        shared_bytes: of those received, what the other tile of the pair receives too; None for none.
-        copied_bytes: from one place of the tile's own memory to another; None for none.
-    """
-
-    received_bytes: np.ndarray
-    sent_bytes: np.ndarray
-    shared_bytes: np.ndarray | None = None
-    copied_bytes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +46,6 @@ class MemoryUse:
     other_live_bytes: np.ndarray
 
 
-def repeated_steps(plan: Plan) -> Iterator[tuple[ExecuteStep | CopyStep | StreamStep, int]]:
-    """The steps that exchange or compute, in order, each with the number of turns that loops around it make.
-
-    Traffic and live bytes are given in this order. A loop on a condition counts one turn, since how many it makes
-    is not known, and of a choice every branch counts.
-    """
-    for moment in timeline(plan).moments:
-        if isinstance(moment.step, (ExecuteStep, CopyStep, StreamStep)):
-            yield moment.step, moment.turns
-
-
 def _copy_name(step: CopyStep | StreamStep) -> str:
     if isinstance(step, CopyStep):
         return f"copy {source_text(step.source.source)} -> {source_text(step.destination.source)}"
@@ -78,6 +56,23 @@ def _copy_name(step: CopyStep | StreamStep) -> str:
 def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
     assert array.shape == (num_tiles,)
     assert np.issubdtype(array.dtype, np.integer)
+
+
+def _in_all(family: Family, times: StepTimes) -> int:
+    """Cycles of all vertices of a family together, each on one worker."""
+    found = times.family(family)
+    if found.of_vertex is None:
+        return int(found.distinct[0]) * family.num_vertices
+    return int(np.bincount(found.of_vertex, minlength=len(found.distinct)) @ found.distinct)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    """What of the time of a program depends on values, and how it is counted."""
+    steps = [moment.step for moment in timeline(plan).moments]
+    if any(isinstance(step, SwitchStep) for step in steps):
+        yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
+    if any(isinstance(step, WhileStep) for step in steps):
+        yield "a RepeatWhile counts for one turn, since how often it turns depends on values"
 
 
 def profile_plan(
@@ -92,7 +87,7 @@ def profile_plan(
     Args:
         plan: without calls, before anything is fused.
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (num_vertices,).
-        traffic: of each step, in the order of `repeated_steps`.
+        traffic: of each step, in the order of `moving_steps`.
         memory: of each tile, and of each step in the same order.
         target: the machine; that of the graph when left off.
 
@@ -100,48 +95,38 @@ def profile_plan(
         CyclesError: a codelet's own `cycles=` fails.
     """
     target = plan.graph.target if target is None else target
-    flat = list(repeated_steps(plan))
-    assert len(flat) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
+    line = timeline(plan)
+    moments = list(moving_moments(line))
+    assert len(moments) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
     for by_tile in memory.by_kind.values():
         _check_by_tile(by_tile, target.num_tiles)
 
-    cycles: dict[Family, FamilyCycles] = {family: family_cycles(family, target) for family in plan.families}
-    in_all = {
-        family: int(found.distinct[0]) * family.num_vertices
-        if found.of_vertex is None
-        else int(np.bincount(found.of_vertex, minlength=len(found.distinct)) @ found.distinct)
-        for family, found in cycles.items()
-    }
-    computed: dict[ExecuteStep, np.ndarray] = {}
+    times = StepTimes(vertex_tiles, target)
+    phases: list[StepCycles] = []
+    for moment, moved in zip(moments, traffic, strict=True):
+        for part in (moved.before, moved.after) if moved.after is not None else (moved.before,):
+            _check_by_tile(part.received_bytes, target.num_tiles)
+            _check_by_tile(part.sent_bytes, target.num_tiles)
+        phases.append(times.of(moment.step, moved))  # type: ignore[arg-type]
+    turns = {m.number: m.turns * own.total for m, own in zip(moments, phases, strict=True)}
+    counted = counted_moments(line, turns)
+
     by_codelet: dict[str, int] = {}
     steps = []
-    for number, ((step, repeats), moved) in enumerate(zip(flat, traffic, strict=True)):
-        _check_by_tile(moved.received_bytes, target.num_tiles)
-        _check_by_tile(moved.sent_bytes, target.num_tiles)
+    for number, (moment, moved, own) in enumerate(zip(moments, traffic, phases, strict=True)):
+        step, repeats = moment.step, moment.turns if moment.number in counted else 0
         families = step.families if isinstance(step, ExecuteStep) else ()
-        if isinstance(step, ExecuteStep):
-            name = step.name
-            if step not in computed:
-                placed = [PlacedVertices(vertex_tiles[family], cycles[family]) for family in families]
-                computed[step] = tile_cycles(placed, target.num_tiles, target.num_workers)
-            compute = computed[step]
-        else:
-            name = _copy_name(step)
-            compute = np.zeros(target.num_tiles, np.int64)
-        if moved.copied_bytes is not None:
-            compute = compute + copy_cycles(moved.copied_bytes, target.num_workers)
         for family in families:
             codelet = family.codelet.name
-            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * in_all[family]
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * _in_all(family, times)
+        received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
         steps.append(
             StepProfile(
-                name,
+                step.name if isinstance(step, ExecuteStep) else _copy_name(step),  # type: ignore[arg-type]
                 repeats,
                 sum(family.num_vertices for family in families),
-                compute,
-                exchange_cycles(moved.received_bytes, moved.sent_bytes, target, moved.shared_bytes),
-                target.sync_cycles,
-                int(moved.received_bytes.sum()),
+                own,
+                int(received),
                 int(memory.used_bytes[number]),
                 int(memory.other_live_bytes[number]),
             )
@@ -154,28 +139,9 @@ def profile_plan(
         sum(family.num_vertices for family in plan.families),
         sum(count_edges(family) for family in plan.families),
         len(plan.variables),
-        len({step.name for step, _ in flat if isinstance(step, ExecuteStep)}),
+        len({moment.step.name for moment in moments if isinstance(moment.step, ExecuteStep)}),
+        tuple(_notes(plan)),
     )
-
-
-def _bytes_by_tile(tensor: Tensor, placement: Placement) -> np.ndarray:
-    """What the elements of a view take on the tiles where they live, int64 of shape (num_tiles,)."""
-    elements = tensor.elements().reshape(-1)
-    tiles = placement.element_tiles[elements[elements >= 0]]
-    return np.bincount(tiles, minlength=placement.num_tiles) * tensor.dtype.itemsize
-
-
-def _traffic(step: ExecuteStep | CopyStep | StreamStep, machine: MachinePlan) -> StepTraffic:
-    placement = machine.placement
-    if isinstance(step, StreamStep):
-        none, own = np.zeros(placement.num_tiles, np.int64), _bytes_by_tile(step.tensor, placement)
-        return StepTraffic(own, none) if step.stream.is_input else StepTraffic(none, own)
-    moved = machine.exchange.steps[step]
-    shared = np.repeat(moved.before.shared_bytes, 2)[: placement.num_tiles]
-    copied = None
-    if isinstance(step, CopyStep):
-        copied = np.maximum(0, _bytes_by_tile(step.destination, placement) - moved.received_bytes)
-    return StepTraffic(moved.received_bytes, moved.sent_bytes, shared, copied)
 
 
 def _memory_use(machine: MachinePlan) -> MemoryUse:
@@ -190,7 +156,7 @@ def _memory_use(machine: MachinePlan) -> MemoryUse:
     used, other = [], []
     everywhere = liveness.live_bytes().sum(axis=1)
     for moment in liveness.timeline.moments:
-        if isinstance(moment.step, (ExecuteStep, CopyStep, StreamStep)):
+        if isinstance(moment.step, MovingStep):
             own = sum(v.size * v.dtype.itemsize for v in {*moment.reads, *moment.writes})
             used.append(own)
             other.append(max(0, int(everywhere[moment.number]) - own))
@@ -208,7 +174,7 @@ def profile_machine(machine: MachinePlan, target: Target | None = None) -> Profi
         CyclesError: a codelet's own `cycles=` fails.
     """
     plan = machine.placement.plan
-    steps = [step for step, _ in repeated_steps(plan)]
-    traffic = {step: _traffic(step, machine) for step in dict.fromkeys(steps)}
+    steps = [moment.step for moment in moving_moments(timeline(plan))]
+    traffic = {step: step_traffic(step, machine.exchange) for step in dict.fromkeys(steps)}  # type: ignore[arg-type]
     moved = [traffic[step] for step in steps]
     return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine), target)

@@ -46,7 +46,7 @@ from ipu_backend.tile_steps import (
 from lowering.emit import SMALL, State
 from lowering.emit_steps import Execution, emit
 from lowering.over_grid import mapped_axes, over_grid
-from lowering.place import Placement
+from lowering.placement import Placement
 from lowering.plan import CopyStep, ExecuteStep, Plan
 from lowering.simplify import trace_simplified
 from lowering.streams import fed_types

@@ -19,7 +19,7 @@ from codelet.tensor import Source, Tensor, Variable, source_variables
 from ipu_backend.tile_layout import Layout, RowSelection, Selection, cyclic, distinct, lay_out
 from ipu_backend.tile_vertices import Batch, Lanes, Numbers, batches, lanes_of
 from lowering.exchange import Moves
-from lowering.place import Placement
+from lowering.placement import Placement
 from lowering.plan import CopyStep
 
 

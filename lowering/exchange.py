@@ -31,7 +31,7 @@ from codelet.family import Family, counted
 from codelet.index import Index, Table
 from codelet.tensor import Source, Tensor, Variable, source_elements
 from codelet.vertices import free_axes, vertex_numbers
-from lowering.place import Placement
+from lowering.placement import Placement
 from lowering.plan import CopyStep, ExecuteStep, Step
 from lowering.runs import NONE, Runs, difference, intersection, overlaps, stretches, union, union_of
 from lowering.timeline import Moment, timeline

@@ -32,8 +32,7 @@ def _key(family: Family) -> Hashable:
             index = field.tensor.index
             own = field.tensor.source, index.strides, tuple(table.keys[1:] for table in index.tables)
         fields.append((field.name, field.kind, len(field.type.shape), field.type.dtype, field.type.weak, own))
-    static = tuple((type(value), value) for value in family.codelet.static.values())
-    return family.codelet.codelet, static, family.tile is None, tuple(fields)
+    return family.codelet.codelet, family.codelet.variant, family.tile is None, tuple(fields)
 
 
 def _has_elements(tensor: Tensor) -> bool:

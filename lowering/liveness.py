@@ -27,7 +27,7 @@ from codelet.index import Index, row_major
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.dataflow import ElementSet
 from lowering.exchange import Exchange, StepExchange
-from lowering.place import Placement
+from lowering.placement import Placement
 from lowering.plan import (
     AbortStep,
     CopyStep,

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.codelets import x64_is_on
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, Stream, as_program, check_program
+from codelet.statics import check_static, static_key, structure_key, trace_settings
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
@@ -58,7 +58,7 @@ class _Compiled:
     ):
         self.plan = plan
         self.outputs = outputs
-        self.key: Hashable = (structure(plan), outputs is None, x64_is_on(), how)
+        self.key: Hashable = (structure(plan), outputs is None, trace_settings(), how)
         closed = compile_plan(plan) if closed is None else closed
         names = [stream.name for stream in plan.streams if stream.is_input]
         types = zip(names, fed_types(plan), strict=True)
@@ -254,14 +254,35 @@ class LoweredFunction:
         self.__name__ = getattr(build, "__name__", type(build).__name__)
         self.__doc__ = build.__doc__
         self._lowered: dict[Hashable, tuple[Lowered, Any]] = {}
+        try:
+            self._identity: Hashable = static_key(build)
+        except TypeError:  # an object that may change is equal to itself alone
+            self._identity = id(build)
 
     def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
         leaves, tree = jax.tree.flatten(args)
         types = tuple((np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves)
-        key = (tree, types, tuple(sorted(static.items())), x64_is_on())
+        key = self._key(tree, types, static)
         if key not in self._lowered:
             self._lowered[key] = self._lower(args, types, static)
         return self._lowered[key]
+
+    def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
+        """What a graph is built for: the structure of the arguments, and the static values."""
+        named = f"of the function {self.__name__!r}"
+        otherwise = "arrays are positional arguments"
+        values = tuple(
+            (name, check_static(static[name], f"keyword argument {name!r} {named}", otherwise))
+            for name in sorted(static)
+        )
+        try:
+            return structure_key(tree), types, values, trace_settings()
+        except TypeError as error:
+            raise FieldTypeError(
+                f"an argument {named} holds beside its arrays a value that may change: {error}",
+                given=f"{tree!s:.200}",
+                expected="static fields of modules that can be hashed",
+            ) from None
 
     def _lower(self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
         graph = Graph()
@@ -311,10 +332,10 @@ class LoweredFunction:
         return self._built(args, static)[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, LoweredFunction) and self.build == other.build
+        return isinstance(other, LoweredFunction) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self.build)
+        return hash(self._identity)
 
     def __repr__(self) -> str:
         return f"<LoweredFunction {self.__name__}, built for {len(self._lowered)} kinds of arguments>"

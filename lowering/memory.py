@@ -225,7 +225,7 @@ def _code(vertex_tiles: Mapping[Family, np.ndarray], num_tiles: int) -> Iterator
         traced = family.codelet
         key = (
             traced.codelet,
-            *((type(v), v) for v in traced.static.values()),
+            traced.variant,
             *(k.dtype for k in traced.inputs.values()),
         )
         size = CODELET_BYTES + EQUATION_BYTES * _count_equations(traced.jaxpr.jaxpr)

@@ -16,7 +16,7 @@
 machine is planned by `plan_machine`, from the unfused plan:
 
     a checked plan                                  plan_graph, plan_engine
-      -> the tile of every element and vertex       place
+      -> the tile of every element and vertex       place, by vertex_cycles and step_cycles (superstep)
       -> what moves between tiles in every step     exchange
       -> what is live when, and where               liveness
       -> an address for all of it                   memory
@@ -40,7 +40,8 @@ from lowering.emit_steps import emit
 from lowering.exchange import Exchange, plan_exchange
 from lowering.liveness import Liveness, live_ranges
 from lowering.memory import Memory, plan_memory
-from lowering.place import Placement, place
+from lowering.place import Method, place_and_exchange
+from lowering.placement import Placement
 from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
@@ -102,7 +103,7 @@ class MachinePlan:
 
 def plan_machine(
     plan: Plan,
-    placement: Placement | None = None,
+    placement: Placement | Method = "balanced",
     *,
     keep: Collection[Variable] | None = None,
     allow_out_of_memory: bool = False,
@@ -111,14 +112,17 @@ def plan_machine(
 
     Args:
         plan: the unfused plan.
-        placement: where everything lives, of the plan without calls; what `place` chooses when left off.
+        placement: where everything lives, of the plan without calls; or how `place` chooses it.
         keep: the variables that hold a value before and after the program; see `live_ranges`.
         allow_out_of_memory: report what a tile cannot hold rather than refuse it.
 
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
+        CyclesError: a codelet's own `cycles=` fails.
     """
-    placement = place(plan) if placement is None else placement
-    exchange = plan_exchange(placement)
+    given = isinstance(placement, Placement)
+    exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
     liveness = live_ranges(exchange, keep)
-    return MachinePlan(placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory))
+    return MachinePlan(
+        exchange.placement, exchange, liveness, plan_memory(liveness, allow_out_of_memory=allow_out_of_memory)
+    )

@@ -8,9 +8,10 @@ vertices of every family. Source: `poputil::mapTensorLinearly` of Poplar's API r
 `calcLinearTileMapping` of the open PopLibs.
 
 `balanced`: a vertex is put where most of the bytes of its fields live, as PopLibs does for its reductions
-and elementwise operations, as far as that loads no tile beyond a bound; what is over goes to the tiles with
-room. Cycles are those the graph's target estimates. Elements follow the vertex that writes them first; those
-that are read before anything has written them are mapped linearly.
+and elementwise operations, as far as that makes no tile compute for longer than it must; what is over goes to the
+tiles with the least to do. Cycles are those the graph's target estimates. Elements follow the vertex that writes
+them first; those that are read before anything has written them are mapped linearly. Where the linear way takes
+fewer cycles, of compute, exchange and sync together, that is what is chosen.
 
 In both, what vertices that were given tiles write lives with its writer, unless it was mapped.
 """
@@ -18,19 +19,25 @@ In both, what vertices that were given tiles write lives with its writer, unless
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from codelet.errors import ProgramError
-from codelet.family import Family, Field, counted
-from codelet.ragged import groups_of, together
+from codelet.family import Family, Field
 from codelet.tensor import Tensor, Variable, source_elements
 from codelet.vertices import free_axes, over_axes, vertex_numbers
+from lowering.exchange import Exchange, plan_exchange
+from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan
+from lowering.step_cycles import least_cycles, total_cycles
 from lowering.timeline import timeline, without_calls
+from lowering.vertex_cycles import FamilyCycles, family_cycles
+
+Method = Literal["balanced", "linear"]
+"""How to place what the graph leaves open."""
 
 GRAIN_BYTES = 8
 """Linear ranges are multiples of this: what one vector instruction takes (PopLibs: the vector width)."""
@@ -38,65 +45,8 @@ GRAIN_BYTES = 8
 MIN_BYTES = 128
 """A tile that holds any of a variable holds this much, where there is as much (PopLibs: minBytesPerTile)."""
 
-LOAD_BOUND = 1.25
-"""How many times the mean load a tile may have in a compute set before vertices move away. A guess."""
-
 SAMPLES = 4
 """At how many places, evenly spaced, a field is asked where it lives: exact for fields no larger."""
-
-LENGTHS = 8
-"""For how many lengths of ragged fields cycles are estimated; between them they are interpolated."""
-
-
-@dataclass(frozen=True, eq=False)
-class Placement:
-    """Where everything lives.
-
-    Attributes:
-        plan: what was placed.
-        num_tiles: tiles of the target; all tile numbers below are less.
-        element_tiles: the tile of each element, by the graph's number for it: int32; -1 for the numbers
-            between variables, which are no elements.
-        vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
-            row-major order over the family's axes.
-    """
-
-    plan: Plan
-    num_tiles: int
-    element_tiles: np.ndarray
-    vertex_tiles: Mapping[Family, np.ndarray]
-
-    def tiles_of(self, variable: Variable) -> np.ndarray:
-        """The tile of each element of a variable, int32 of shape (size,)."""
-        return self.element_tiles[variable.first_element : variable.first_element + variable.size]
-
-    def __repr__(self) -> str:
-        return f"<Placement of {self.plan.graph!r} on {counted(self.num_tiles, 'tile', 'tiles')}>"
-
-    def __str__(self) -> str:
-        rows = [f"placement on {counted(self.num_tiles, 'tile', 'tiles')}"]
-        for variable in self.plan.variables:
-            rows.append(f"  {variable!r}: {_spread_text(self.tiles_of(variable), 'element', 'elements')}")
-        for family, tiles in self.vertex_tiles.items():
-            what = f"{family.compute_set.name} / {family.codelet.name}"
-            rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
-        return "\n".join(rows)
-
-
-def _spread_text(tiles: np.ndarray, one: str, many: str) -> str:
-    """How things are spread over tiles: `12 elements on tiles 0 to 3, at most 4 on one`."""
-    if not len(tiles):
-        return f"no {many}"
-    counts = np.bincount(tiles)
-    used = np.flatnonzero(counts)
-    where = f"tile {used[0]}" if len(used) == 1 else f"{len(used):,} tiles from {used[0]} to {used[-1]}"
-    most = "" if len(used) == 1 else f", at most {counts.max():,} on one"
-    return f"{counted(len(tiles), one, many)} on {where}{most}"
-
-
-def num_elements(plan: Plan) -> int:
-    """One more than the greatest number of an element of a plan, and then one: the numbers of a graph's elements."""
-    return max((variable.first_element + variable.size + 1 for variable in plan.variables), default=0)
 
 
 # --- linear mapping -----------------------------------------------------------------------------------
@@ -129,32 +79,6 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.nda
 def _linear_elements(variable: Variable, num_tiles: int) -> np.ndarray:
     itemsize = variable.dtype.itemsize
     return linear_tiles(variable.size, num_tiles, grain=max(1, GRAIN_BYTES // itemsize), least=MIN_BYTES // itemsize)
-
-
-# --- cycles -------------------------------------------------------------------------------------------
-
-
-def vertex_cycles(family: Family) -> np.ndarray:
-    """Cycles that each vertex of a family takes on one worker: int64 of shape (vertices,), never written to.
-
-    Those of vertices with ragged fields are estimated for a few lengths and interpolated over the number of
-    their elements.
-
-    Raises:
-        Whatever the codelet's own `cycles` raises.
-    """
-    target = family.compute_set.graph.target
-    if not family.rows:
-        return np.broadcast_to(np.int64(target.estimate_cycles(family.codelet)), family.num_vertices)
-    kinds = together(list(family.rows.values()))
-    lengths, group_of = groups_of(kinds.lengths)
-    totals, firsts = np.unique(lengths.sum(axis=1), return_index=True)
-    chosen = np.unique(np.linspace(0, len(totals) - 1, LENGTHS).round().astype(int))
-    known = []
-    for row in lengths[firsts[chosen]].tolist():
-        known.append(target.estimate_cycles(family.codelet.at(dict(zip(family.rows, row, strict=True)))))
-    cycles = np.interp(lengths.sum(axis=1), totals[chosen], known).round().astype(np.int64)[group_of]
-    return np.broadcast_to(over_axes(cycles, kinds.axes, family.axes), family.extents).reshape(-1)
 
 
 # --- where most of a vertex's bytes live --------------------------------------------------------------
@@ -235,8 +159,43 @@ def _majority(votes: Sequence[_Vote], extents: tuple[int, ...]) -> np.ndarray:
 # --- balance ------------------------------------------------------------------------------------------
 
 
-def _balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: float) -> np.ndarray:
-    """The tiles of vertices: those wanted, until a tile's load is `bound`; the others fill up what has room, in order.
+def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.ndarray, num_workers: int) -> int:
+    """How many cycles of vertices a tile may be given so that no tile computes for longer than some tile must.
+
+    Workers run side by side: a vertex on each takes no longer than one. So equal vertices come in rounds of one for
+    each worker, and a round that is begun may be filled.
+
+    Args:
+        cycles: of the vertices of a compute set, by family.
+        counts: how many vertices each family has.
+        load: cycles of the vertices that tiles have been given already.
+        num_workers: of a tile.
+    """
+    total = sum(
+        int(own.distinct[0]) * count
+        if own.of_vertex is None
+        else int(np.bincount(own.of_vertex, minlength=len(own.distinct)) @ own.distinct)
+        for own, count in zip(cycles, counts, strict=True)
+    )
+    most = max((int(own.distinct.max(initial=0)) for own in cycles), default=0)
+    alike = all(len(own.distinct) == 1 and own.distinct[0] == most for own in cycles)
+    even = -(-total // len(load))
+    if alike:
+        rounds = -(-even // max(1, num_workers * most))
+        return max(rounds * num_workers * most, int(load.max(initial=0)))
+    return max(even + most, num_workers * most, int(load.max(initial=0)))
+
+
+def _level(load: np.ndarray, more: int) -> float:
+    """To what level the least loaded tiles are filled by so many more cycles."""
+    ordered = np.sort(load).astype(np.float64)
+    until = np.cumsum(ordered)
+    levels = (more + until) / np.arange(1, len(load) + 1)  # where the first k tiles share it
+    return float(levels[np.argmax(np.append(levels[:-1] <= ordered[1:], True))])
+
+
+def _balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: int) -> np.ndarray:
+    """The tiles of vertices: those wanted, until a tile's load is `bound`; the others go, in order, where least is.
 
     `load` is what the tiles have already, and is added to.
     """
@@ -251,8 +210,8 @@ def _balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: f
     if keep.all():
         return wanted
     moved = np.sort(order[~keep])
-    room = np.cumsum(np.maximum(bound - load, 0))
     cost = cycles[moved]
+    room = np.cumsum(np.maximum(_level(load, int(cost.sum())) - load, 0))
     to = np.searchsorted(room, np.cumsum(cost) - cost, side="right")
     tiles = wanted.copy()
     tiles[moved] = np.minimum(to, num_tiles - 1)
@@ -321,21 +280,22 @@ class _Placer:
     def place_vertices(self, step: ExecuteStep) -> None:
         """Place the vertices of a step that have no tile."""
         families = [family for family in step.families if family.num_vertices]
-        cycles = {family: vertex_cycles(family) for family in families}
+        cycles = {family: family_cycles(family, self.plan.graph.target) for family in families}
         load = np.zeros(self.num_tiles, np.int64)
         for family in families:
             if family in self.vertices:
-                load += np.bincount(self.vertices[family], cycles[family], self.num_tiles).astype(np.int64)
-        mean = sum(int(own.sum()) for own in cycles.values()) / self.num_tiles
-        # Workers run side by side: a vertex on each takes no longer than one.
-        bound = max(LOAD_BOUND * mean, self.num_workers * max((int(own.max()) for own in cycles.values()), default=0))
+                each = cycles[family].of_each(family.num_vertices)
+                load += np.bincount(self.vertices[family], each, self.num_tiles).astype(np.int64)
+        counts = [family.num_vertices for family in families]
+        bound = least_bound(list(cycles.values()), counts, load, self.num_workers)
         for family in families:
             if family not in self.vertices:
                 votes = [v for f in family.fields if f.tensor is not None for v in _votes(family, f, self.elements)]
                 wanted = _majority(votes, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
-                self.vertices[family] = _balanced(wanted, cycles[family], load, bound).astype(np.int32)
+                each = cycles[family].of_each(family.num_vertices)
+                self.vertices[family] = _balanced(wanted, each, load, bound).astype(np.int32)
 
     def place_by_bytes(self) -> None:
         """Go through the program and place what each step needs."""
@@ -357,7 +317,58 @@ class _Placer:
                 self.vertices[family] = linear_tiles(count, self.num_tiles, grain=1, least=self.num_workers)
 
 
-def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Placement:
+def place_by(plan: Plan, method: Method) -> Placement:
+    """Where everything lives by one of the two ways alone; see the module's docstring.
+
+    Args:
+        plan: without calls.
+        method: the way.
+    """
+    placer = _Placer(plan)
+    for family in plan.families:
+        if family.tile is not None:
+            placer.follow_writer(family)
+    if method == "balanced":
+        placer.place_by_bytes()
+    placer.place_linearly()  # the linear method, and families that no moment runs
+    placer.map_linearly(plan.variables)
+    tiles = {family: placer.vertices[family] for family in plan.families}
+    return Placement(plan, placer.num_tiles, placer.elements, tiles)
+
+
+def _are_same(a: Placement, b: Placement) -> bool:
+    """Whether two placements of one plan put everything on the same tiles."""
+    return np.array_equal(a.element_tiles, b.element_tiles) and all(
+        np.array_equal(tiles, b.vertex_tiles[family]) for family, tiles in a.vertex_tiles.items()
+    )
+
+
+def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
+    """Where everything lives, as `place` says it, and what moves between tiles then.
+
+    Args:
+        plan: the unfused plan. What is placed is the plan without calls.
+        method: how to place what the graph leaves open.
+
+    Raises:
+        ProgramError: an unknown method.
+        CyclesError: a codelet's own `cycles=` fails.
+    """
+    if method not in ("balanced", "linear"):
+        raise ProgramError("there is no such placement", given=repr(method), expected="'balanced' or 'linear'")
+    plan = without_calls(plan)
+    found = plan_exchange(place_by(plan, method))
+    if method == "linear":
+        return found
+    other = place_by(plan, "linear")
+    cycles = total_cycles(found)
+    if cycles <= least_cycles(other) or _are_same(found.placement, other):
+        return found
+    compared = plan_exchange(other)
+    return compared if total_cycles(compared) < cycles else found
+
+
+def place(plan: Plan, method: Method = "balanced") -> Placement:
     """Where every element and every vertex of a checked plan lives. The same plan is always placed the same way.
 
     Args:
@@ -366,6 +377,7 @@ def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Pla
 
     Raises:
         ProgramError: an unknown method.
+        CyclesError: a codelet's own `cycles=` fails.
 
     >>> import codelet as cl
     >>> from lowering.pipeline import plan_engine
@@ -382,16 +394,4 @@ def place(plan: Plan, method: Literal["balanced", "linear"] = "balanced") -> Pla
       double/out: float32[128]: 128 elements on 4 tiles from 0 to 3, at most 32 on one
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
-    if method not in ("balanced", "linear"):
-        raise ProgramError("there is no such placement", given=repr(method), expected="'balanced' or 'linear'")
-    plan = without_calls(plan)
-    placer = _Placer(plan)
-    for family in plan.families:
-        if family.tile is not None:
-            placer.follow_writer(family)
-    if method == "balanced":
-        placer.place_by_bytes()
-    placer.place_linearly()  # the linear method, and families that no moment runs
-    placer.map_linearly(plan.variables)
-    tiles = {family: placer.vertices[family] for family in plan.families}
-    return Placement(plan, placer.num_tiles, placer.elements, tiles)
+    return place_by(without_calls(plan), method) if method == "linear" else place_and_exchange(plan, method).placement

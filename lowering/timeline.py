@@ -40,7 +40,8 @@ class Moment:
         step: what happens: a step without a body, or the loop whose turn begins.
         after: the numbers of the moments that may come right before it.
         depth: how many loops are around it.
-        turns: how often it happens in a run of the program.
+        turns: how often it happens in a run of the program, where all choices around it are made for it.
+        branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Moment:
     after: tuple[int, ...]
     depth: int
     turns: int
+    branches: tuple[tuple[int, int], ...] = ()
 
     @property
     def looks_at(self) -> Tensor | None:
@@ -105,13 +107,14 @@ class _Builder:
     """Lays the steps of a program out; `open` holds the moments that may come right before what is next."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[Step, int, int]] = []
+        self.steps: list[tuple[Step, int, int, tuple[tuple[int, int], ...]]] = []
         self.after: list[set[int]] = []
         self.open: set[int] = set()
+        self.branches: tuple[tuple[int, int], ...] = ()
 
     def add(self, step: Step, depth: int, turns: int) -> int:
         number = len(self.steps)
-        self.steps.append((step, depth, turns))
+        self.steps.append((step, depth, turns, self.branches))
         self.after.append(self.open)
         self.open = {number}
         return number
@@ -133,11 +136,12 @@ class _Builder:
             elif isinstance(step, SwitchStep):
                 look = self.add(step, depth, turns)
                 ends: set[int] = set()
-                for branch in step.branches:
-                    self.open = {look}
+                around = self.branches
+                for k, branch in enumerate(step.branches):
+                    self.open, self.branches = {look}, (*around, (look, k))
                     self.lay_out(branch, depth + 1, turns)
                     ends |= self.open
-                self.open = ends
+                self.open, self.branches = ends, around
             else:
                 assert not isinstance(step, (CallStep, RotateStep)), step
                 self.add(step, depth, turns)
@@ -172,13 +176,12 @@ def without_calls(plan: Plan) -> Plan:
 def timeline(plan: Plan) -> Timeline:
     """The moments of a plan's program. A loop of no turns has none.
 
-    How often a loop on a condition turns is not known: once, where moments are counted. So every branch of a
-    choice is.
+    How often a loop on a condition turns is not known: once, where moments are counted.
     """
     builder = _Builder()
     builder.lay_out(plan.steps)
     moments = tuple(
-        Moment(number, step, tuple(sorted(after)), depth, turns)
-        for number, ((step, depth, turns), after) in enumerate(zip(builder.steps, builder.after, strict=True))
+        Moment(number, step, tuple(sorted(after)), depth, turns, branches)
+        for number, ((step, depth, turns, branches), after) in enumerate(zip(builder.steps, builder.after, strict=True))
     )
     return Timeline(moments, tuple(sorted(builder.open)))

@@ -12,7 +12,8 @@ import codelet as cl
 from codelet.family import Family
 from codelet.vertices import Vertex
 from lowering.pipeline import plan_engine
-from lowering.place import Placement, num_elements, place
+from lowering.place import place
+from lowering.placement import Placement, num_elements
 from lowering.plan import Plan
 from lowering.timeline import without_calls
 from tests.strategies import Case, cases

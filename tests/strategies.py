@@ -8,6 +8,7 @@ by symbols or vertex by vertex in Python loops.
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,14 +63,20 @@ def dot_product(x, y):
     return _squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
 
 
+STATICS = [1, 1.0, True, (1,), (1.0,), 0.0, -0.0, float("nan"), np.int32(1), np.float32(1), "one", frozenset({1}), None]
+"""Static values of every kind, many of them equal to one another."""
+
+
 @cl.codelet
 def shift_all(x, y, *, by=1):
-    return _squash(x + by * jnp.sum(y)).astype(x.dtype)
+    """A static integer is a factor; any other value is another one, whatever it is equal to."""
+    factor = by if type(by) is int else zlib.crc32(repr(by).encode()) % 5 - 2
+    return _squash(x + factor * jnp.sum(y)).astype(x.dtype)
 
 
 @cl.codelet
 def two_results(x, y):
-    return {"out": (jnp.sum(y) - x).astype(x.dtype), "sum": _squash(jnp.sum(x)).astype(x.dtype)}
+    return {"out": (jnp.sum(y) - x).astype(x.dtype), "the sum, Σ/x": _squash(jnp.sum(x)).astype(x.dtype)}
 
 
 @cl.codelet
@@ -276,6 +283,15 @@ class Case:
         return cl.Sequence(*self.program)
 
 
+_NAMES = ("v{}", "v {}", "größe/{}/out", "aborted{}", "set {}/√/out", "memory of int32{}", "a.b[{}]")
+"""What variables may be called, names of the project's own variables among them."""
+
+
+def _name(number: int) -> str:
+    """The name of the variable of a number, another for each."""
+    return _NAMES[number % len(_NAMES)].format(number if number >= len(_NAMES) else "")
+
+
 class _Builder:
     """Draws the parts of a case and keeps what of it holds values."""
 
@@ -296,7 +312,7 @@ class _Builder:
 
     def variable(self, shape: tuple[int, ...]) -> cl.Tensor:
         """A variable whose values come from outside."""
-        name = f"v{next(self.numbers)}"
+        name = _name(next(self.numbers))
         made = self.case.graph.add_variable(name, shape, self.dtype)
         self.case.inputs[name] = self.values(shape)
         return made
@@ -350,8 +366,7 @@ class _Builder:
     def compute_set(self) -> list[Any]:
         """One compute set of one or two families; what they write is read by none of them."""
         draw, graph = self.draw, self.case.graph
-        name = f"set{next(self.numbers)}"
-        compute_set = graph.add_compute_set(name)
+        compute_set = graph.add_compute_set(f"set {next(self.numbers)}/√")
         sources = [self.readable() for _ in range(2)]
         for _ in range(draw(st.integers(1, 2))):
             self.family(compute_set, sources)
@@ -367,12 +382,12 @@ class _Builder:
         if kind in (gather_up, dot_product, shift_all, two_results):
             fields["y"] = y.view
         if kind is shift_all and draw(st.booleans()):
-            static["by"] = 2
+            static["by"] = draw(st.sampled_from(STATICS))
         if kind is stateful:
             fields["site"], fields["scale"], fields["table"] = self.state(extents)
         results = {"out": x.shape if kind in (shift_all, two_results) else ()}
         if kind is two_results:
-            results["sum"] = ()
+            results["the sum, Σ/x"] = ()
         if kind is accumulate:
             results = {"acc": ()}
         by_loops = draw(st.booleans())

@@ -24,10 +24,10 @@ from ipu_backend.cost import (
     UnknownCyclesWarning,
     codelet_cycles,
     cycle_rules,
-    family_cycles,
     jaxpr_cycles,
 )
 from lowering.pipeline import plan_engine
+from lowering.vertex_cycles import family_cycles
 from tests.strategies import Case, cases
 
 MK2 = cl.IPU()

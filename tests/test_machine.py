@@ -61,7 +61,7 @@ def test_the_paired_bus_and_the_sync_change_the_tutorial():
     synced = cl.Engine(graph(cl.IPU(paired_exchange=False))).profile()
     # Neighbouring tiles of a part receive the same chunk of the vector at twice the rate. Each part's last tile
     # has no such neighbour, and the step waits for it.
-    assert paired.steps[0].exchange_by_tile.sum() < 0.51 * before.steps[0].exchange_by_tile.sum()
+    assert paired.steps[0].cycles.before.sum() < 0.51 * before.steps[0].cycles.before.sum()
     assert paired.steps[0].exchange_cycles == before.steps[0].exchange_cycles
     assert paired.steps[0].compute_cycles == before.steps[0].compute_cycles
     assert synced.total_cycles == before.total_cycles + 2 * cl.IPU().sync_cycles
@@ -93,7 +93,7 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         ("receive feed -> x", 3),
         ("copy x -> own", 3),
         ("sums", 3),
-        ("copy x -> y", 1),
+        ("copy x -> y", 0),  # the branch of the If that takes less
         ("copy x -> own", 1),
         ("sums", 1),
         ("copy x -> y", 1),

@@ -542,28 +542,28 @@ def test_printed():
     y = graph.add_vertex("two", total, x=a)
     memory = machine(graph, [x], [y]).memory
     assert str(memory) == (
-        "memory of 4 tiles: 2,460 bytes\n"
+        "memory of 4 tiles: 2,476 bytes\n"
         "  variables, always live                260 bytes, at most 132 on a tile\n"
         "  vertex state                            0 bytes, at most 0 on a tile\n"
-        "  edge pointers                       1,040 bytes, at most 336 on a tile\n"
+        "  edge pointers                       1,040 bytes, at most 304 on a tile\n"
         "  code                                  400 bytes, at most 160 on a tile\n"
-        "  exchange code                         232 bytes, at most 64 on a tile\n"
-        "  variables, not always live            256 bytes, at most 80 on a tile\n"
-        "  exchange buffers                      272 bytes, at most 176 on a tile\n"
-        "  fullest: tile 0 with 940, tile 1 with 664, tile 2 with 624, tile 3 with 232"
+        "  exchange code                         224 bytes, at most 56 on a tile\n"
+        "  variables, not always live            256 bytes, at most 72 on a tile\n"
+        "  exchange buffers                      296 bytes, at most 184 on a tile\n"
+        "  fullest: tile 0 with 908, tile 1 with 624, tile 2 with 472, tile 3 with 472"
     )
     assert memory.tile_text(0) == (
-        "tile 0: 940 of 638,976 bytes\n"
+        "tile 0: 908 of 638,976 bytes\n"
         "         0 to      128  x (variables), always\n"
         "       128 to      132  two/out (variables), always\n"
-        "       132 to      452  edges of one / double (edge pointers), always\n"
-        "       452 to      468  edges of two / total (edge pointers), always\n"
-        "       468 to      548  code of double (code), always\n"
-        "       548 to      628  code of total (code), always\n"
-        "       628 to      656  exchange code of execute one (exchange code), always\n"
-        "       656 to      684  exchange code of execute two (exchange code), always\n"
-        "       684 to      860  exchange of execute two (exchange buffers), moments [1]\n"
-        "       860 to      940  one/out (variables), moments [0, 1]"
+        "       132 to      420  edges of one / double (edge pointers), always\n"
+        "       420 to      436  edges of two / total (edge pointers), always\n"
+        "       436 to      516  code of double (code), always\n"
+        "       516 to      596  code of total (code), always\n"
+        "       596 to      624  exchange code of execute one (exchange code), always\n"
+        "       624 to      652  exchange code of execute two (exchange code), always\n"
+        "       652 to      836  exchange of execute two (exchange buffers), moments [1]\n"
+        "       836 to      908  one/out (variables), moments [0, 1]"
     )
 
 

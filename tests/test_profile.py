@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from ipu_backend.cost import FamilyCycles
 from ipu_backend.ipu import TargetError
 from ipu_backend.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
 from ipu_backend.profile import FigureError, Profile
-from ipu_backend.profile_plan import MemoryUse, StepTraffic, profile_plan, repeated_steps
-from ipu_backend.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from ipu_backend.profile_plan import MemoryUse, profile_plan
 from lowering.pipeline import plan_engine
+from lowering.step_cycles import StepTraffic, Traffic, moving_moments
+from lowering.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from lowering.timeline import timeline
+from lowering.vertex_cycles import FamilyCycles
 
 mpl.use("Agg")
 
@@ -161,8 +163,8 @@ def test_the_tutorials_graph(chip, splits, span, block, block_of_sums, expected)
     vector = np.where(used, 4 * -(-columns // splits), 0)
     sums = np.where(tile < -(-rows // block_of_sums), 4 * splits * block_of_sums, 0)
     traffic = [
-        StepTraffic(vector, np.where(tile < columns, 4, 0)),
-        StepTraffic(sums, np.where(used, 4 * block, 0)),
+        StepTraffic(Traffic(vector, np.where(tile < columns, 4, 0))),
+        StepTraffic(Traffic(sums, np.where(used, 4 * block, 0))),
     ]
     profile = profile_plan(plan, tiles_of(plan), traffic, no_memory(2, num_tiles))
     first, second = profile.steps
@@ -191,16 +193,16 @@ def small_profile() -> tuple[cl.Graph, Profile]:
     graph.add_vertex("sum", dot, x=x, w=w, out=y[0], tile=3)
     program = cl.Sequence(cl.Repeat(10, body), cl.Copy(x, w), graph.compute_sets[-1])
     plan = plan_engine(graph, program)
-    assert [(type(step).__name__, repeats) for step, repeats in repeated_steps(plan)] == [
+    assert [(type(moment.step).__name__, moment.turns) for moment in moving_moments(timeline(plan))] == [
         ("ExecuteStep", 10),
         ("CopyStep", 1),
         ("ExecuteStep", 1),
     ]
     by = lambda *numbers: np.array(numbers, np.int64)  # noqa: E731
     traffic = [
-        StepTraffic(by(0, 0, 0, 0), by(0, 0, 0, 0)),
-        StepTraffic(by(16, 16, 0, 0), by(16, 0, 0, 0), by(16, 16, 0, 0), by(0, 48, 0, 0)),
-        StepTraffic(by(0, 0, 0, 32), by(16, 16, 0, 0)),
+        StepTraffic(Traffic(by(0, 0, 0, 0), by(0, 0, 0, 0)), Traffic(by(0, 0, 0, 0), by(0, 0, 0, 0))),
+        StepTraffic(Traffic(by(16, 16, 0, 0), by(16, 0, 0, 0), by(16, 16, 0, 0)), copied_bytes=by(0, 48, 0, 0)),
+        StepTraffic(Traffic(by(0, 0, 0, 32), by(16, 16, 0, 0)), Traffic(by(0, 4, 0, 0), by(0, 0, 0, 4))),
     ]
     memory = MemoryUse({"variables": by(32, 32, 0, 4), "code": by(100, 100, 0, 80)}, by(32, 64, 68), by(36, 4, 0))
     return graph, profile_plan(plan, tiles_of(plan), traffic, memory)
@@ -224,13 +226,13 @@ Memory, in bytes
   tile 3             4    80     84       8.4%
   tile 2             0     0      0       0.0%
 Cycles
-  2,010 (2.0 us), tile balance 46.5%
-               turns  compute  exchange   sync   total  balance
-  halve           10    1,200         0    500   1,700    50.0%
-  copy x -> w      1      144         4     50     198    25.0%
-  sum              1       54         8     50     112    25.0%
-  all steps             1,398        12    600   2,010
-                        69.6%      0.6%  29.9%  100.0%
+  2,061 (2.1 us), tile balance 46.5%
+               turns  exchange before  compute  exchange after   sync   total  balance
+  halve           10                0    1,200               0    500   1,700    50.0%
+  copy x -> w      1                4      144               0     50     198    25.0%
+  sum              1                8       54               1    100     163    25.0%
+  all steps                        12    1,398               1    650   2,061
+                                 0.6%    67.8%            0.0%  31.5%  100.0%
 Cycles on one worker, by codelet
   halve  800  98.9%
   dot      9   1.1%
@@ -247,8 +249,10 @@ def test_its_numbers():
     # what both tiles of a pair receive takes half the time
     assert (copying.name, copying.exchange_cycles) == ("copy x -> w", 4)
     assert copying.compute_cycles == 6 * 24
-    assert (adding.exchange_cycles, adding.compute_cycles, adding.sync_cycles) == (8, 6 * 9, 50)
-    assert profile.total_cycles == sum(step.total_cycles for step in profile.steps) == 1200 + 500 + 198 + 112
+    # what it writes elsewhere moves after it, with a sync of its own
+    assert (adding.exchange_before_cycles, adding.exchange_after_cycles) == (8, 1)
+    assert (adding.exchange_cycles, adding.compute_cycles, adding.sync_cycles) == (9, 6 * 9, 2 * 50)
+    assert profile.total_cycles == sum(step.total_cycles for step in profile.steps) == 1200 + 500 + 198 + 163
     assert profile.total_cycles == profile.compute_cycles + profile.exchange_cycles + profile.sync_cycles
     assert profile.cycles_by_codelet == {"halve": 800, "dot": 9}
     assert profile.memory_by_tile.tolist() == [132, 132, 0, 84]
@@ -258,6 +262,50 @@ def test_its_numbers():
     assert (profile.num_vertices, profile.num_edges) == (graph.num_vertices, graph.num_edges)
     assert (profile.num_variables, profile.num_compute_sets) == (3, 2)
     assert profile.seconds == pytest.approx(profile.total_cycles / 1e9)
+
+
+def test_two_exchanges_take_their_time_one_after_the_other():
+    """What a vertex reads moves before it computes, what it writes after: 256 floats each, and a sync each."""
+
+    @cl.codelet
+    def twice(x):
+        return 2 * x
+
+    graph = cl.Graph(cl.IPU(num_tiles=4, paired_exchange=False))
+    x, y = graph.add_variable("x", (256,)), graph.add_variable("y", (256,))
+    for tensor in (x, y):
+        graph.set_tile_mapping(tensor, 0)
+    graph.add_vertex("twice", twice, x=x, out=y, tile=2)
+    (step,) = cl.Engine(graph).profile().steps
+    assert (step.exchange_before_cycles, step.exchange_after_cycles, step.exchange_cycles) == (256, 256, 512)
+    assert step.sync_cycles == 2 * graph.target.sync_cycles
+    assert [kind for kind, _, _ in step.phases] == ["sync", "exchange", "compute", "sync", "exchange"]
+    assert step.received_bytes == 2 * 4 * 256
+
+
+def test_of_a_choice_the_longest_branch_counts():
+    """And of choices inside of choices, those in branches that count."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, p = graph.add_variable("x", (8,)), graph.add_variable("p", (), "int32")
+    programs = {}
+    for name, size in (("short", 1), ("long", 8), ("middle", 4)):
+        with graph.record() as programs[name]:
+            graph.add_vertex(name, halve, x=x[:size])
+    inner = cl.Switch(p, {0: programs["short"], 1: programs["long"]})
+    engine = cl.Engine(graph, [cl.If(p, cl.Repeat(2, inner), programs["middle"]), programs["short"]])
+    profile = engine.profile()
+    assert [(step.name, step.repeats) for step in profile.steps] == [
+        ("middle", 0), ("short", 0), ("long", 2), ("short", 1)
+    ]  # fmt: skip
+    assert profile.total_cycles == sum(step.total_cycles for step in profile.steps)
+    assert profile.compute_cycles == 6 * (2 * 80 + 10)
+    assert profile.cycles_by_codelet == {"halve": 170}
+    assert "note: of the branches of an If or Switch the one that takes longest counts" in str(profile)
+    assert profile.step_frame()["repeats"].tolist() == [0, 0, 2, 1]
+    blocks = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
+    assert sum(event["args"]["cycles"] for event in blocks) == profile.total_cycles
+    looped = cl.Engine(graph, cl.RepeatWhile(programs["short"], p, programs["long"])).profile()
+    assert "note: a RepeatWhile counts for one turn" in str(looped)
 
 
 def test_its_summary_prints(capsys):

@@ -17,7 +17,8 @@ from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, bring, compute
 from lowering.exchange import plan_exchange
 from lowering.pipeline import plan_graph, plan_machine
-from lowering.place import Placement, num_elements, place
+from lowering.place import place
+from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
 from lowering.timeline import without_calls
 from tests.placements import TILES, plan_of

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.target import Target
-from ipu_backend.cost import FamilyCycles
+from lowering.vertex_cycles import FamilyCycles
 
 
 class PlacedVertices(NamedTuple):
