@@ -25,6 +25,7 @@ from lowering.over_grid import Operand, mapped_axes, over_grid
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep
 from lowering.rows import call_rows
+from lowering.short_axes import merge_short_axes
 from lowering.views import (
     Access,
     Array,
@@ -268,7 +269,7 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
 def execute(state: State, step: ExecuteStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(state)
-    extensions, families = extend_families(step.families)
+    extensions, families = extend_families([merge_short_axes(family) for family in step.families])
     for extension in extensions:
         before[extension.variable] = extension.make(source_array(before, extension.source))
     pieces = _pieces(before, families)
