@@ -26,9 +26,11 @@ from codelet.errors import (
     CodeletDefinitionError,
     CodeletTraceError,
     MissingFieldError,
+    SavingError,
     UnknownFieldError,
 )
-from codelet.statics import check_static, trace_settings
+from codelet.saving import Unchanging, reduced
+from codelet.statics import Settings, check_static, restored, trace_settings
 from codelet.tensor import type_text
 
 
@@ -60,9 +62,21 @@ class FieldType(NamedTuple):
         """Whether its shape depends on the vertex."""
         return not all(isinstance(size, int) for size in self.shape)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FieldType:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _saved_type, (tuple(n if isinstance(n, int) else str(n) for n in self.shape), self.dtype, self.weak)
+
     def at(self, lengths: Lengths) -> FieldType:
         """It where the lengths of ragged dimensions are known."""
         return self._replace(shape=tuple(n if isinstance(n, int) else lengths[n] for n in self.shape))
+
+
+def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
+    """A type as it was before it was pickled: symbols for lengths are written by name."""
+    symbols = {str(symbol): symbol for symbol in length_symbols()}
+    return FieldType(tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype, weak)
 
 
 Lengths = Mapping[Any, int]
@@ -70,7 +84,7 @@ Lengths = Mapping[Any, int]
 
 
 @dataclass(frozen=True, eq=False)
-class TracedCodelet:
+class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
     Attributes:
@@ -82,6 +96,7 @@ class TracedCodelet:
             once, or for some of them if the codelet does not trace for all at once.
         for_all_lengths: whether it does.
         variant: what tells it from other traces of the codelet for the same types.
+        settings: the settings of JAX it was traced with.
     """
 
     codelet: Codelet
@@ -91,6 +106,7 @@ class TracedCodelet:
     jaxpr: jax_core.ClosedJaxpr
     for_all_lengths: bool = True
     variant: Hashable = ()
+    settings: Settings = ()
 
     @property
     def name(self) -> str:
@@ -102,13 +118,23 @@ class TracedCodelet:
         """All fields: inputs in order, then outputs that are not inputs."""
         return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if any(kind.is_ragged for kind in self.inputs.values()):
+            raise SavingError(
+                f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
+                given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),
+                expected="the family of its vertices, or their graph",
+            )
+        return _traced_again, (self.codelet, dict(self.inputs), dict(self.static), self.settings)
+
     def at(self, lengths: Lengths) -> TracedCodelet:
         """The codelet traced for vertices whose ragged fields have these lengths.
 
         Raises:
             CodeletTraceError: it does not trace for them.
         """
-        return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+        with restored(self.settings):
+            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
     def call(self, *inputs: Any) -> dict[str, Any]:
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
@@ -119,6 +145,13 @@ class TracedCodelet:
         fields += [f"{name}={value!r}" for name, value in self.static.items()]
         results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
         return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+
+
+def _traced_again(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
+) -> TracedCodelet:
+    with restored(settings):
+        return codelet.trace(inputs, static)
 
 
 def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
@@ -140,7 +173,7 @@ def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], n
     )
 
 
-class Codelet:
+class Codelet(Unchanging):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
     Attributes:
@@ -223,11 +256,12 @@ class Codelet:
         """
         values, keys = self.static_values(static or {})
         types = {name: inputs[name] for name in self.inputs}
-        variant = keys, trace_settings()
+        settings = trace_settings()
+        variant = keys, settings
         key = tuple(types.values()), variant
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = replace(self._trace(types, values), variant=variant)
+            traced = self._traced[key] = replace(self._trace(types, values), variant=variant, settings=settings)
         return traced
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable]) -> TracedCodelet:
@@ -317,6 +351,9 @@ class Codelet:
                     given=", ".join(given) or "no fields",
                     expected=", ".join(self.inputs),
                 )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
         """The error for a field the codelet does not have."""

@@ -7,26 +7,48 @@ user's lines it concerns. A bug of codelet's own is an assertion, never one of t
 from __future__ import annotations
 
 import linecache
+import pickle
 import sys
 from types import CodeType
 from typing import NamedTuple
 
 
+class SavedLine(NamedTuple):
+    """What a line of the user's program was when it was pickled, in place of its code object."""
+
+    place: str
+    text: str
+
+
 class Line(NamedTuple):
     """A line of the user's program: its code object and line number, cheap enough to keep for every vertex."""
 
-    code: CodeType
+    code: CodeType | SavedLine
     number: int
 
     @property
     def text(self) -> str:
         """The source of the line, stripped; empty where the source is not at hand."""
+        if isinstance(self.code, SavedLine):
+            return self.code.text
         return linecache.getline(self.code.co_filename, self.number).strip()
 
+    @property
+    def place(self) -> str:
+        """The file, or the notebook's cell, and the number of the line."""
+        if isinstance(self.code, SavedLine):
+            return self.code.place
+        cell = _notebook_cell(self.code.co_filename)
+        return f"{self.code.co_filename}:{self.number}" if cell is None else f"{cell}, line {self.number}"
+
     def __str__(self) -> str:
-        text, cell = self.text, _notebook_cell(self.code.co_filename)
-        where = f"{self.code.co_filename}:{self.number}" if cell is None else f"{cell}, line {self.number}"
-        return where + (f": {text}" if text else "")
+        return self.place + (f": {self.text}" if self.text else "")
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Line:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Line, (SavedLine(self.place, self.text), self.number)
 
 
 def _notebook_cell(filename: str) -> str | None:
@@ -86,6 +108,10 @@ class CodeletError(Exception):
 
 class MissingExtraError(CodeletError, ImportError):
     """A library that an extra brings and that is not installed."""
+
+
+class SavingError(CodeletError, pickle.PicklingError):
+    """Something that cannot be pickled, as it holds a function without a name to import it by."""
 
 
 # --- codelets -----------------------------------------------------------------------------------------

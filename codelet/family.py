@@ -8,19 +8,23 @@ one axis: the vertices in the order in which they were added.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from array import array
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from codelet.codelets import FieldType, TracedCodelet
+from codelet.codelets import FieldType, TracedCodelet, length_symbols
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
-from codelet.ragged import Rows
+from codelet.ragged import Rows, groups_of, together
+from codelet.saving import Unchanging
+from codelet.statics import restored
 from codelet.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ class ComputeSet:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Unchanging):
     """Constants of vertices: one value, or small array, for each vertex of a family.
 
     Exactly one of `index` and `array` is there.
@@ -113,6 +117,31 @@ class Family:
     tile: Index | None
     lines: tuple[Line, ...]
     line_of_vertex: np.ndarray | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Family:
+        made = memo[id(self)] = object.__new__(Family)
+        for field in dataclass_fields(self):
+            made.__dict__[field.name] = copy.deepcopy(getattr(self, field.name), memo)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
+        if self.rows:
+            # A codelet with ragged fields is traced anew for the lengths that occur.
+            found, _ = groups_of(together(list(self.rows.values())).lengths)
+            traced = self.codelet
+            symbols = [str(symbol) for symbol in self.rows]
+            state["codelet"] = traced.codelet, dict(traced.inputs), dict(traced.static), traced.settings, symbols, found
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.codelet, tuple):
+            codelet, inputs, static, settings, names, found = self.codelet
+            symbols = [symbol for name in names for symbol in length_symbols() if str(symbol) == name]
+            lengths = [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
+            with restored(settings):
+                self.__dict__["codelet"] = codelet.trace_ragged(inputs, static, lengths)
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -180,14 +209,27 @@ class Columns:
         compute_set: what the vertices belong to.
         codelet: what they run.
         fields: in the order in which the user's calls name them.
-        integers: for each vertex the offsets and whole numbers of its fields, its tile (-1 for none), and
-            the number of the line that added it.
+        has_tile: whether the vertices were given tiles.
+        integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
+        line: the number of the line that added the last vertex.
         padded_outputs: the fields written through a source with padding, which each vertex must keep off.
     """
 
-    __slots__ = ("_family", "codelet", "compute_set", "fields", "integers", "padded_outputs", "width")
+    __slots__ = (
+        "_family",
+        "_line_starts",
+        "_lines",
+        "codelet",
+        "compute_set",
+        "fields",
+        "has_tile",
+        "integers",
+        "line",
+        "padded_outputs",
+        "width",
+    )
 
-    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field]):
+    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field], has_tile: bool):
         self.compute_set = compute_set
         self.codelet = codelet
         self.fields: list[ColumnField] = []
@@ -202,7 +244,11 @@ class Columns:
                 column += 1
             else:
                 self.fields.append(ColumnField(field, None, []))
-        self.width = column + 2
+        self.has_tile = has_tile
+        self.width = column + has_tile
+        self.line = -1
+        self._lines = array("q")  # of runs of vertices that one line added
+        self._line_starts = array("q")
         self.padded_outputs = tuple(
             f.name for f in fields if f.is_written and f.tensor is not None and has_padding(f.tensor.source)
         )
@@ -211,11 +257,20 @@ class Columns:
     @property
     def num_vertices(self) -> int:
         """The number of vertices so far."""
-        return len(self.integers) // self.width
+        # A field that is written has one or the other.
+        return len(self.integers) // self.width if self.width else len(self.fields[0].objects)
 
-    def add(self, integers: list[int], objects: list[object]) -> None:
-        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`."""
-        self.integers.extend(integers)
+    def begin_line(self, line: int) -> None:
+        """Note that the vertices from here on are added by the line of this number."""
+        self.line = line
+        self._lines.append(line)
+        self._line_starts.append(self.num_vertices)
+
+    def add(self, integers: list[int], objects: list[object], line: int) -> None:
+        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`; and its line."""
+        if line != self.line:
+            self.begin_line(line)
+        self.integers.fromlist(integers)
         if objects:
             held = [field.objects for field in self.fields if field.column is None]
             for column, value in zip(held, objects, strict=True):
@@ -228,18 +283,18 @@ class Columns:
             return self._family
         axis = Grid([range(count)]).axes[0]
         # A copy: the array may not grow while NumPy looks into it.
-        integers = np.frombuffer(self.integers, np.int64).reshape(count, self.width).T.copy()
+        integers = np.asarray(self.integers, np.int64).reshape(count, self.width).T.copy()
         integers.flags.writeable = False
         fields = {entry.field.name: _over_axis(entry, axis, integers) for entry in self.fields}
-        tiles = integers[-2]
-        used, line_of_vertex = np.unique(integers[-1], return_inverse=True)
+        used, line_of_run = np.unique(np.array(self._lines, np.int64), return_inverse=True)
+        line_of_vertex = np.repeat(line_of_run, np.diff([*self._line_starts, count]))
         self._family = Family(
             self.compute_set,
             self.codelet,
             (axis,),
             ("vertex",),
             tuple(fields[name] for name in self.codelet.field_names),
-            None if tiles[0] < 0 else Index(0, (), (), (), (Table((axis,), narrowed(tiles), 1),)),
+            Index(0, (), (), (), (Table((axis,), narrowed(integers[-1]), 1),)) if self.has_tile else None,
             tuple(lines[k] for k in used),
             line_of_vertex,
         )

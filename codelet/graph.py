@@ -78,6 +78,22 @@ class TileMapping(NamedTuple):
     tile: Index
 
 
+_WHOLE_NUMBER = object()
+"""What a `Site` expects where a field is given another whole number each time."""
+
+Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int]
+"""What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
+
+The compute set; the codelet; the names of the fields, and whether no tile was given; for each field the layout of its
+tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; and the number of the line.
+"""
+
+
+def _has_dtype(kind: type) -> bool:
+    """Whether values of a type are numbers or arrays of NumPy's, or Python numbers other than whole ones."""
+    return kind in (float, bool, complex) or issubclass(kind, (np.generic, np.ndarray))
+
+
 class Graph:
     """Variables, compute sets and vertices, for one target.
 
@@ -108,14 +124,20 @@ class Graph:
         self._next_element = 0
         self._families: list[Family | Columns] = []
         self._columns: dict[tuple[object, ...], Columns] = {}
+        # By the identity of code, since equal code may be of different files; a line keeps its code alive.
         self._lines: list[Line] = []
-        self._line_numbers: dict[tuple[Any, int], int] = {}
+        self._line_numbers: dict[tuple[int, int], int] = {}
+        self._sites: dict[tuple[int, int], Site] = {}
         self._tile_mappings: list[TileMapping] = []
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
         self._streams: dict[str, Stream] = {}
         self._functions: list[Function] = []
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
+        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}, "_sites": {}}
 
     # --- names ----------------------------------------------------------------------------------------
 
@@ -434,58 +456,104 @@ class Graph:
                 fix="decorate it" if callable(codelet) else None,
             )
         frame = sys._getframe(1)
+        if (site := self._sites.get((id(frame.f_code), frame.f_lasti))) is not None:
+            # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
+            # instruction added is a few integers in columns.
+            its_set, its_codelet, names, expected, columns, line = site
+            if (
+                its_set is compute_set
+                and its_codelet is codelet
+                and (*fields, tile is None) == names
+                and (not self._recordings or self._recordings[-1] is its_set.recording)
+            ):
+                row = []
+                for kind, value in zip(expected, fields.values(), strict=False):
+                    if type(value) is Tensor:
+                        if value.layout is not kind:
+                            break
+                        row.append(value.offset)
+                    elif type(value) is int and kind is _WHOLE_NUMBER:
+                        row.append(value)
+                    elif value is not kind:
+                        break
+                else:
+                    if tile is not None:
+                        row.append(tile)
+                    if tile is None or (type(tile) is int and 0 <= tile < self._num_tiles):
+                        if line != columns.line:
+                            columns.begin_line(line)
+                        columns.integers.fromlist(row)
+                        return None
+        return self._add(compute_set, codelet, tile, fields, frame)
+
+    def _add(
+        self,
+        compute_set: ComputeSet | str,
+        codelet: Codelet,
+        tile: object,
+        fields: Mapping[str, Any],
+        frame: FrameType,
+    ) -> Any:
+        """Add a vertex to the columns of those like it, the first of its kind to new ones; or a family."""
         if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._recordings:
             compute_set = self._compute_set(compute_set)
-        # Vertices added one at a time that are like earlier ones: a few integers go into columns.
         key: list[object] = [compute_set, codelet, tile is None]
         row: list[int] = []
         objects: list[object] = []
+        expected: list[object] = []
         for name, value in fields.items():
             kind = type(value)
             if kind is Tensor:
-                index = value.index
-                if index.symbols or value.rows is not None:
+                layout = value.layout or value.find_layout()
+                if layout is not None:
+                    key += (name, layout)
+                    row.append(value.offset)
+                elif value.axes:
                     break
-                if index.tables:
-                    if index.axes:
-                        break
-                    key += (name, value.source, index.shape)
-                    objects.append(value)
                 else:
-                    key += (name, value.source, index.shape, index.strides)
-                    row.append(index.offset)
+                    key += (name, value.source, value.shape)
+                    objects.append(value)
+                expected.append(layout)
             elif name in codelet.static:
-                key += (name, static_key(value))
+                try:
+                    key += (name, static_key(value))
+                except TypeError:  # one that cannot be hashed: the full check words it
+                    break
+                expected.append(value)
             elif kind is int:
                 key += (name, int)
                 row.append(value)
-            elif kind is float:
-                key += (name, float)
-                objects.append(value)
+                expected.append(_WHOLE_NUMBER)
+            elif _has_dtype(kind):
+                key += (name, kind, np.shape(value), getattr(value, "dtype", kind))
+                objects.append(value.copy() if kind is np.ndarray else value)
+                expected.append(None)
             else:
                 break
         else:
+            if isinstance(tile, np.integer):
+                tile = int(tile)
             if tile is None or type(tile) is int:
-                try:
-                    columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
-                except TypeError:  # a static value that cannot be hashed: the full check words it
-                    columns = None
+                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
                     if tile is not None and not 0 <= tile < self._num_tiles:
                         self._check_tile(tile, tile)
-                    where = (frame.f_code, frame.f_lineno)
-                    line = self._line_numbers.get(where)
-                    row.append(-1 if tile is None else tile)
-                    row.append(self._new_line(where) if line is None else line)
-                    columns.add(row, objects)
+                    line = self._number_line(frame)
+                    columns.add(row if tile is None else [*row, tile], objects, line)
+                    if None not in expected and not columns.padded_outputs:
+                        names = (*fields, tile is None)
+                        instruction = id(frame.f_code), frame.f_lasti
+                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
 
-    def _new_line(self, where: tuple[Any, int]) -> int:
-        number = self._line_numbers[where] = len(self._lines)
-        self._lines.append(Line(*where))
+    def _number_line(self, frame: FrameType) -> int:
+        """The number of the line that a frame is at."""
+        number = self._line_numbers.setdefault((id(frame.f_code), frame.f_lineno), len(self._lines))
+        if number == len(self._lines):
+            self._lines.append(Line(frame.f_code, frame.f_lineno))
         return number
 
     def _check_tile(self, low: int, high: int) -> None:
@@ -508,7 +576,8 @@ class Graph:
         if any(name not in fields for name in traced.outputs):
             return None
         by_name = {field.name: field for field in connected}
-        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name])
+        has_tile = not key[2]
+        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name], has_tile)
         self._columns[key] = columns
         self._families.append(columns)
         return columns

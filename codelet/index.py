@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,11 +27,20 @@ from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import SymbolError, ViewError
 from codelet.integers import are_equal, combined, divides, narrowed
+from codelet.saving import Unchanging
 
-_grid_serials = itertools.count()
+_copies = itertools.count(1)
+_last_serial = 0
 
 
-class Axis:
+def _serial() -> int:
+    """A number greater than all before it, of other processes too, whose grids may be read from files: the clock."""
+    global _last_serial
+    _last_serial = max(_last_serial + 1, time.time_ns())
+    return _last_serial
+
+
+class Axis(Unchanging):
     """One axis of a grid: `values[k]` is the number its symbol stands for at position `k`.
 
     Axes are compared by identity: two grids of equal sizes have different axes.
@@ -41,24 +51,33 @@ class Axis:
     def __init__(self, grid: Grid, position: int, values: range):
         self.grid = grid
         self.values = values
-        self.sort_key = (grid.serial, position)
+        self.sort_key = (grid.serial, position, 0)
 
     @property
     def extent(self) -> int:
         """The number of positions."""
         return len(self.values)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        # Two that were read from one file have places of their own.
+        self.sort_key = (*self.sort_key[:2], next(_copies))
+
     def __repr__(self) -> str:
         return f"Axis({self.values!r})"
 
 
-class Grid:
+class Grid(Unchanging):
     """The axes that one call of `grid` made. Grids are ordered by when they were made."""
 
     __slots__ = ("axes", "serial")
 
     def __init__(self, ranges: Iterable[range]):
-        self.serial = next(_grid_serials)
+        self.serial = _serial()
         self.axes = tuple(Axis(self, position, values) for position, values in enumerate(ranges))
 
 
@@ -77,6 +96,9 @@ class Table(NamedTuple):
     values: np.ndarray
     scale: int
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
+        return self
+
 
 def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> np.ndarray:
     """`values`, whose axes are `keys`, with one axis for each of `order`, of extent 1 where absent."""
@@ -87,7 +109,7 @@ def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> n
     return arranged.reshape([next(extents) if key in position else 1 for key in order])
 
 
-class Index:
+class Index(Unchanging):
     """An integer array of shape `shape` that depends on grid symbols; see the module's docstring.
 
     Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis and holds no

@@ -18,12 +18,13 @@ import numpy as np
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
 from codelet.index import Axis, Index, Table, as_index, filled, from_values, union_axes
 from codelet.integers import narrowed
+from codelet.saving import Unchanging
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""
 
 
-class Rows:
+class Rows(Unchanging):
     """Whose elements are whose in a flat dimension: a row for each position of `axes`, in row-major order.
 
     Attributes:
@@ -136,7 +137,7 @@ def groups_of(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found, group_of.reshape(-1)
 
 
-class Ragged:
+class Ragged(Unchanging):
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 
     Attributes:
@@ -163,7 +164,7 @@ class Ragged:
     __array_ufunc__ = None
 
 
-class RaggedTable:
+class RaggedTable(Unchanging):
     """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
 
     __slots__ = ("offsets", "values")

@@ -9,10 +9,11 @@ the way down, and floats are alike where their bits are.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import struct
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -154,16 +155,30 @@ def structure_key(tree: Any) -> Hashable:
     return kind, static_key(tuple(held) if isinstance(held, list) else held), tuple(map(structure_key, tree.children()))
 
 
-_SETTINGS = (
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_numpy_dtype_promotion",
-    "jax_default_prng_impl",
-    "jax_threefry_partitionable",
-)
-"""What of `jax.config` a jaxpr depends on."""
+Settings = tuple[Any, ...]
+"""The settings of JAX that what is traced depends on."""
+
+_SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "jax_enable_x64": jax.enable_x64,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
+    "jax_default_prng_impl": jax.default_prng_impl,
+    "jax_threefry_partitionable": jax.threefry_partitionable,
+}
+"""What of `jax.config` a jaxpr depends on, and how each is set for a while."""
 
 
-def trace_settings() -> Hashable:
+def trace_settings() -> Settings:
     """The settings of JAX at present that what is traced depends on."""
     return tuple(getattr(jax.config, name) for name in _SETTINGS)
+
+
+@contextlib.contextmanager
+def restored(settings: Settings) -> Iterator[None]:
+    """With JAX's settings as they were."""
+    now = trace_settings()
+    with contextlib.ExitStack() as stack:
+        for setting, before, present in zip(_SETTINGS.values(), settings, now, strict=True):
+            if before != present:
+                stack.enter_context(setting(before))
+        yield

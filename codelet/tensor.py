@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
-from codelet.index import Axis, Index, as_index, row_major, take_basic, union_axes
+from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.indexing import expanded_items
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
 from codelet.ragged import Ragged, Rows
+from codelet.strided import Layout, layout_of
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -36,9 +37,10 @@ class Variable:
         first_element: the number of its first element among all elements of the graph; between two
             variables one number is left out, so that no run of numbers spans both.
         value: the value of a constant, None for a variable.
+        layouts: those of its views that were met, by shape and strides; see `codelet/strided.py`.
     """
 
-    __slots__ = ("dtype", "first_element", "graph", "name", "number", "shape", "value")
+    __slots__ = ("dtype", "first_element", "graph", "layouts", "name", "number", "shape", "value")
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Variable:
         self.number = number
         self.first_element = first_element
         self.value = value
+        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
 
     @property
     def size(self) -> int:
@@ -79,7 +82,7 @@ class Join:
         dimension: along which they are joined.
     """
 
-    __slots__ = ("dimension", "dtype", "graph", "parts", "shape")
+    __slots__ = ("dimension", "dtype", "graph", "layouts", "parts", "shape")
 
     def __init__(self, parts: tuple[Tensor, ...], dimension: int):
         self.parts = parts
@@ -89,6 +92,7 @@ class Join:
         shape = list(parts[0].shape)
         shape[dimension] = sum(part.shape[dimension] for part in parts)
         self.shape = tuple(shape)
+        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
 
     @property
     def size(self) -> int:
@@ -117,7 +121,7 @@ class Pad:
         value: what the padding holds, a NumPy scalar of the tensor's dtype.
     """
 
-    __slots__ = ("dtype", "graph", "part", "shape", "value", "widths")
+    __slots__ = ("dtype", "graph", "layouts", "part", "shape", "value", "widths")
 
     def __init__(self, part: Tensor, widths: Widths, value: Any):
         self.part = part
@@ -126,6 +130,7 @@ class Pad:
         self.graph = part.graph
         self.dtype = part.dtype
         self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
+        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
 
     @property
     def size(self) -> int:
@@ -162,6 +167,9 @@ def source_text(source: Source) -> str:
     return f"concat({', '.join(source_text(part.source) for part in source.parts)})"
 
 
+_new = object.__new__
+
+
 class Tensor:
     """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
 
@@ -173,15 +181,36 @@ class Tensor:
         rows: for a view with a ragged dimension, whose length depends on the vertex, whose elements are
             whose; `index`, and so the tensor's shape, is that of the elements of all vertices.
         ragged_dimension: the dimension that is ragged, where there are rows.
+        layout: what it has in common with strided views of other offsets; None where it is no strided view,
+            or was not asked yet. See `find_layout`.
+        offset: of a view that has a layout.
     """
 
-    __slots__ = ("index", "ragged_dimension", "rows", "source")
+    __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
 
     def __init__(self, source: Source, index: Index, rows: Rows | None = None, ragged_dimension: int = 0):
         self.source = source
-        self.index = index
+        self._index: Index | None = index
         self.rows = rows
         self.ragged_dimension = ragged_dimension
+        self.layout: Layout | None = None
+        self.offset = 0
+
+    @property
+    def index(self) -> Index:
+        """Which element of the source stands at each position; see the class."""
+        index = self._index
+        if index is None:
+            assert self.layout is not None
+            index = self._index = Index(self.offset, self.layout.shape, self.layout.strides)
+        return index
+
+    def find_layout(self) -> Layout | None:
+        """Its layout, where it is a strided view."""
+        index = self.index
+        if self.layout is None and index.is_strided and self.rows is None:
+            self.layout, self.offset = layout_of(self.source, index.shape, index.strides), index.offset
+        return self.layout
 
     @property
     def graph(self) -> Graph:
@@ -235,11 +264,47 @@ class Tensor:
             OutOfBoundsError: an index that leaves the tensor at any position of the grid.
             ViewError: two lengths that depend on symbols, or something that is no index.
         """
-        index = self.index
-        basic = None if index.symbols or index.tables else take_basic(index, items)
+        layout = self.layout
+        if layout is None:
+            layout = self.find_layout()
+            if layout is None:
+                return self._view(items)
+        # Graphs of single vertices are built of little else than what follows: it is written to be fast.
+        offset, place = self.offset, layout.first
+        for item in items if type(items) is tuple else (items,):
+            if type(item) is int:
+                if not 0 <= item < place.extent:
+                    return self._view(items)
+                offset += item * place.stride
+                place = place.point or place.after_number()
+            elif type(item) is slice:
+                start, stop = item.start, item.stop
+                if (
+                    item.step is not None
+                    or type(start) is not int
+                    or type(stop) is not int
+                    or not 0 <= start < stop <= place.extent
+                ):
+                    return self._view(items)
+                offset += start * place.stride
+                place = place.spans.get(stop - start) or place.after_slice(stop - start)
+            else:
+                return self._view(items)
+        view = _new(Tensor)
+        view.source = self.source
+        view._index = view.rows = None
+        view.ragged_dimension = 0
+        view.layout = place.layout or place.end()
+        view.offset = offset
+        return view
+
+    def _view(self, items: object) -> Tensor:
+        """A view of some elements; see `__getitem__`, which does what is common by itself."""
         if self.rows is not None:
             return self._within_rows(items)
-        taken = index[items] if basic is None else basic
+        if type(items) is tuple and any(isinstance(item, np.integer) for item in items):
+            return self[tuple(int(item) if isinstance(item, np.integer) else item for item in items)]
+        taken = self.index[int(items) if isinstance(items, np.integer) else items]
         if isinstance(taken, Ragged):
             return Tensor(self.source, taken.index, taken.rows, taken.dimension)
         return Tensor(self.source, taken)

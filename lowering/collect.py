@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -65,14 +65,6 @@ def _indices(family: Family) -> list[Index]:
     found = [field.tensor.index for field in family.fields if field.tensor is not None]
     found += [f.state.index for f in family.fields if f.state is not None and f.state.index is not None]
     return [*found, family.tile] if family.tile is not None else found
-
-
-def _has_array(family: Family) -> bool:
-    """Whether an array of vertex state fixes the axes: it has one dimension for each."""
-    return any(
-        f.state is not None and f.state.array is not None and f.state.array.ndim > len(f.type.shape)
-        for f in family.fields
-    )
 
 
 # --- splitting axes -----------------------------------------------------------------------------------
@@ -149,14 +141,41 @@ def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
     return Index(offset, index.shape, index.strides, ordered, tuple(tables))
 
 
-def _on_fields(family: Family, change, axes: tuple[Axis, ...], names: tuple[str, ...]) -> Family:
-    """A family over new axes, every index changed by `change`."""
+def _on_fields(
+    family: Family,
+    change: Callable[[Index], Index],
+    places: Sequence[int],
+    axes: tuple[Axis, ...],
+    names: tuple[str, ...],
+) -> Family:
+    """A family over new axes.
+
+    Args:
+        family: of which.
+        change: the same index over the new axes.
+        places: the old axes, those that become one or several new ones in the order of these; an array of vertex
+            state is transposed to that order and reshaped, so axes left out must be of extent 1.
+        axes: the new axes.
+        names: what they are called.
+    """
+    extents, count = tuple(axis.extent for axis in axes), len(family.axes)
+
+    def arranged(state: State, rank: int) -> State:
+        if state.index is not None:
+            return State(index=change(state.index))
+        assert state.array is not None
+        if state.array.ndim == rank:
+            return state
+        gone = [k for k in range(count) if k not in places]
+        ordered = state.array.transpose([*places, *gone, *range(count, state.array.ndim)])
+        return State(array=ordered.reshape((*extents, *state.array.shape[count:])))
+
     fields: list[Field] = []
     for field in family.fields:
         if field.tensor is not None:
             field = replace(field, tensor=Tensor(field.tensor.source, change(field.tensor.index)))
-        elif field.state is not None and field.state.index is not None:
-            field = replace(field, state=State(index=change(field.state.index)))
+        elif field.state is not None:
+            field = replace(field, state=arranged(field.state, len(field.type.shape)))
         fields.append(field)
     tile = None if family.tile is None else change(family.tile)
     return replace(family, axes=axes, axis_names=names, fields=tuple(fields), tile=tile, line_of_vertex=None)
@@ -177,7 +196,7 @@ def _with_parts(family: Family, axis: Axis, parts: tuple[Axis, ...]) -> Family:
     named = (base,) if len(parts) == 1 else tuple(f"{base}.{k}" for k in range(len(parts)))
     axes = (*family.axes[:place], *parts, *family.axes[place + 1 :])
     names = (*family.axis_names[:place], *named, *family.axis_names[place + 1 :])
-    return _on_fields(family, lambda index: _split_index(index, axis, parts), axes, names)
+    return _on_fields(family, lambda index: _split_index(index, axis, parts), range(len(family.axes)), axes, names)
 
 
 # --- ordering and merging axes ------------------------------------------------------------------------
@@ -201,7 +220,7 @@ def order_axes(family: Family) -> Family:
     names: dict[Key, Key] = {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}
     gone = {axis: 0 for axis in family.axes if axis.extent == 1}
     change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
-    return _on_fields(family, change, parts, tuple(family.axis_names[k] for k in kept))
+    return _on_fields(family, change, kept, parts, tuple(family.axis_names[k] for k in kept))
 
 
 def merge_axes(family: Family) -> Family:
@@ -226,7 +245,7 @@ def merge_axes(family: Family) -> Family:
     gone = {family.axes[k]: 0 for group in groups for k in group[:-1]}
     change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
     labels = tuple("*".join(family.axis_names[k] for k in group) for group in groups)
-    return _on_fields(family, change, parts, labels)
+    return _on_fields(family, change, range(len(family.axes)), parts, labels)
 
 
 def _boundary(family: Family, axis: Axis) -> int | None:
@@ -258,7 +277,7 @@ def split_at_dimensions(family: Family) -> Family:
 
 def normalize_family(family: Family) -> Family:
     """A family in normal form; see the module's docstring. One with ragged fields is left as it is."""
-    if _has_array(family) or family.rows:
+    if family.rows:
         return family
     for axis in family.axes:
         family = split_axis(family, axis)

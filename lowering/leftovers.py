@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.family import Family, Field
+from codelet.family import Family, Field, State
 from codelet.index import Axis, Grid, Index, Key, Table
 from codelet.tensor import Tensor
 
@@ -122,7 +122,11 @@ def _taken(family: Family, positions: np.ndarray) -> Family:
         if field.tensor is not None:
             field = replace(field, tensor=Tensor(field.tensor.source, take(field.tensor.index)))
         elif field.state is not None and field.state.index is not None:
-            field = replace(field, state=replace(field.state, index=take(field.state.index)))
+            field = replace(field, state=State(index=take(field.state.index)))
+        elif (
+            field.state is not None and field.state.array is not None and field.state.array.ndim > len(field.type.shape)
+        ):
+            field = replace(field, state=State(array=field.state.array[positions]))
         fields.append(field)
     lines = None if family.line_of_vertex is None else family.line_of_vertex[positions]
     tile = None if family.tile is None else take(family.tile)
@@ -134,7 +138,9 @@ def _columns(family: Family) -> np.ndarray | None:
     columns = []
     for field in family.fields:
         index = field.tensor.index if field.tensor is not None else field.state.index if field.state else None
-        if index is None or index.symbols:
+        if index is None:
+            continue  # an array has a value for each vertex, wherever they go
+        if index.symbols:
             return None
         for table in index.tables:
             if table.keys != family.axes:

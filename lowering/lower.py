@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
@@ -13,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
+from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError, SavingError
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, Stream, as_program, check_program
-from codelet.statics import check_static, static_key, structure_key, trace_settings
+from codelet.saving import Unchanging, reduced
+from codelet.statics import Settings, check_static, restored, static_key, structure_key, trace_settings
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
@@ -58,7 +60,9 @@ class _Compiled:
     ):
         self.plan = plan
         self.outputs = outputs
-        self.key: Hashable = (structure(plan), outputs is None, trace_settings(), how)
+        self.how = how
+        self.settings = trace_settings()
+        self.key: Hashable = (structure(plan), outputs is None, self.settings, how)
         closed = compile_plan(plan) if closed is None else closed
         names = [stream.name for stream in plan.streams if stream.is_input]
         types = zip(names, fed_types(plan), strict=True)
@@ -74,7 +78,7 @@ class _Compiled:
 
 
 @jax.tree_util.register_pytree_node_class
-class Lowered:
+class Lowered(Unchanging):
     """A graph as a pure function: a dict of arrays by variable name in, a dict by name out.
 
     It is good under `jax.jit`, `jax.grad`, `jax.vmap` and inside `lax.scan`, and is not jitted itself.
@@ -98,6 +102,18 @@ class Lowered:
     def tree_unflatten(cls, compiled: _Compiled, tables: Sequence[Any]) -> Lowered:
         """The inverse of `tree_flatten`."""
         return cls(compiled, tables)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        compiled = self._compiled
+        if compiled.how != "fused":
+            raise SavingError(
+                "a function of an engine cannot be pickled",
+                given=f"its execution, {compiled.how!r:.80}",
+                fix="pickle the graph and the program, and make it of these: "
+                "cl.Engine(graph, program, ...).function(inputs=[...], outputs=[...])",
+            )
+        own = len(self._tables) == len(compiled.consts) and all(map(operator.is_, self._tables, compiled.consts))
+        return _lowered_again, (compiled.plan, compiled.outputs, compiled.settings, None if own else self._tables)
 
     def flat(self, arrays: Sequence[Any]) -> list[Any]:
         """The outputs, in order, from the inputs, in order."""
@@ -210,6 +226,15 @@ def named_variables(
     return tuple(dict.fromkeys(sources)), tuple(targets)
 
 
+def _lowered_again(
+    plan: Plan, outputs: tuple[Variable, ...] | None, settings: Settings, tables: tuple[Any, ...] | None
+) -> Lowered:
+    """A pickled function, compiled anew: a plan is pickled, and a jaxpr cannot be."""
+    with restored(settings):
+        compiled = _Compiled(plan, outputs)
+    return Lowered(compiled, compiled.consts if tables is None else tables)
+
+
 def lower_plan(
     plan: Plan, outputs: tuple[Variable, ...], closed: jax_core.ClosedJaxpr | None = None, how: Hashable = "fused"
 ) -> Lowered:
@@ -242,7 +267,7 @@ def _path_name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-class LoweredFunction:
+class LoweredFunction(Unchanging):
     """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
 
     The graph is built once for each structure, shapes and dtypes of the arguments, and each combination
@@ -336,6 +361,9 @@ class LoweredFunction:
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, self.build, (LoweredFunction, (self.build,)), f"the lowered function {self.__name__!r}")
 
     def __repr__(self) -> str:
         return f"<LoweredFunction {self.__name__}, built for {len(self._lowered)} kinds of arguments>"

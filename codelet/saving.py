@@ -1,0 +1,71 @@
+"""Copies and pickles: what copies share, and what a file holds of a function.
+
+Graphs, programs and plans can be copied by `copy.deepcopy` and written by `pickle`. A copy is independent of the
+original; what never changes is shared by both, codelets too. In a file a codelet is a name: of the module and of
+itself there, as a function is to `pickle`. It is traced anew when the file is read, as jaxprs cannot be written.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from codelet.errors import SavingError
+
+
+class Unchanging:
+    """What never changes: its copies are itself."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+
+def _found(module: str, name: str) -> Any:
+    """What a module has under a name, which may be that of something in a class."""
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+def _has(module: str, name: str, wanted: object) -> bool:
+    try:
+        return _found(module, name) is wanted
+    except (AttributeError, ImportError):
+        return False
+
+
+def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    """How something made of a function is pickled: by its name in a module, or if it has none, made again.
+
+    Args:
+        made: what was made of it, by a decorator, say.
+        function: what it was made of.
+        otherwise: what makes it again, and of which arguments.
+        what: what it is called in an error.
+
+    Raises:
+        SavingError: a lambda or a function within a function that is not found by a name.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if isinstance(module, str) and isinstance(name, str):
+        if _has(module, name, made):
+            return _found, (module, name)
+        for other, value in vars(sys.modules.get(module, object)).items():
+            if value is made:
+                return _found, (module, other)
+        if isinstance(function, FunctionType) and not _has(module, name, function):
+            raise SavingError(
+                f"{what} cannot be pickled: it is written as a reference to its function, which has no name to import",
+                given=f"{name} of the module {module}",
+                expected="a function at the top of a module",
+                fix="define it there, with `def`, and give it what it needs of the function around it as fields and "
+                "static values; copy.deepcopy needs no names",
+            )
+    return otherwise
