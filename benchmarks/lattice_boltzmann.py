@@ -99,7 +99,7 @@ def lattice_boltzmann(height: int = 512, width: int = 128, steps: int = 20) -> G
     """A fluid on a torus of 512 x 128 cells with nine velocities, 20 steps: in one variable, and in nine."""
 
     def populations(random: np.random.Generator) -> np.ndarray:
-        return np.float32(WEIGHTS)[:, None, None] * random.uniform(0.5, 1, (9, height, width)).astype(np.float32)
+        return (np.reshape(WEIGHTS, (9, 1, 1)) * random.uniform(0.5, 1, (9, height, width))).astype(np.float32)
 
     together = Comparison(
         "lattice_boltzmann/one",

@@ -402,7 +402,7 @@ class Index(Unchanging):
             # What is less than a grain neither carries nor is divided: it need not be tabulated with the rest.
             coarse, fine = rest._parts_by(grain)
             ends = fine.bounds() or (0, 0)
-            if coarse.keys and fine.keys and 0 <= ends[0] and ends[1] < grain:
+            if coarse.keys and fine.keys and ends[0] >= 0 and ends[1] < grain:
                 divided = (whole + coarse)._exactly_divided(grain)._divided(modulus // grain, remainder=remainder)
                 return divided._scaled(grain) + fine if remainder else divided
         ends = rest.bounds() or (0, 0)

@@ -103,10 +103,10 @@ def _by_element(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> np.ndarray:
     if math.prod(shape) > MAX_STACKED_SLICES:
         raise _NotApart
     primitive: Any = eqn.primitive
-    spread = [_taken_apart(operand) for operand in operands]
+    spread = [np.broadcast_to(_taken_apart(operand), shape) for operand in operands]
     made = np.empty(shape, object)
     for place in np.ndindex(made.shape):
-        made[place] = primitive.bind(*(each[place] if each.ndim else each[()] for each in spread), **eqn.params)
+        made[place] = primitive.bind(*(each[place] for each in spread), **eqn.params)
     return made
 
 

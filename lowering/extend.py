@@ -104,14 +104,22 @@ def _sampled(length: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, min(length, _SAMPLE)).astype(np.int64))
 
 
-def _step(positions: np.ndarray, at: int) -> int | None:
-    """The step that positions mostly take along a dimension; None where they mostly take none, or stand still."""
-    places = _sampled(positions.shape[at] - 1)
-    few = positions[
-        tuple(slice(None) if d == at else slice(0, None, max(1, n // 4)) for d, n in enumerate(positions.shape))
-    ]
-    step = _guess(few.take(places + 1, at).astype(np.int64) - few.take(places, at))
-    return step or None
+def _steps(positions: np.ndarray) -> tuple[int, ...] | None:
+    """The step that positions mostly take along each dimension; None where along one they mostly take none."""
+    found = []
+    for at, length in enumerate(positions.shape):
+        if length > 1:
+            places = _sampled(length - 1)
+            few = positions[
+                tuple(slice(0, None, 1 if d == at else max(1, n // 4)) for d, n in enumerate(positions.shape))
+            ]
+            step = _guess(few.take(places + 1, at).astype(np.int64) - few.take(places, at))
+            if not step:
+                return None
+            found.append(step)
+        else:
+            found.append(0)
+    return tuple(found)
 
 
 def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach | None:
@@ -150,12 +158,10 @@ def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line 
             steps[key] = -term.grain if key in backwards else term.grain
             own = term.grain * np.arange(extent_of_key)[:: -1 if key in backwards else 1]
         else:
-            own = term.table.values
-            for d, key in enumerate(term.keys):
-                step = _step(own, d) if own.shape[d] > 1 else 0
-                if step is None:
-                    return None
-                steps[key] = step * term.table.scale
+            own_steps = _steps(term.table.values)
+            if own_steps is None:
+                return None
+            steps.update({key: step * term.table.scale for key, step in zip(term.keys, own_steps, strict=True)})
             own = term.positions()
         lead, trail = at, len(extents) - at - len(term.keys)
         total = total + own.reshape([1] * lead + list(term.extents) + [1] * trail)
@@ -171,6 +177,8 @@ def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line 
 def _lines(shape: tuple[int, ...], index: Index) -> tuple[Line, ...] | None:
     """An access map as a line for each dimension, some of which leave it; None when it is no such thing."""
     if not index.tables or 0 in index.shape or any(not axis.extent for axis in index.axes):
+        return None
+    if any(_steps(table.values) is None for table in index.tables):
         return None
     access = take_apart(shape, index)
     if access.shape != shape:
