@@ -9,13 +9,13 @@ from typing import Any
 
 from codelet.codelets import Codelet as Codelet
 from codelet.codelets import codelet as codelet
+from codelet.copies import Copy as Copy
 from codelet.errors import *  # noqa: F403
+from codelet.functions import Call as Call
 from codelet.graph import Graph as Graph
 from codelet.index import Index as Index
 from codelet.interpret import interpret as interpret
 from codelet.program import AbortOn as AbortOn
-from codelet.program import Call as Call
-from codelet.program import Copy as Copy
 from codelet.program import Execute as Execute
 from codelet.program import If as If
 from codelet.program import Print as Print

@@ -10,13 +10,11 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import jax
-import jax.export
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
@@ -29,15 +27,10 @@ from codelet.errors import (
     SavingError,
     UnknownFieldError,
 )
+from codelet.lengths import Answers, fresh_lengths, length_symbols, watched
 from codelet.saving import Unchanging, reduced
 from codelet.statics import Settings, check_static, restored, trace_settings
 from codelet.tensor import type_text
-
-
-@functools.cache
-def length_symbols() -> tuple[Any, ...]:
-    """Sizes that stand for the lengths of ragged fields while a codelet is traced for all of them at once."""
-    return tuple(jax.export.symbolic_shape("n, m, k, l, p, q, r, s"))
 
 
 class FieldType(NamedTuple):
@@ -70,7 +63,7 @@ class FieldType(NamedTuple):
 
     def at(self, lengths: Lengths) -> FieldType:
         """It where the lengths of ragged dimensions are known."""
-        return self._replace(shape=tuple(n if isinstance(n, int) else lengths[n] for n in self.shape))
+        return self._replace(shape=tuple(n if isinstance(n, int) else lengths.get(n, n) for n in self.shape))
 
 
 def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
@@ -92,11 +85,13 @@ class TracedCodelet(Unchanging):
         inputs: the types of its parameters, by name, in the order of the signature.
         static: the static values, by name.
         outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
-        jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at
-            once, or for some of them if the codelet does not trace for all at once.
-        for_all_lengths: whether it does.
+        jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
+            but those it does not stand for; or for the longest, if it stands for none.
         variant: what tells it from other traces of the codelet for the same types.
         settings: the settings of JAX it was traced with.
+        answers: of a trace for all lengths at once, what was answered about them.
+        apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
+        has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
     """
 
     codelet: Codelet
@@ -104,9 +99,13 @@ class TracedCodelet(Unchanging):
     static: Mapping[str, Hashable]
     outputs: Mapping[str, FieldType]
     jaxpr: jax_core.ClosedJaxpr
-    for_all_lengths: bool = True
     variant: Hashable = ()
     settings: Settings = ()
+    answers: Answers | None = None
+    apart: frozenset[tuple[int, ...]] = frozenset()
+    has_effects: bool = False
+    with_apart: dict[frozenset[tuple[int, ...]], TracedCodelet] = field(default_factory=dict, repr=False)
+    """With other lengths apart, so that the same are one object."""
 
     @property
     def name(self) -> str:
@@ -136,6 +135,16 @@ class TracedCodelet(Unchanging):
         with restored(self.settings):
             return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
+    def told_apart(self, traces: Mapping[tuple[int, ...], TracedCodelet]) -> TracedCodelet:
+        """It with some lengths apart, given their traces."""
+        apart = frozenset(traces)
+        if apart == self.apart:
+            return self
+        if apart not in self.with_apart:
+            speaks = self.has_effects or any(own.has_effects for own in traces.values())
+            self.with_apart[apart] = replace(self, apart=apart, has_effects=speaks, with_apart={})
+        return self.with_apart[apart]
+
     def call(self, *inputs: Any) -> dict[str, Any]:
         """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
         return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
@@ -152,25 +161,6 @@ def _traced_again(
 ) -> TracedCodelet:
     with restored(settings):
         return codelet.trace(inputs, static)
-
-
-def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
-    """The type of an output, of which the type for each of some lengths is known."""
-    kinds = [traced.outputs[name] for traced in traces]
-    shape = []
-    for size in kinds[-1].shape:
-        symbols = [symbol for symbol, length in lengths[-1].items() if length == size]
-        candidates = [size, *symbols] if len(lengths) > 1 else [*symbols, size]
-        shape.append(candidates)
-    for choice in itertools.product(*shape):
-        kind = kinds[-1]._replace(shape=choice)
-        if all(kind.at(some) == own for some, own in zip(lengths, kinds, strict=True)):
-            return kind
-    raise CodeletTraceError(
-        f"codelet {traces[0].name!r} returns a field {name!r} whose shape follows no length of its inputs",
-        given=", ".join(str(kind) for kind in dict.fromkeys(kinds[:4])),
-        expected="one shape, or the length of a ragged input",
-    )
 
 
 class Codelet(Unchanging):
@@ -243,12 +233,15 @@ class Codelet(Unchanging):
             values[name] = value
         return values, tuple(keys)
 
-    def trace(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None) -> TracedCodelet:
+    def trace(
+        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
+    ) -> TracedCodelet:
         """The codelet as a jaxpr, traced once for each combination of types and static values.
 
         Args:
             inputs: the type of every input field.
             static: static values; those with defaults may be left out.
+            least: what the first symbol for a length stands for at least.
 
         Raises:
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
@@ -258,14 +251,18 @@ class Codelet(Unchanging):
         types = {name: inputs[name] for name in self.inputs}
         settings = trace_settings()
         variant = keys, settings
-        key = tuple(types.values()), variant
+        key = tuple(types.values()), variant, least
         traced = self._traced.get(key)
         if traced is None:
-            traced = self._traced[key] = replace(self._trace(types, values), variant=variant, settings=settings)
+            traced = replace(self._trace(types, values, least), variant=variant, settings=settings)
+            self._traced[key] = traced
         return traced
 
-    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable]) -> TracedCodelet:
+    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
         names: list[str] = []
+        ragged = any(kind.is_ragged for kind in inputs.values())
+        symbols = dict(zip(length_symbols(), fresh_lengths(least), strict=True)) if ragged else {}
+        structs = [kind.at(symbols).struct() for kind in inputs.values()]
 
         def by_name(*fields: Any) -> list[Any]:
             returned = self.function(*fields, **static)
@@ -275,7 +272,8 @@ class Codelet(Unchanging):
 
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
-            jaxpr = jax.make_jaxpr(by_name)(*(kind.struct() for kind in inputs.values()))
+            make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
+            jaxpr, answers = watched(make) if ragged else (make(), None)
         except Exception as error:
             message = str(error).strip().split("\n")[0]
             raise CodeletTraceError(
@@ -303,8 +301,9 @@ class Codelet(Unchanging):
                 given=names,
                 expected="names that are strings other than 'tile'",
             )
+        own = {fresh: symbol for symbol, fresh in symbols.items()}
         outputs = {
-            name: FieldType(tuple(aval.shape), np.dtype(aval.dtype))
+            name: FieldType(tuple(aval.shape), np.dtype(aval.dtype)).at(own)
             for name, aval in zip(names, jaxpr.out_avals, strict=True)
         }
         for name in outputs.keys() & inputs.keys():
@@ -314,29 +313,7 @@ class Codelet(Unchanging):
                     given=f"{inputs[name]} in, {outputs[name]} out",
                     expected="one shape and dtype",
                 )
-        return TracedCodelet(self, inputs, static, outputs, jaxpr)
-
-    def trace_ragged(
-        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], lengths: Sequence[Lengths]
-    ) -> TracedCodelet:
-        """The codelet for ragged fields: as one jaxpr for all lengths, or where it depends on them, for each.
-
-        Args:
-            inputs: the type of every input field.
-            static: static values; those with defaults may be left out.
-            lengths: all that occur together, the shortest first.
-
-        Raises:
-            CodeletTraceError: it does not trace for some lengths, or returns fields of other types for some.
-        """
-        try:
-            traced = self.trace(inputs, static)
-        except CodeletTraceError:
-            each = [self.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
-            outputs = {name: _over_lengths(each, lengths, name) for name in each[-1].outputs}
-            return replace(each[-1], inputs=dict(inputs), outputs=outputs, for_all_lengths=False)
-        traced.at(lengths[0])  # JAX takes lengths not to be zero where it traces for all at once
-        return traced
+        return TracedCodelet(self, inputs, static, outputs, jaxpr, answers=answers, has_effects=bool(jaxpr.effects))
 
     def check_names(self, given: Mapping[str, Any]) -> None:
         """See that every input is given and nothing is that cannot be a field.

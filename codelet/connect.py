@@ -13,13 +13,15 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet, length_symbols
+from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index
+from codelet.lengths import length_symbols
 from codelet.ragged import Ragged, RaggedTable, Rows, groups_of, together
 from codelet.tensor import Tensor, source_variables, views_padding
+from codelet.trace_ragged import trace_ragged
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -206,7 +208,7 @@ def connect(
         inputs[name] = connected[name].type
     static = {name: fields[name] for name in codelet.static if name in fields}
     ragged = bool(kinds.rows)
-    traced = codelet.trace_ragged(inputs, static, kinds.lengths()) if ragged else codelet.trace(inputs, static)
+    traced = trace_ragged(codelet, inputs, static, kinds.lengths()) if ragged else codelet.trace(inputs, static)
     for name in fields:
         if name not in inputs and name not in codelet.static and name not in traced.outputs:
             raise codelet.unknown_field(name, traced.outputs)

@@ -230,3 +230,11 @@ class ArrayError(CodeletError):
 
 class NotFiniteError(CodeletError):
     """Host data or results that hold NaN or infinity where finiteness is checked."""
+
+
+class EngineInUseError(CodeletError, RuntimeError):
+    """An engine that is used by what it calls itself: by a function connected to a stream, or a codelet's callback."""
+
+
+class StateLostError(CodeletError, RuntimeError):
+    """A run that failed in the machine, and took values of the engine's state with it."""

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from codelet.codelets import FieldType, TracedCodelet, length_symbols
+from codelet.codelets import FieldType, TracedCodelet
 from codelet.errors import Line
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
+from codelet.lengths import length_symbols
 from codelet.ragged import Rows, groups_of, together
 from codelet.saving import Unchanging
 from codelet.statics import restored
 from codelet.tensor import Tensor, has_padding, source_text
+from codelet.trace_ragged import trace_ragged
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -141,7 +143,7 @@ class Family:
             symbols = [symbol for name in names for symbol in length_symbols() if str(symbol) == name]
             lengths = [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
             with restored(settings):
-                self.__dict__["codelet"] = codelet.trace_ragged(inputs, static, lengths)
+                self.__dict__["codelet"] = trace_ragged(codelet, inputs, static, lengths)
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
+from codelet.copies import Stream
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -35,12 +36,14 @@ from codelet.errors import (
     user_line,
 )
 from codelet.family import Columns, ComputeSet, Family, Field, counted
+from codelet.functions import Function
 from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
-from codelet.program import Function, Program, Recording, Sequence, Stream, as_program, check_program
+from codelet.program import Program, Recording, Sequence, as_program
 from codelet.statics import static_key
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
+from codelet.walk import check_program
 
 
 def _checked_type(name: str, shape: object, dtype: object, what: str) -> tuple[tuple[int, ...], np.dtype]:
@@ -133,6 +136,7 @@ class Graph:
         self._recordings: list[Recording] = []
         self._streams: dict[str, Stream] = {}
         self._functions: list[Function] = []
+        self._copied: dict[tuple[object, ...], tuple[Tensor, Tensor | Stream]] = {}
         self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
 
     def __getstate__(self) -> dict[str, Any]:
@@ -241,6 +245,18 @@ class Graph:
             ) from error
         held.flags.writeable = False
         return self._new_variable(name, held.shape, held.dtype, held, "constant")
+
+    def copied_constant(self, value: np.ndarray, destination: Tensor | Stream) -> Tensor:
+        """A constant for numbers that a program copies; one for equal ones.
+
+        Args:
+            value: the numbers.
+            destination: what they are copied to first, on whose tile the constant lies.
+        """
+        key = (value.dtype.name, value.shape, value.tobytes())
+        if key not in self._copied:
+            self._copied[key] = self.add_constant(self._free_name("copied"), value), destination
+        return self._copied[key][0]
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -739,6 +755,11 @@ class Graph:
                 tensor.index.strided_view(own, keys)[...] = tile.values_over(keys, np.int32)
             else:
                 tiles[tensor.elements(axes)] = tile.values_over(keys, np.int32)
+        for constant, destination in self._copied.values():
+            own = constant.elements()
+            if self._tile_mappings and (tiles[own] < 0).all():
+                first = destination.elements().reshape(-1)[:1] if isinstance(destination, Tensor) else []
+                tiles[own] = max(0, *tiles[first], 0)
         return tiles
 
     @property

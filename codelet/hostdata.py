@@ -48,8 +48,9 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     fits = array.dtype == variable.dtype
     if not fits and plain:
         # Plain Python numbers have no dtype to lose: integers may stand for floats, not the reverse.
+        whole = array.dtype.kind in "iu" and variable.dtype.kind in "iu"
         fits = jnp.promote_types(array.dtype, variable.dtype) == variable.dtype or (
-            array.dtype.kind == variable.dtype.kind and _holds(variable.dtype, value)
+            (array.dtype.kind == variable.dtype.kind or whole) and _holds(variable.dtype, value)
         )
     if array.shape != variable.shape or not fits:
         what = "shape" if array.shape != variable.shape else "dtype"

@@ -1,24 +1,41 @@
-"""Programs: what runs when. They name compute sets and tensors of one graph and are made of one another."""
+"""Programs: what runs when. They name compute sets and tensors of one graph and are made of one another.
+
+Copies are in `copies.py`, functions and their calls in `functions.py`; `walk.py` looks through all of them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Self
 
 import numpy as np
 
-from codelet.errors import ForeignGraphError, ProgramError
+from codelet.codelets import Codelet
+from codelet.errors import Line, ProgramError, user_line
 from codelet.family import ComputeSet
-from codelet.tensor import Tensor, Variable, source_text, source_variables, type_text, views_padding
+from codelet.tensor import Tensor, source_text, source_variables
 
-if TYPE_CHECKING:
-    from codelet.graph import Graph
+MAX_DEPTH = 200
+"""How deep programs may be nested: passes go down into bodies by recursion. Sequences in sequences do not count."""
 
 
 class Program(ABC):
-    """What runs when. The kinds of program are the subclasses."""
+    """What runs when. The kinds of program are the subclasses.
+
+    Attributes:
+        depth: how deep loops, choices and calls are nested in it.
+        line: the user's line that made it.
+    """
+
+    depth: int = 0
+    line: Line | None
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        made = super().__new__(cls)
+        object.__setattr__(made, "line", user_line())
+        return made
 
     @abstractmethod
     def lines(self) -> Iterator[str]:
@@ -28,7 +45,25 @@ class Program(ABC):
         return "\n".join(self.lines())
 
 
-def _indented(program: Program) -> Iterator[str]:
+def set_depth(program: Program, *bodies: Program) -> None:
+    """Note how deep a program is that is made of others.
+
+    Raises:
+        ProgramError: it is nested too deep.
+    """
+    depth = 1 + max(body.depth for body in bodies)
+    if depth > MAX_DEPTH:
+        raise ProgramError(
+            "a program is nested too deep",
+            given=f"{depth} loops, choices and calls within one another",
+            expected=f"at most {MAX_DEPTH}",
+            fix="put programs that follow one another into one sequence; let a Switch choose between many cases",
+        )
+    object.__setattr__(program, "depth", depth)
+
+
+def indented(program: Program) -> Iterator[str]:
+    """The lines of a program, indented."""
     return ("  " + line for line in program.lines())
 
 
@@ -42,61 +77,86 @@ class Execute(Program):
         yield f"Execute({self.compute_set.name})"
 
 
+def as_program(value: object) -> Program:
+    """A program as it is, a compute set as its execution, a list of them as their sequence.
+
+    Raises:
+        ProgramError: anything else.
+    """
+    if isinstance(value, Program):
+        return value
+    if isinstance(value, ComputeSet):
+        return Execute(value)
+    if isinstance(value, (list, tuple)):
+        return Sequence(value)
+    raise ProgramError(
+        "a program is made of something else",
+        given=f"{value!r:.80}",
+        expected="programs and compute sets, or lists of them",
+        fix=_advice(value),
+    )
+
+
+def _advice(value: object) -> str | None:
+    """What may have been meant by something that is no program."""
+    if isinstance(value, type) and issubclass(value, Program):
+        return f"make one: cl.{value.__name__}(...)"
+    if isinstance(value, str):
+        return "graph.add_compute_set gives the compute set itself, as does `with graph.record()` around its vertices"
+    if isinstance(value, (Tensor, Codelet)):
+        return "graph.add_vertex(compute_set, codelet, ...), and the compute set in the program"
+    if isinstance(value, Iterable):
+        return "a list of it, as in cl.Sequence(*programs)"
+    if isinstance(value, Mapping):
+        return "one of them, or an engine of several programs: cl.Engine(graph, programs)"
+    if hasattr(value, "parameters") and hasattr(value, "body"):
+        return "call it: cl.Call(function, parameter=view, ...)"
+    return "what a function makes is a program, the function is none: call it" if callable(value) else None
+
+
+def _flattened(programs: Iterable[object]) -> tuple[Program, ...]:
+    """Programs, and what stands for programs, in lists however deep, one after another."""
+    found: list[Program] = []
+    inside: list[tuple[Iterator[object], object]] = [(iter(programs), None)]
+    while inside:
+        for value in inside[-1][0]:
+            if isinstance(value, (list, tuple)):
+                if any(value is outer for _, outer in inside):
+                    raise ProgramError(
+                        "a list of programs contains itself",
+                        given=f"a list of {len(value)}",
+                        expected="programs that are made before what is made of them",
+                        fix="cl.Repeat or cl.RepeatWhile, to run something again and again",
+                    )
+                inside.append((iter(value), value))
+                break
+            program = as_program(value)
+            if isinstance(program, Sequence):
+                found.extend(program.programs)
+            else:
+                found.append(program)
+        else:
+            inside.pop()
+    return tuple(found)
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class Sequence(Program):
-    """Run programs one after another. A compute set stands for its `Execute`."""
+    """Run programs one after another. A compute set stands for its `Execute`, a list for its parts.
+
+    A sequence in a sequence is its parts: however one is put together, it is flat.
+    """
 
     programs: tuple[Program, ...]
 
     def __init__(self, *programs: object):
-        object.__setattr__(self, "programs", tuple(map(as_program, programs)))
+        flat = _flattened(programs)
+        object.__setattr__(self, "programs", flat)
+        object.__setattr__(self, "depth", max((program.depth for program in flat), default=0))
 
     def lines(self) -> Iterator[str]:
         for program in self.programs:
             yield from program.lines()
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """Values that come from the host or go to it, one each time a copy from or to it runs.
-
-    Made by `Graph.add_input_stream` and `Graph.add_output_stream`.
-
-    Attributes:
-        graph: the graph it belongs to.
-        name: unique within the graph, scopes included.
-        shape: the shape of one value.
-        dtype: its NumPy dtype.
-        is_input: whether it comes from the host.
-    """
-
-    graph: Graph
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    is_input: bool
-
-    @property
-    def type_text(self) -> str:
-        """Shape and dtype of one value, as text."""
-        return type_text(self.dtype, self.shape)
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {'input' if self.is_input else 'output'} stream of {self.type_text}"
-
-
-def _check_side(side: object, is_source: bool) -> None:
-    """One side of a copy: a view without symbols, or a stream that goes its way."""
-    if isinstance(side, Stream):
-        if side.is_input != is_source:
-            way = "comes from the host: nothing is copied to it" if side.is_input else "goes to the host: nothing comes"
-            raise ProgramError(f"stream {side.name!r} {way}", given=side)
-    elif not isinstance(side, Tensor):
-        raise ProgramError(
-            "a copy is between tensors and streams", given=side, expected="a tensor or a stream of the graph"
-        )
-    else:
-        check_plain(side, "a copy")
 
 
 def check_plain(tensor: Tensor, what: str) -> None:
@@ -114,52 +174,7 @@ def check_plain(tensor: Tensor, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Copy(Program):
-    """Copy the elements of one view to another, as if the source were read whole first; or a value of a stream.
-
-    Args:
-        source: a view, which may be of several variables, or an input stream, which gives its next value.
-        destination: a view, or an output stream, to which the value is sent.
-
-    Raises:
-        ProgramError: views that differ in shape or dtype, or depend on symbols; padding as destination.
-        ForeignGraphError: views of different graphs.
-    """
-
-    source: Tensor | Stream
-    destination: Tensor | Stream
-
-    def __post_init__(self) -> None:
-        _check_side(self.source, True)
-        _check_side(self.destination, False)
-        if isinstance(self.source, Stream) and isinstance(self.destination, Stream):
-            raise ProgramError(
-                "a copy goes from a stream to a stream",
-                given=f"{self.source} to {self.destination}",
-                expected="a tensor",
-            )
-        if self.source.graph is not self.destination.graph:
-            raise ForeignGraphError("a copy joins two graphs", given=f"{self.source} to {self.destination}")
-        if self.source.shape != self.destination.shape or self.source.dtype != self.destination.dtype:
-            raise ProgramError(
-                "the two sides of a copy differ",
-                given=f"{self.source} to {self.destination}",
-                expected="one shape and dtype",
-            )
-        if isinstance(self.destination, Tensor) and views_padding(self.destination):
-            raise ProgramError(
-                "a copy would write padding, which is an element of no variable",
-                given=self.destination,
-                expected="a destination of elements of variables alone",
-                fix="copy to the tensor that was padded, or slice the padding off both sides",
-            )
-
-    def lines(self) -> Iterator[str]:
-        yield f"Copy({self.source} -> {self.destination})"
-
-
-def _check_predicate(tensor: object, what: str) -> None:
+def check_predicate(tensor: object, what: str) -> None:
     if (
         not isinstance(tensor, Tensor)
         or tensor.axes
@@ -168,9 +183,32 @@ def _check_predicate(tensor: object, what: str) -> None:
     ):
         raise ProgramError(
             f"{what} is not a truth value or a whole number in a variable",
-            given=tensor,
+            given=f"{tensor!r:.80}",
             expected="a view of one element, of shape () and dtype bool or int32, say",
             fix="x.reshape(()) or x[0], and a codelet that compares",
+        )
+
+
+_MOST_TURNS = 2**31 - 1  # JAX counts turns in int32
+
+
+def _check_index(count: int, index: object) -> None:
+    """See that a variable can count the turns of a repeat, up to the last one."""
+    if not (isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"):
+        raise ProgramError(
+            "a repeat's index cannot count",
+            given=f"{index!r:.80}",
+            expected="a whole variable of shape () and an integer dtype: graph.add_variable('turn', (), 'int32')",
+            fix="cl.Copy(turn, view) in the body, where the count is needed elsewhere",
+        )
+    if next(iter(source_variables(index.source))).value is not None:
+        raise ProgramError("a repeat's index is a constant, which cannot count", given=index, expected="a variable")
+    if count and count - 1 > np.iinfo(index.dtype).max:
+        raise ProgramError(
+            "a repeat's index cannot count so far",
+            given=f"{count} turns, counted by {index}",
+            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} turns",
+            fix="a wider dtype, int32 say, or a Repeat in a Repeat",
         )
 
 
@@ -194,22 +232,29 @@ class Repeat(Program):
     def __init__(self, count: int, body: object, *, index: Tensor | None = None):
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
             raise ProgramError(
-                "a repeat's count is not a number of times", given=count, expected="a non-negative integer"
+                "a repeat's count is not a number of times",
+                given=f"{count!r:.80}",
+                expected="a non-negative integer, and then what is repeated",
+                fix="cl.RepeatWhile, for a number that only the program knows",
             )
-        if index is not None and not (
-            isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"
-        ):
+        if count > _MOST_TURNS:
             raise ProgramError(
-                "a repeat's index cannot count", given=index, expected="a variable of shape (), int32 say"
+                "a repeat's count is too large to be counted",
+                given=count,
+                expected=f"at most {_MOST_TURNS:,}",
+                fix="a Repeat in a Repeat",
             )
+        if index is not None:
+            _check_index(int(count), index)
         object.__setattr__(self, "count", int(count))
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "index", index)
+        set_depth(self, self.body)
 
     def lines(self) -> Iterator[str]:
         counted = f", index={self.index}" if self.index is not None else ""
         yield f"Repeat({self.count}{counted})"
-        yield from _indented(self.body)
+        yield from indented(self.body)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -241,7 +286,7 @@ class RepeatWhile(Program):
     def __init__(
         self, condition: object, predicate: Tensor, body: object, *, until: bool = False, max_steps: int | None = None
     ):
-        _check_predicate(predicate, "the predicate of a loop")
+        check_predicate(predicate, "the predicate of a loop")
         if max_steps is not None and (
             isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1
         ):
@@ -251,14 +296,15 @@ class RepeatWhile(Program):
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "until", bool(until))
         object.__setattr__(self, "max_steps", None if max_steps is None else int(max_steps))
+        set_depth(self, self.condition, self.body)
 
     def lines(self) -> Iterator[str]:
         more = ", until=True" * self.until + (f", max_steps={self.max_steps}" if self.max_steps is not None else "")
         yield f"RepeatWhile({self.predicate}{more})"
         yield "  condition"
-        yield from _indented(_Nested(self.condition))
+        yield from indented(_Nested(self.condition))
         yield "  body"
-        yield from _indented(_Nested(self.body))
+        yield from indented(_Nested(self.body))
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +314,7 @@ class _Nested(Program):
     program: Program
 
     def lines(self) -> Iterator[str]:
-        yield from _indented(self.program)
+        yield from indented(self.program)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -291,15 +337,16 @@ class If(Program):
     otherwise: Program
 
     def __init__(self, predicate: Tensor, then: object, otherwise: object = ()):
-        _check_predicate(predicate, "the predicate of an If")
+        check_predicate(predicate, "the predicate of an If")
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "then", as_program(then))
         object.__setattr__(self, "otherwise", as_program(otherwise))
+        set_depth(self, self.then, self.otherwise)
 
     def lines(self) -> Iterator[str]:
         yield f"If({self.predicate})"
-        yield from _indented(self.then)
-        other = list(_indented(self.otherwise))
+        yield from indented(self.then)
+        other = list(indented(self.otherwise))
         if other:
             yield "otherwise"
             yield from other
@@ -325,7 +372,7 @@ class Switch(Program):
     default: Program
 
     def __init__(self, control: Tensor, cases: Mapping[int, object], default: object = ()):
-        _check_predicate(control, "the control of a Switch")
+        check_predicate(control, "the control of a Switch")
         if not isinstance(cases, Mapping) or not all(
             isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in cases
         ):
@@ -335,101 +382,17 @@ class Switch(Program):
         object.__setattr__(self, "control", control)
         object.__setattr__(self, "cases", {int(value): as_program(body) for value, body in cases.items()})
         object.__setattr__(self, "default", as_program(default))
+        set_depth(self, *self.cases.values(), self.default)
 
     def lines(self) -> Iterator[str]:
         yield f"Switch({self.control})"
         for value, body in self.cases.items():
             yield f"case {value}"
-            yield from _indented(body)
-        other = list(_indented(self.default))
+            yield from indented(body)
+        other = list(indented(self.default))
         if other:
             yield "default"
             yield from other
-
-
-@dataclass(frozen=True, eq=False)
-class Function:
-    """A body that is defined once and called on different tensors. Made by `Graph.add_function`.
-
-    Attributes:
-        graph: the graph it belongs to.
-        name: what it is called in print.
-        body: what a call runs.
-        parameters: the variables that stand for the arguments, by name.
-    """
-
-    graph: Graph
-    name: str
-    body: Program
-    parameters: Mapping[str, Tensor]
-
-    def lines(self) -> Iterator[str]:
-        """The function as text, its body indented."""
-        yield f"function {self.name}({', '.join(f'{name}={tensor}' for name, tensor in self.parameters.items())})"
-        yield from _indented(self.body)
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def __repr__(self) -> str:
-        return f"function {self.name}({', '.join(self.parameters)})"
-
-
-@dataclass(frozen=True, eq=False, init=False)
-class Call(Program):
-    """Run a function's body on tensors: they are copied to its parameters, and what the body writes is copied back.
-
-    Between calls the parameters hold nothing. However often a function is called, its vertices are there
-    once. A function cannot call itself: what it calls must exist before it.
-
-    Args:
-        function: made by `Graph.add_function`.
-        arguments: a view for each of its parameters, by name.
-
-    Raises:
-        ProgramError: arguments that do not fit the parameters.
-        ForeignGraphError: a tensor of another graph.
-
-    Source: program::Call and Graph::addFunction of Poplar's API reference, where functions have no parameters.
-    """
-
-    function: Function
-    arguments: Mapping[str, Tensor]
-
-    def __init__(self, function: Function, /, **arguments: Tensor):
-        if not isinstance(function, Function):
-            raise ProgramError("something is called that is no function", given=function, expected="graph.add_function")
-        if set(arguments) != set(function.parameters):
-            raise ProgramError(
-                f"the arguments of a call are not the parameters of {function.name!r}",
-                given=", ".join(arguments) or "none",
-                expected=", ".join(function.parameters) or "none",
-            )
-        for name, parameter in function.parameters.items():
-            tensor = arguments[name]
-            if not isinstance(tensor, Tensor) or tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
-                raise ProgramError(
-                    f"argument {name!r} does not fit the parameter of {function.name!r}",
-                    given=tensor,
-                    expected=type_text(parameter.dtype, parameter.shape),
-                )
-            check_plain(tensor, f"argument {name!r}")
-            if tensor.graph is not function.graph:
-                raise ForeignGraphError(f"argument {name!r} belongs to another graph", given=tensor)
-            own = {parameter.source for parameter in function.parameters.values()}
-            if own & set(source_variables(tensor.source)):
-                raise ProgramError(
-                    f"argument {name!r} is a parameter of {function.name!r} itself, which holds nothing between calls",
-                    given=tensor,
-                    expected="a view of other variables",
-                    fix="variables of their own for the parameters of graph.add_function",
-                )
-        object.__setattr__(self, "function", function)
-        object.__setattr__(self, "arguments", {name: arguments[name] for name in function.parameters})
-
-    def lines(self) -> Iterator[str]:
-        given = ", ".join(f"{name}={tensor}" for name, tensor in self.arguments.items())
-        yield f"Call({self.function.name}{', ' if given else ''}{given})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,7 +450,7 @@ class AbortOn(Program):
     message: str
 
     def __post_init__(self) -> None:
-        _check_predicate(self.predicate, "the predicate of an abort")
+        check_predicate(self.predicate, "the predicate of an abort")
         if not isinstance(self.message, str):
             raise ProgramError("the message of an abort is not text", given=self.message, expected="a string")
 
@@ -535,93 +498,6 @@ class Recording(Program):
             yield from Execute(compute_set).lines()
 
 
-def as_program(value: object) -> Program:
-    """A program as it is, a compute set as its execution, a list of them as their sequence.
-
-    Raises:
-        ProgramError: anything else.
-    """
-    if isinstance(value, Program):
-        return value
-    if isinstance(value, ComputeSet):
-        return Execute(value)
-    if isinstance(value, (list, tuple)):
-        return Sequence(*value)
-    raise ProgramError("a program is made of something else", given=value, expected="programs and compute sets")
-
-
-def _parts(program: Program) -> tuple[list[Program], list[Any]]:
-    """The programs a program is made of, and what else it names."""
-    match program:
-        case Execute(compute_set):
-            return [], [compute_set]
-        case Recording():
-            return [], list(program.compute_sets)
-        case Copy(source, destination):
-            return [], [source, destination]
-        case Sequence(programs):
-            return list(programs), []
-        case Repeat(_, body, index):
-            return [body], [] if index is None else [index]
-        case RepeatWhile(condition, predicate, body):
-            return [condition, body], [predicate]
-        case If(predicate, then, otherwise):
-            return [then, otherwise], [predicate]
-        case Switch(control, cases, default):
-            return [*cases.values(), default], [control]
-        case Call(function):
-            return [], [function]  # its arguments are of the same graph, and its body was checked
-        case Print(tensor) | AbortOn(tensor) | WriteUndef(tensor):
-            return [], [tensor]
-    raise ProgramError("a program of an unknown kind", given=type(program).__name__)
-
-
-def check_program(program: Program, graph: Graph) -> None:
-    """See that a program names only what belongs to `graph`.
-
-    Raises:
-        ForeignGraphError: a compute set, tensor, stream or function of another graph.
-    """
-    parts, named = _parts(program)
-    for part in parts:
-        check_program(part, graph)
-    for thing in named:
-        if thing.graph is not graph:
-            raise ForeignGraphError(
-                "a program names something of another graph",
-                given=thing,
-                expected="compute sets and tensors of the graph it runs on",
-            )
-
-
 def too_many_turns(predicate: Tensor, max_steps: int) -> str:
     """What the error says where a loop goes on beyond its `max_steps`."""
     return f"a loop over {source_text(predicate.source)} went on beyond its max_steps={max_steps}"
-
-
-def written_variables(program: Program) -> set[Variable]:
-    """The variables of which a program may write any element, the parameters of functions it calls aside."""
-    match program:
-        case Execute() | Recording():
-            sets = [program.compute_set] if isinstance(program, Execute) else program.compute_sets
-            written = [
-                field.tensor
-                for compute_set in sets
-                for family in compute_set.graph.families
-                if family.compute_set is compute_set
-                for field in family.fields
-                if field.is_written and field.tensor is not None
-            ]
-        case Copy(_, destination):
-            written = [destination] if isinstance(destination, Tensor) else []
-        case Repeat(_, _, index):
-            written = [] if index is None else [index]
-        case Call(function, arguments):
-            own = written_variables(function.body)
-            given = {parameter.source: arguments[name] for name, parameter in function.parameters.items()}
-            named = {variable for part in own & set(given) for variable in source_variables(given[part].source)}
-            return (own - set(given)) | named
-        case _:
-            written = []
-    found = {variable for tensor in written for variable in source_variables(tensor.source)}
-    return found.union(*(written_variables(part) for part in _parts(program)[0]))

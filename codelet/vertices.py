@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -43,6 +44,14 @@ def _runs(elements: np.ndarray) -> np.ndarray:
     starts = elements >= 0
     starts[:, 1:] &= (np.diff(elements, axis=1) != 1) | (elements[:, :-1] < 0)
     return starts
+
+
+def _plain_numbers(value: Any) -> jax.Array:
+    """Plain numbers as a JAX array whose dtype yields to those it meets, as that of a Python number does."""
+    numbers = np.asarray(value)
+    if not numbers.size or not numbers.ndim:
+        return jnp.asarray(numbers.item() if numbers.size else numbers)
+    return jnp.stack([jnp.asarray(number) for number in numbers.reshape(-1).tolist()]).reshape(numbers.shape)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,13 +124,19 @@ class Vertex:
                     yield Edge(self, name, variable, position, int(length))
 
     def call(self, read: Any) -> dict[str, np.ndarray]:
-        """Call the codelet's own function, plainly, on what `read` gives for each input tensor."""
+        """Call the codelet's own function, plainly, on what `read` gives for each input tensor.
+
+        Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
+        """
         traced = self.family.codelet
-        fields = self.fields
+        fields, types = self.fields, {field.name: field.type for field in self.family.fields}
         inputs = []
         for name in traced.inputs:
-            value = fields[name]
-            inputs.append(jnp.asarray(read(value)) if isinstance(value, Tensor) else value)
+            value, kind = fields[name], types[name]
+            if kind.weak:
+                inputs.append(_plain_numbers(value))
+            else:
+                inputs.append(jnp.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype))
         returned = traced.codelet.function(*inputs, **traced.static)
         named = returned if isinstance(returned, Mapping) else {"out": returned}
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -12,133 +14,91 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.copies import Stream
 from codelet.errors import (
     ArrayError,
+    ForeignGraphError,
     NotFiniteError,
     NotInGraphError,
-    ProgramAbortedError,
     ProgramError,
+    StateLostError,
     StreamError,
     TileError,
-    UninitializedReadError,
 )
 from codelet.graph import Graph
-from codelet.hostdata import as_array
-from codelet.program import Program, Stream, as_program, check_program
-from codelet.tensor import Tensor, Variable
+from codelet.program import Program, as_program
+from codelet.tensor import Tensor, Variable, source_variables
+from codelet.walk import check_program
+from ipu_backend.exclusive import Exclusive
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
-from ipu_backend.streaming import Chunks, Connections, Part, Together, split
+from ipu_backend.progress import CHUNKS, progress_bar
+from ipu_backend.running import LoadedProgram, Runs, uninterrupted
+from ipu_backend.state import State, Writing, check_plain, empty_state, read_view, restored, snapshot
+from ipu_backend.streaming import Connections, Together
 from ipu_backend.tile_addresses import compile_addresses
-from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest, held_type
+from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest
 from ipu_backend.tile_memory import TileMemory, read_tile
-from lowering.check import check, check_initialized
-from lowering.dataflow import ElementSet, flow_step
+from lowering.check import check
+from lowering.dataflow import ElementSet
 from lowering.emit_steps import Execution
-from lowering.lower import Lowered, lower_graph, lower_plan, named_variables, whole_variable
+from lowering.initialized import check_initialized
+from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.memory import Memory
-from lowering.pipeline import MachinePlan, compile_plan, plan_engine, plan_machine, plan_part
+from lowering.pipeline import MachinePlan, plan_machine
 from lowering.place import place
 from lowering.placement import Placement
-from lowering.plan import Plan, Step
-from lowering.streams import count_values
+from lowering.plan import Plan
 from lowering.timeline import without_calls
-
-State = dict[str, Any]
-"""What is held of every variable that has a value, by name."""
 
 Place = Literal["balanced", "linear"] | Callable[[Plan], Placement]
 """How a plan is placed; see `lowering/place.py`. A function is given the plan without calls."""
 
 
-class _Compiled:
-    """Some steps, jitted: state, values of streams and tables in; the variables they write, and what they send, out."""
+def _check_options(graph: object, execution: object, placement: object, stream_bytes: object) -> None:
+    """See that an engine can be made of what was given.
 
-    def __init__(self, plan: Plan, execution: Execution, compile_part: Callable[[Plan], jax_core.ClosedJaxpr]):
-        self.plan = plan
-        self.execution = execution
-        self.counts = count_values(plan.steps)
-        self.closed = compile_part(plan)
-        self.inputs = [variable.name for variable in plan.inputs]
-        self.written = [tensor.source.name for tensor in plan.outputs]  # type: ignore[union-attr]
-        self.fed = [stream for stream in plan.streams if stream.is_input]
-        self.sent = [stream for stream in plan.streams if not stream.is_input]
-        self.donating, self.keeping = jax.jit(self._step, donate_argnums=0), jax.jit(self._step)
-
-    def _step(
-        self, changing: State, kept: State, feeds: Sequence[Any], tables: Sequence[Any]
-    ) -> tuple[State, Any, Any]:
-        state = {**changing, **kept}
-        run = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(self.closed.jaxpr, list(tables)))
-        results = run(*(state[name] for name in self.inputs), *feeds)
-        flag = results.pop() if self.plan.abort is not None else None
-        return dict(zip(self.written, results[: len(self.written)], strict=True)), results[len(self.written) :], flag
-
-    def run(self, state: State, own: set[str], connections: Connections) -> None:
-        """Run the steps on a state, which is changed in place; arrays named in `own` may be overwritten.
-
-        Raises:
-            ProgramAbortedError: the steps abort.
-        """
-        for variable in self.plan.inputs:
-            if variable.name not in state:
-                kind = held_type(self.execution, variable)
-                state[variable.name] = jnp.zeros(kind.shape, kind.dtype)
-        feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
-        changing = {name: state[name] for name in self.written}
-        kept = {name: state[name] for name in self.inputs if name not in changing}
-        function = self.donating if own.issuperset(changing) else self.keeping
-        written, sent, flag = function(changing, kept, feeds, self.closed.consts)
-        if flag is not None and int(flag):
-            raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
-        state.update(written)
-        own.update(written)
-        for stream, values in zip(self.sent, sent, strict=True):
-            connections.send(stream, np.asarray(values))
+    Raises:
+        ProgramError: something that is no graph, or an option that there is not.
+    """
+    if not isinstance(graph, Graph):
+        raise ProgramError(
+            "an engine is made of something that is no graph",
+            given=f"{type(graph).__name__}: {graph!r:.80}",
+            expected="a cl.Graph, and what of it is to run",
+            fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,
+        )
+    if execution not in ("fused", "tiles", "addresses"):
+        raise ProgramError(
+            "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
+        )
+    if placement not in ("balanced", "linear") and not callable(placement):
+        raise ProgramError(
+            "there is no such placement",
+            given=f"{placement=!r}",
+            expected="'balanced', 'linear', or a function from a plan to its placement",
+        )
+    if not isinstance(stream_bytes, (int, np.integer)) or isinstance(stream_bytes, bool) or stream_bytes < 1:
+        raise ProgramError(
+            "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
+        )
 
 
-class _Loaded:
-    """A program on the engine, compiled part by part when it is first run."""
+def _named_programs(given: object) -> Mapping[str, object]:
+    """Programs by name.
 
-    def __init__(self, graph: Graph, program: Program, stream_bytes: int):
-        self.program = program
-        self.execution = Execution()
-        self.compile: Callable[[Plan], jax_core.ClosedJaxpr] = compile_plan
-        self.plan = plan_engine(graph, program)
-        self.parts = split(self.plan.steps, stream_bytes)
-        self.checked: ElementSet | None = None  # what had a value before the last run, if it is what has one after
-        self._compiled: dict[Any, _Compiled] = {}
-        self._first = Variable(graph, "first turn", (), np.dtype(np.int32), -1, graph.num_elements)
-
-    @property
-    def may_fail(self) -> bool:
-        """Whether a run can end in the middle, so that the state before it must be kept."""
-        return self.plan.abort is not None or bool(self.plan.streams)
-
-    def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> _Compiled:
-        if key not in self._compiled:
-            self._compiled[key] = _Compiled(plan_part(self.plan, steps, given), self.execution, self.compile)
-        return self._compiled[key]
-
-    def run(self, state: State, own: set[str], connections: Connections, parts: Sequence[Part] | None = None) -> None:
-        """Run the program on a state, which is changed in place; arrays named in `own` may be overwritten."""
-        for part in self.parts if parts is None else parts:
-            if isinstance(part, Together):
-                self._part(part, part.steps).run(state, own, connections)
-            elif isinstance(part, Chunks):
-                for start in range(0, part.step.count, part.turns):
-                    turns = min(part.turns, part.step.count - start)
-                    chunk = flow_step(replace(part.step, count=turns, first=self._first))
-                    state[self._first.name] = jnp.asarray(start, jnp.int32)
-                    self._part((part, turns), [chunk], [self._first]).run(state, own, connections)
-            else:
-                index = part.step.index
-                for turn in range(part.step.count):
-                    if index is not None:
-                        state[index.name] = self.execution.load(index, jnp.asarray(turn, index.dtype))
-                        own.add(index.name)
-                    self.run(state, own, connections, part.body)
-        state.pop(self._first.name, None)
+    Raises:
+        ProgramError: no program, or a name that is none.
+    """
+    if not isinstance(given, Mapping):
+        return {"main": given}
+    if not given or not all(isinstance(name, str) for name in given):
+        raise ProgramError(
+            "an engine's programs have no names" if given else "an engine is given no programs",
+            given=f"{given!r:.80}",
+            expected="a dict of at least one, by name",
+        )
+    return given
 
 
 class Engine:
@@ -188,19 +148,21 @@ class Engine:
         execution: Literal["fused", "tiles", "addresses"] = "fused",
         placement: Place = "balanced",
     ):
-        if execution not in ("fused", "tiles", "addresses"):
-            raise ProgramError(
-                "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
-            )
+        _check_options(graph, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
+        self._options = {
+            "check_finite": check_finite,
+            "stream_bytes": stream_bytes,
+            "execution": execution,
+            "placement": placement,
+        }
         given = graph.default_program if program is None else program
-        programs = given if isinstance(given, Mapping) else {"main": given}
-        self._programs: dict[str, _Loaded] = {}
-        for name, each in programs.items():
+        self._programs: dict[str, LoadedProgram] = {}
+        for name, each in _named_programs(given).items():
             chosen = as_program(each)
             check_program(chosen, graph)
-            self._programs[name] = _Loaded(graph, chosen, stream_bytes)
+            self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
         self._variables = {variable.name: variable for variable in graph.variables}
         self._execution, self._placed = Execution(), None
         if execution != "fused":
@@ -212,14 +174,12 @@ class Engine:
                 if isinstance(self._execution, TileArray):
                     loaded.compile = partial(compile_held, execution=self._execution)
                 else:
-                    loaded.compile, loaded.parts = self._compile_addresses, (Together(loaded.plan.steps),)
+                    loaded.compile, loaded.splits = self._compile_addresses, False
+                    loaded.parts = (Together(loaded.plan.steps),)
         self._streams = {stream.name: stream for stream in graph.streams}
-        self._connections = Connections()
-        self._state: State = {}
-        self._written = ElementSet()
-        for variable in graph.variables:
-            if variable.value is not None:
-                self._written.add_variable(variable)
+        self._connections = Connections(stream_bytes)
+        self._exclusive = Exclusive()
+        self._state = empty_state(graph)
 
     def _place(self, how: Place) -> Placement:
         """One placement of all programs, which share their variables."""
@@ -232,28 +192,320 @@ class Engine:
         plan = without_calls(plan)
         return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))
 
-    def _program(self, name: str | None) -> _Loaded:
+    # --- names ----------------------------------------------------------------------------------------
+
+    def _program(self, name: str | None) -> LoadedProgram:
         if name is None and len(self._programs) == 1:
             return next(iter(self._programs.values()))
-        if name not in self._programs:
+        if not isinstance(name, str) or name not in self._programs:
             problem = "the engine has several programs" if name is None else "the engine has no such program"
-            names = " or ".join(map(repr, self._programs))
-            raise ProgramError(problem, given=name, expected=f"the name of one: {names}" if names else "none")
+            raise ProgramError(
+                problem, given=name, expected=f"the name of one: {' or '.join(map(repr, self._programs))}"
+            )
         return self._programs[name]
 
     def _stream(self, given: Stream | str) -> Stream:
         stream = self._streams.get(given) if isinstance(given, str) else given
-        if stream is None or self._streams.get(stream.name) is not stream:
+        if not isinstance(stream, Stream) or self._streams.get(stream.name) is not stream:
+            known = isinstance(given, Tensor) or (isinstance(given, str) and given in self._variables)
             raise NotInGraphError(
-                "the engine has no such stream", given=given, expected=", ".join(self._streams) or "none"
+                "a variable is no stream" if known else "the engine has no such stream",
+                given=given,
+                expected=", ".join(self._streams) or "none: the graph has no streams",
+                fix="engine.write({...}) gives a variable its values" if known else None,
             )
         return stream
 
-    def _variable(self, given: Tensor | str) -> Variable:
-        variable = whole_variable(self.graph, given, "variable")
-        if variable.name not in self._variables:
-            raise NotInGraphError(f"{variable.name!r} was added after the engine was made", expected="a new Engine")
-        return variable
+    def _is_stream(self, given: object) -> bool:
+        return isinstance(given, Stream) or (isinstance(given, str) and given in self._streams)
+
+    def _tensor(self, given: Tensor | str, what: str) -> Tensor:
+        """The view that the host names, to have it `what`.
+
+        Raises:
+            ArrayError: a stream.
+            NotInGraphError: a name no variable has, or something that names none.
+            ForeignGraphError: a tensor of another graph.
+            ViewError: one that depends on symbols.
+        """
+        if self._is_stream(given):
+            name = given.name if isinstance(given, Stream) else given
+            raise ArrayError(
+                f"{name!r} is a stream, not a variable",
+                given=given,
+                expected="a variable",
+                fix=f"engine.connect({name!r}, values) before it runs",
+            )
+        tensor = self.graph.variable(given) if isinstance(given, str) else given
+        if not isinstance(tensor, Tensor):
+            raise NotInGraphError(
+                f"what is {what} is neither a variable nor a view of one",
+                given=f"{type(given).__name__}: {given!r:.80}",
+                expected="a tensor of the graph, or the name of a variable",
+            )
+        if tensor.graph is not self.graph:
+            raise ForeignGraphError(
+                f"what is {what} belongs to another graph",
+                given=tensor,
+                expected="a tensor of the graph that the engine was made of",
+            )
+        for variable in source_variables(tensor.source):
+            if self._variables.get(variable.name) is not variable:
+                raise NotInGraphError(
+                    f"{variable.name!r} was added after the engine was made", given=tensor, expected="a new Engine"
+                )
+        return check_plain(tensor, what)
+
+    # --- state ----------------------------------------------------------------------------------------
+
+    def _check_finite(self, tensor: Tensor, array: Any, what: str) -> None:
+        if self.check_finite and jnp.issubdtype(tensor.dtype, jnp.inexact):
+            bad = np.argwhere(~np.asarray(jnp.isfinite(array)))
+            if len(bad):
+                where = tuple(bad[0].tolist())
+                named = repr(tensor.source.name) if isinstance(tensor.source, Variable) else tensor
+                raise NotFiniteError(
+                    f"{what} {named} holds a number that is not finite",
+                    given=f"{np.asarray(array)[where]} at {list(where)}",
+                    expected="finite numbers, since check_finite is on",
+                )
+
+    def write(self, values: Mapping[Any, Any]) -> None:
+        """Write host arrays to variables or views of them: all of them, or none where one does not fit.
+
+        Args:
+            values: an array for each, by the variable's name, or by a tensor: `{"x": x0, y[3:7]: part}`. What comes
+                later overwrites what comes before. Elements of a view alone get a value; the others keep theirs.
+
+        Raises:
+            ArrayError: an array of the wrong shape or dtype, or one for a constant or for padding.
+            NotInGraphError: a name no variable has.
+            ViewError: a view that depends on symbols.
+            NotFiniteError: NaN or infinity, where that is checked.
+        """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "what is written does not say where to",
+                given=f"{type(values).__name__}: {values!r:.80}",
+                expected="a dict of arrays by name or tensor",
+                fix='engine.write({"x": array})',
+            )
+        with self._exclusive.use("write"):
+            writing = Writing(self._state, self._execution)
+            whole: set[Variable] = set()
+            for name, value in values.items():
+                tensor = self._tensor(name, "written")
+                if tensor.is_whole_variable:
+                    assert isinstance(tensor.source, Variable)
+                    if tensor.source in whole:
+                        raise ArrayError(
+                            f"two arrays are written to {tensor.source.name!r}",
+                            given="its name and a tensor",
+                            expected="one",
+                        )
+                    whole.add(tensor.source)
+                self._check_finite(tensor, writing.write(tensor, value), "the array for")
+            self._state = writing.done()
+
+    def read(self, variable: Any) -> Any:
+        """The value of a variable or a view, as a NumPy array; of an output stream, all the last run sent, stacked.
+
+        It waits until what ran before is done.
+
+        Args:
+            variable: a tensor, the name of a variable, or an output stream; or a list of them, for a list of arrays.
+
+        Raises:
+            UninitializedReadError: an element of it that neither the host nor a run has written.
+            NotInGraphError: a name no variable has.
+            ViewError: a view that depends on symbols.
+            NotFiniteError: NaN or infinity, where that is checked.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (2,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({"x": [1, 2, 3, 4], y[1]: 5.0})
+        >>> engine.read([x[::-1], y[1]])
+        [array([4., 3., 2., 1.], dtype=float32), array(5., dtype=float32)]
+        """
+        with self._exclusive.use("read"):
+            if isinstance(variable, (list, tuple)):
+                return [self._read(each) for each in variable]
+            return self._read(variable)
+
+    def _read(self, given: Tensor | Stream | str) -> np.ndarray:
+        if self._is_stream(given):
+            stream = self._stream(given)  # type: ignore[arg-type]
+            if stream.is_input:
+                raise StreamError(
+                    f"{stream.name!r} is an input stream: there is nothing to read",
+                    given=stream,
+                    expected="a variable, or an output stream",
+                )
+            return self._connections.sent(stream)
+        tensor = self._tensor(given, "read")  # type: ignore[arg-type]
+        array = read_view(self._state, self._execution, tensor)
+        self._check_finite(tensor, array, "the variable")
+        return array
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The values of all variables that have any, by name: for a checkpoint, another engine, or `load_state`.
+
+        A variable of which only some elements have a value comes as a masked array (`numpy.ma`), the others masked.
+        What streams are connected to is no part of it.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> engine, other = cl.Engine(graph), cl.Engine(graph)
+        >>> engine.write({"x": [1, 2]})
+        >>> other.load_state(engine.state())
+        >>> other.read(x)
+        array([1., 2.], dtype=float32)
+        """
+        with self._exclusive.use("state"):
+            return snapshot(self._state, self._execution)
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Hold what `state` gave, and nothing else: a variable that it does not name has no value then.
+
+        All of it is loaded, or none where something does not fit.
+
+        Args:
+            values: an array for each variable, by name; a dict, or what `numpy.load` gives of an `.npz` file.
+
+        Raises:
+            ArrayError: an array of the wrong shape or dtype, or one for a constant.
+            NotInGraphError: a name no variable has.
+            NotFiniteError: NaN or infinity, where that is checked.
+        """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "what is loaded is no state",
+                given=f"{type(values).__name__}: {values!r:.80}",
+                expected="a dict of arrays by name, as engine.state() gives it",
+            )
+        with self._exclusive.use("load_state"):
+            found = {}
+            for name, value in values.items():
+                tensor = self._tensor(name, "loaded")
+                if not tensor.is_whole_variable:
+                    raise ArrayError("a state is of whole variables", given=tensor, expected="the name of a variable")
+                self._check_finite(tensor, value, "the array for")
+                found[tensor.source] = value
+            self._state = restored(self._state, self._execution, found)
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def connect(self, stream: Stream | str, values: Any) -> None:
+        """Say where the values of an input stream come from, or where those of an output stream go.
+
+        Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
+        `stream_bytes`. What a run that raises has taken is given to the next one again; only where it has taken more
+        of iterators than `stream_bytes` nothing is, and a note of the error says so. A function that is connected has
+        by then been called with what came out.
+
+        Args:
+            stream: a stream of the graph, or its name.
+            values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
+                loader, a generator). For an output stream, a function that is called with each value; without
+                one, `read` gives all that the last run sent. The function does not use the engine itself.
+
+        Raises:
+            NotInGraphError: a stream that is not there.
+            StreamError: something that gives or takes no values.
+            ArrayError: values of the wrong shape or dtype.
+
+        Source: Engine::connectStream of Poplar's API reference.
+        """
+        with self._exclusive.use("connect"):
+            self._connections.connect(self._stream(stream), values)
+
+    def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
+        """Run a program once on the state. If it raises, the state is what it was before.
+
+        JAX computes in the background: `run` returns when the work is handed over, and what uses the state next waits
+        for it, so that a Ctrl-C may land in `read`. (Handing over runs one after the other without waiting takes less
+        than half the time where they are short: on two CPU cores 31 us instead of 82 for a stencil on 256 x 256
+        points.) It waits anyway for output streams, for aborts, and for codelets that call the host.
+
+        Ctrl-C leaves the state as it was before the run or, once the work was handed over, as it is after it. Several
+        threads may use one engine: their calls wait for one another. What belongs together (write, run, read) is for
+        them to keep together, by a lock of their own.
+
+        Args:
+            program: its name, where the engine has several.
+            wait: return when the work is done.
+            progress: show a bar of the turns of loops over streams, which then run in at least 20 chunks, each waited
+                for. It needs the extra `progress`.
+
+        Raises:
+            UninitializedReadError: an element is read that neither the host nor an earlier step has written.
+            ProgramAbortedError: the program aborts.
+            StreamError: a stream is not connected, or ends early: the message says where.
+            EngineInUseError: it is called by what a run calls: a function connected to a stream, or a callback.
+            StateLostError: the machine fails in a run that was overwriting the state.
+            MissingExtraError: a bar without tqdm.
+        """
+        loaded = self._program(program)
+        with self._exclusive.use("run"):
+            state = self._state
+            if loaded.checked is None or not loaded.checked.equals(state.written):
+                written = state.written.copy()
+                check_initialized(replace(loaded.plan, outputs=()), written)
+                loaded.checked = written if written.equals(state.written) else None
+            else:
+                written = state.written
+            parts, bar = loaded.parts, nullcontext(None)
+            if progress:
+                parts = loaded.parts_for(CHUNKS)
+                bar = progress_bar(parts, program or "running")
+            self._connections.begin(loaded.plan.streams)
+            try:
+                with bar as done:
+                    self._run(loaded, state, written, Runs(parts, done), wait=wait)
+            except BaseException as error:
+                self._after_failure(error)
+                raise
+
+    def _run(self, loaded: LoadedProgram, state: State, written: ElementSet, runs: Runs, *, wait: bool) -> None:
+        arrays, part = dict(state.arrays), loaded.in_place
+        if part is None:
+            after = State(loaded.run(arrays, self._connections, runs, wait=wait), written)
+            with uninterrupted() if loaded.plan.streams else nullcontext():
+                self._state = after
+                self._connections.end()
+            return
+        made: list[Sequence[Any]] = []
+        try:
+            part.run_in_place(arrays, self._connections, made)
+        finally:
+            if made:
+                self._state = State({**arrays, **dict(zip(part.written, made[0], strict=True))}, written)
+        if wait:
+            jax.block_until_ready(made)
+
+    def _after_failure(self, error: BaseException) -> None:
+        """What is left when a run raised.
+
+        Raises:
+            StateLostError: the machine failed, and took values with it.
+        """
+        note = self._connections.give_back()
+        if note is not None:
+            error.add_note(note)
+        lost = [variable for variable, held in self._state.arrays.items() if held.is_deleted()]
+        if lost:
+            self._state = self._state.without(lost)
+            raise StateLostError(
+                "the machine failed in a run that was overwriting the state",
+                given=f"{type(error).__name__}: {error!s:.200}",
+                expected="enough memory",
+                fix=f"write {', '.join(sorted(variable.name for variable in lost))} again before the next run",
+            ) from error
+
+    # --- the machine ----------------------------------------------------------------------------------
 
     @cached_property
     def _memory(self) -> Memory:
@@ -273,112 +525,13 @@ class Engine:
             TileError: a tile that the target does not have.
         """
         num_tiles = self.graph.target.num_tiles
-        if not 0 <= tile < num_tiles:
-            raise TileError("there is no such tile", given=tile, expected=f"0 to {num_tiles - 1}")
-        values = {v.name: np.asarray(v.value) for v in self._variables.values() if v.value is not None}
-        for name, held in self._state.items():
-            values[name] = np.asarray(self._execution.unload(self._variables[name], held))
-        return read_tile(self._memory, tile, values)
-
-    def _check_finite(self, variable: Variable, array: Any, what: str) -> None:
-        if self.check_finite and jnp.issubdtype(variable.dtype, jnp.inexact):
-            bad = np.argwhere(~np.asarray(jnp.isfinite(array)))
-            if len(bad):
-                where = tuple(bad[0].tolist())
-                raise NotFiniteError(
-                    f"{what} {variable.name!r} holds a number that is not finite",
-                    given=f"{np.asarray(array)[where]} at {list(where)}",
-                    expected="finite numbers, since check_finite is on",
-                )
-
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Write host arrays to whole variables, by name.
-
-        Raises:
-            ArrayError: an array of the wrong shape or dtype, or one for a constant.
-            NotInGraphError: a name no variable has.
-            NotFiniteError: NaN or infinity, where that is checked.
-        """
-        for name, value in values.items():
-            if name in self._streams:
-                raise ArrayError(
-                    f"{name!r} is a stream, not a variable", fix=f"engine.connect({name!r}, values) before it runs"
-                )
-            variable = self._variable(name)
-            if variable.value is not None:
-                raise ArrayError(f"the host cannot write the constant {name!r}", given=name, expected="a variable")
-            array = as_array(value, variable)
-            self._check_finite(variable, array, "the array for")
-            # A copy: a run donates the state, and the caller's array must outlive it.
-            self._state[name] = jnp.array(self._execution.load(variable, array), copy=True)
-            self._written.add_variable(variable)
-
-    def connect(self, stream: Stream | str, values: Any) -> None:
-        """Say where the values of an input stream come from, or where those of an output stream go.
-
-        Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
-        `stream_bytes`.
-
-        Args:
-            stream: a stream of the graph, or its name.
-            values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
-                loader, a generator). For an output stream, a function that is called with each value; without
-                one, `read` gives all that the last run sent.
-
-        Raises:
-            NotInGraphError: a stream that is not there.
-            StreamError: something that gives or takes no values.
-            ArrayError: values of the wrong shape or dtype.
-
-        Source: Engine::connectStream of Poplar's API reference.
-        """
-        self._connections.connect(self._stream(stream), values)
-
-    def run(self, program: str | None = None) -> None:
-        """Run a program once on the state. If it raises, the state is what it was before.
-
-        Args:
-            program: its name, where the engine has several.
-
-        Raises:
-            UninitializedReadError: an element is read that neither the host nor an earlier step has written.
-            ProgramAbortedError: the program aborts.
-            StreamError: a stream is not connected, or ends early: the message says where.
-        """
-        loaded = self._program(program)
-        if loaded.checked is None or not loaded.checked.equals(self._written):
-            written = self._written.copy()
-            check_initialized(replace(loaded.plan, outputs=()), written)
-            loaded.checked = written if written.equals(self._written) else None
-        else:
-            written = self._written
-        self._connections.begin(loaded.plan.streams)
-        state = dict(self._state)
-        loaded.run(state, set() if loaded.may_fail else set(self._variables), self._connections)
-        self._state, self._written = state, written
-
-    def read(self, variable: Tensor | Stream | str) -> np.ndarray:
-        """The value of a whole variable, as a NumPy array; of an output stream, all it sent in the last run, stacked.
-
-        Raises:
-            UninitializedReadError: an element of it that neither the host nor a run has written.
-            NotFiniteError: NaN or infinity, where that is checked.
-        """
-        if isinstance(variable, Stream) or (isinstance(variable, str) and variable in self._streams):
-            stream = self._stream(variable)
-            if stream.is_input:
-                raise StreamError(f"{stream.name!r} is an input stream: there is nothing to read", given=stream)
-            return self._connections.sent(stream)
-        found = self._variable(variable)
-        missing = self._written.first_missing(self.graph.variable(found.name), ())
-        if missing is not None:
-            raise UninitializedReadError(
-                f"{self.graph.element_text(missing)} is read by the host before anything has given it a value",
-                expected="engine.write or engine.run before",
-            )
-        array = found.value if found.value is not None else self._execution.unload(found, self._state[found.name])
-        self._check_finite(found, array, "the variable")
-        return np.array(array)
+        if not isinstance(tile, (int, np.integer)) or not 0 <= tile < num_tiles:
+            raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
+        with self._exclusive.use("read_tile"):
+            known = [v for v in self._variables.values() if v.value is not None or v in self._state.arrays]
+            whole = {v: self.graph.variable(v.name) for v in known}
+            values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
+            return read_tile(self._memory, operator.index(tile), values)
 
     def machine(
         self,
@@ -403,8 +556,14 @@ class Engine:
             NotInGraphError: a name in `keep` that no variable has.
         """
         plan = self._program(program).plan
-        kept = None if keep is None else [self._variable(each) for each in keep]
+        kept = None if keep is None else self._kept(keep)
         return plan_machine(plan, place(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
+
+    def _kept(self, keep: Collection[Tensor | str]) -> list[Variable]:
+        """The variables that are kept, all of one of which any element is."""
+        if isinstance(keep, (str, Tensor)):
+            keep = [keep]
+        return [variable for each in keep for variable in source_variables(self._tensor(each, "kept").source)]
 
     def profile(
         self,
@@ -445,3 +604,17 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return _remade, (self.graph, programs, self._options, self.state())
+
+
+def _remade(
+    graph: Graph, programs: Mapping[str, Program], options: Mapping[str, Any], state: Mapping[str, np.ndarray]
+) -> Engine:
+    """An engine of what one was pickled as."""
+    engine = Engine(graph, programs, **options)
+    engine.load_state(state)
+    return engine

@@ -8,14 +8,15 @@ user has connected.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from codelet.copies import Stream
 from codelet.errors import ArrayError, StreamError
-from codelet.program import Stream
 from codelet.tensor import type_text
 from lowering.plan import RepeatStep, Step
 from lowering.streams import count_values
@@ -54,8 +55,14 @@ def _num_bytes(steps: Sequence[Step]) -> int:
     return sum(n * math.prod(s.shape) * s.dtype.itemsize for s, n in count_values(steps).items())
 
 
-def split(steps: Sequence[Step], stream_bytes: int) -> tuple[Part, ...]:
-    """Steps as parts, none of which holds more values of streams than `stream_bytes`, if it can be."""
+def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Part, ...]:
+    """Steps as parts, none of which holds more values of streams than `stream_bytes`, if it can be.
+
+    Args:
+        steps: what runs.
+        stream_bytes: the bound.
+        chunks: into how many chunks at least a loop over streams is to fall, as far as it has turns.
+    """
     parts: list[Part] = []
     together: list[Step] = []
 
@@ -68,7 +75,8 @@ def split(steps: Sequence[Step], stream_bytes: int) -> tuple[Part, ...]:
         weight = _num_bytes([step])
         if together and weight and _num_bytes(together) + weight > stream_bytes:
             close()
-        if not isinstance(step, RepeatStep) or weight <= stream_bytes:
+        fits = weight <= stream_bytes and (chunks == 1 or not count_values([step]))
+        if not isinstance(step, RepeatStep) or not step.count or fits:
             together.append(step)
             continue
         close()
@@ -76,7 +84,8 @@ def split(steps: Sequence[Step], stream_bytes: int) -> tuple[Part, ...]:
         if of_turn > stream_bytes:
             parts.append(Turns(step, split(step.body, stream_bytes)))
         else:
-            parts.append(Chunks(step, max(1, stream_bytes // of_turn)))
+            most = stream_bytes // of_turn if of_turn else step.count
+            parts.append(Chunks(step, max(1, min(most, -(-step.count // chunks)))))
     close()
     return tuple(parts)
 
@@ -106,10 +115,13 @@ class _Source:
         self.array: np.ndarray | None = None
         self.iterator: Iterator[Any] = iter(())
         self.taken = 0
+        self.before = 0  # how many were taken before the run
+        self.waiting: deque[Any] = deque()  # what an iterator has given, and is to be taken again
+        self.lent: list[Sequence[Any]] | None = []  # what it has given in this run, by takes; None where not kept
         if hasattr(values, "shape") and hasattr(values, "dtype"):
             array = np.asarray(values)
             self.array = _checked(stream, array, (*array.shape[:1], *stream.shape))
-        elif isinstance(values, Iterable):
+        elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
             self.iterator = iter(values)
         else:
             raise StreamError(
@@ -118,16 +130,29 @@ class _Source:
                 expected="an array of values stacked along a first axis, or an iterable of arrays",
             )
 
+    def _from_iterator(self, count: int) -> np.ndarray:
+        """The next values of the iterator, fewer where it ends."""
+        # Each is copied as it comes: an iterator may give one array again and again, with other values.
+        found, number = np.empty((count, *self.stream.shape), self.stream.dtype), 0
+        bad: list[Any] = []
+        try:
+            while number < count:
+                try:
+                    value = self.waiting.popleft() if self.waiting else next(self.iterator)
+                except StopIteration:
+                    break
+                bad = [value]
+                found[number] = _checked(self.stream, value, self.stream.shape)
+                bad, number = [], number + 1
+        finally:
+            if self.lent is not None:
+                self.lent += [found[:number], bad]
+        return found[:number]
+
     def take(self, count: int) -> np.ndarray:
         """The next values, stacked."""
-        found: list[np.ndarray] = []
-        if self.array is not None:
-            found.extend(self.array[self.taken : self.taken + count])
-        else:
-            for value in self.iterator:
-                found.append(_checked(self.stream, value, self.stream.shape))
-                if len(found) == count:
-                    break
+        array = self.array
+        found = self._from_iterator(count) if array is None else array[self.taken : self.taken + count]
         if len(found) < count:
             ended = self.taken + len(found)
             raise StreamError(
@@ -137,16 +162,33 @@ class _Source:
                 fix="connect more values, or repeat fewer times",
             )
         self.taken += count
-        return self.array[self.taken - count : self.taken] if self.array is not None else np.stack(found)
+        return found
+
+    def begin(self) -> None:
+        """Begin a run: what it takes may have to go back."""
+        self.before, self.lent = self.taken, []
+
+    def give_back(self) -> None:
+        """Have what the run took be taken again."""
+        if self.lent is not None:
+            self.waiting.extendleft(value for block in reversed(self.lent) for value in reversed(block))
+            self.taken, self.lent = self.before, []
 
 
 class Connections:
-    """What the streams of a graph are connected to."""
+    """What the streams of a graph are connected to.
 
-    def __init__(self) -> None:
+    Args:
+        stream_bytes: how many bytes of values of iterators are kept while a run may have to give them back.
+    """
+
+    def __init__(self, stream_bytes: int) -> None:
+        self.stream_bytes = stream_bytes
         self._sources: dict[Stream, _Source] = {}
         self._sinks: dict[Stream, Callable[[np.ndarray], object]] = {}
         self._sent: dict[Stream, list[np.ndarray]] = {}
+        self._sent_before: dict[Stream, list[np.ndarray]] = {}
+        self._lent_bytes = 0
 
     def connect(self, stream: Stream, values: Any) -> None:
         """Connect a stream to where its values come from, or to what is called with each that it sends."""
@@ -162,7 +204,7 @@ class Connections:
             )
 
     def begin(self, streams: Sequence[Stream]) -> None:
-        """Begin a run: what output streams sent before is forgotten.
+        """Begin a run: what output streams sent before is forgotten, unless the run fails.
 
         Raises:
             StreamError: an input stream that is not connected.
@@ -172,12 +214,22 @@ class Connections:
                 raise StreamError(
                     f"input stream {stream.name!r} is not connected", fix=f"engine.connect({stream.name!r}, values)"
                 )
-            if not stream.is_input:
-                self._sent[stream] = []
+        self._sent_before, self._lent_bytes = self._sent, 0
+        self._sent = {**self._sent, **{stream: [] for stream in streams if not stream.is_input}}
+        for source in self._sources.values():
+            source.begin()
 
     def take(self, stream: Stream, count: int) -> np.ndarray:
         """The next values of an input stream, stacked."""
-        return self._sources[stream].take(count)
+        source = self._sources[stream]
+        values = source.take(count)
+        if source.array is None:
+            self._lent_bytes += values.nbytes
+            if self._lent_bytes > self.stream_bytes:
+                # Then none goes back, that of arrays neither: what is read together must stay together.
+                for each in self._sources.values():
+                    each.lent = None
+        return values
 
     def send(self, stream: Stream, values: np.ndarray) -> None:
         """Hand on values, stacked, that an output stream sends."""
@@ -187,7 +239,30 @@ class Connections:
         elif len(values):
             self._sent[stream].append(values)
 
+    def end(self) -> None:
+        """End a run that succeeded: what it took is gone, what it sent stays."""
+        self._sent_before = {}
+        for source in self._sources.values():
+            source.begin()
+
+    def give_back(self) -> str | None:
+        """End a run that failed: what it took is taken again by the next, and what was sent before is there again.
+
+        Returns:
+            What to tell the user where values are gone.
+        """
+        self._sent, self._sent_before = self._sent_before, {}
+        gone = [f"{s.taken - s.before:,} of {s.stream.name!r}" for s in self._sources.values() if s.lent is None]
+        for source in self._sources.values():
+            source.give_back()
+        if not gone:
+            return None
+        return (
+            f"The run had taken values of streams ({', '.join(gone)}), which are not given again: those of iterators "
+            f"are more than stream_bytes={self.stream_bytes:,}."
+        )
+
     def sent(self, stream: Stream) -> np.ndarray:
-        """What an output stream sent in the last run, stacked."""
+        """What an output stream sent in the last run that did not fail, stacked."""
         parts = self._sent.get(stream) or [np.zeros((0, *stream.shape), stream.dtype)]
         return np.concatenate(parts)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codelet.family import counted
+from codelet.tensor import Variable
 from lowering.memory import Memory
 
 SHOWN = 8
@@ -79,13 +80,13 @@ class TileMemory:
         return "\n".join([head, *map(str, self.held)])
 
 
-def read_tile(memory: Memory, tile: int, values: Mapping[str, np.ndarray]) -> TileMemory:
+def read_tile(memory: Memory, tile: int, values: Mapping[Variable, np.ndarray]) -> TileMemory:
     """What a tile holds.
 
     Args:
         memory: the plan.
         tile: which.
-        values: of the variables that have any, by name.
+        values: of the variables that have any.
     """
     placement, found = memory.liveness.placement, []
     for own in memory.occupants:
@@ -94,7 +95,7 @@ def read_tile(memory: Memory, tile: int, values: Mapping[str, np.ndarray]) -> Ti
         place = own.kind, int(own.addresses[tile]), int(own.num_bytes[tile])
         for variable in own.variables:
             elements = np.flatnonzero(placement.tiles_of(variable) == tile)
-            held = values[variable.name].reshape(-1)[elements] if variable.name in values else None
+            held = values[variable].reshape(-1)[elements] if variable in values else None
             found.append(Held(variable.name, *place, elements, held))
         if not own.variables:
             found.append(Held(own.name, *place))

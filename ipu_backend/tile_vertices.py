@@ -220,7 +220,7 @@ def batches(family: Family, tiles: np.ndarray, numbers: Numbers) -> list[Batch]:
     """
     if not family.num_vertices:
         return []
-    speaks = bool(family.codelet.jaxpr.effects)
+    speaks = family.codelet.has_effects
     if not family.rows and not speaks:
         return [_whole(family, tiles, numbers)]
     found = []

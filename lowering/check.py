@@ -2,7 +2,8 @@
 
 A compute set's vertices run in no order, so no element may be written by two of them, nor written by one
 and read by another; a vertex may read what it writes itself. All answers are exact: by arithmetic for
-affine fields (`lowering/races.py`), by stamping elements for tables, joins and pads.
+affine fields (`lowering/races.py`), by stamping elements for tables, joins and pads. What copies and calls may
+not write is in `lowering/aliases.py`, what may be read in `lowering/initialized.py`.
 """
 
 from __future__ import annotations
@@ -15,35 +16,19 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import (
-    Line,
     PartlyMappedError,
     ReadWriteRaceError,
     SelfAliasError,
-    UninitializedReadError,
     VariableError,
     WriteRaceError,
 )
 from codelet.family import Family, Field
 from codelet.graph import Graph
-from codelet.index import Axis
 from codelet.tensor import Tensor, Variable, source_elements, source_variables
 from codelet.vertices import free_axes, touching_vertices, vertex_numbers
-from lowering.dataflow import ElementSet
-from lowering.plan import (
-    AbortStep,
-    CallStep,
-    CopyStep,
-    ExecuteStep,
-    Plan,
-    PrintStep,
-    RepeatStep,
-    Step,
-    StreamStep,
-    SwitchStep,
-    UndefStep,
-    WhileStep,
-    all_steps,
-)
+from lowering.aliases import check_aliases
+from lowering.initialized import check_initialized, given_elements
+from lowering.plan import ExecuteStep, Plan, Step, all_steps
 from lowering.races import (
     Addresses,
     Image,
@@ -260,115 +245,6 @@ def check_races(plan: Plan) -> None:
                 _raise_conflict(plan.graph, step, conflict)
 
 
-# --- values before they are read ----------------------------------------------------------------------
-
-
-def _need(written: ElementSet, tensor: Tensor, axes: tuple[Axis, ...], by: str, plan: Plan, line: Line | None) -> None:
-    missing = written.first_missing(tensor, axes)
-    if missing is None:
-        return
-    variable, _ = plan.graph.locate(missing)
-    raise UninitializedReadError(
-        f"{plan.graph.element_text(missing)} is read by {by} before anything has given it a value",
-        expected=f"that {variable.name!r} is given a value from outside, or written by an earlier step",
-        fix=f"inputs=[{variable.name!r}, ...] where the graph is lowered, or engine.write({{{variable.name!r}: ...}})",
-        line=line,
-    )
-
-
-def _follow(written: ElementSet, steps: Sequence[Step], plan: Plan) -> None:
-    for step in steps:
-        if isinstance(step, ExecuteStep):
-            for family in step.families:
-                for field in family.fields:
-                    if field.is_read and field.tensor is not None:
-                        by = f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {step.name!r}"
-                        _need(written, field.tensor, family.axes, by, plan, family.lines[0])
-            for family in step.families:
-                for field in family.fields:
-                    if field.is_written and field.tensor is not None:
-                        written.add(field.tensor, family.axes)
-        elif isinstance(step, CopyStep):
-            _need(written, step.source, (), f"a copy to {step.destination}", plan, None)
-            written.add(step.destination, ())
-        elif isinstance(step, RepeatStep):
-            for _ in range(min(step.count, 2)):
-                # What a turn makes undefined is so in the next; no later turn finds anything else.
-                if step.index is not None:
-                    written.add_variable(step.index)
-                _follow(written, step.body, plan)
-        elif isinstance(step, WhileStep):
-            _follow_while(written, step, plan)
-        elif isinstance(step, SwitchStep):
-            _need(written, step.control, (), "a choice between programs", plan, None)
-            ends = [written.copy() for _ in step.branches]
-            for end, branch in zip(ends, step.branches, strict=True):
-                _follow(end, branch, plan)
-            written.replace(ends[0])
-            for end in ends[1:]:
-                written.intersect(end)
-        elif isinstance(step, CallStep):
-            _follow_call(written, step, plan)
-        elif isinstance(step, PrintStep):
-            _need(written, step.tensor, (), "a print", plan, None)
-        elif isinstance(step, AbortStep):
-            _need(written, step.predicate, (), "the predicate of an abort", plan, None)
-        elif isinstance(step, StreamStep):
-            if step.stream.is_input:
-                written.add(step.tensor, ())
-            else:
-                _need(written, step.tensor, (), f"a copy to stream {step.stream.name!r}", plan, None)
-        else:
-            assert isinstance(step, UndefStep), step
-            written.remove(step.tensor)
-
-
-def _follow_while(written: ElementSet, step: WhileStep, plan: Plan) -> None:
-    """There may be no turn, and there may be several."""
-    _follow(written, step.condition, plan)
-    _need(written, step.predicate, (), "the predicate of a loop", plan, None)
-    turned = written.copy()
-    for _ in range(2):
-        _follow(turned, step.body, plan)
-        _follow(turned, step.condition, plan)
-        _need(turned, step.predicate, (), "the predicate of a loop", plan, None)
-    written.intersect(turned)
-
-
-def _follow_call(written: ElementSet, step: CallStep, plan: Plan) -> None:
-    function = step.function
-    parameters = [plan.graph.variable(variable.name) for variable in function.parameters]
-    for parameter, argument in zip(parameters, step.arguments, strict=True):
-        written.bind(argument, parameter)
-    _follow(written, function.body, plan)
-    for k in function.written:
-        written.bind(parameters[k], step.arguments[k])
-    for parameter in parameters:
-        written.remove(parameter)
-
-
-def given_elements(plan: Plan) -> ElementSet:
-    """The elements that have a value before anything runs: those of inputs and constants."""
-    written = ElementSet()
-    for variable in plan.variables:
-        if variable.value is not None or variable in plan.inputs:
-            written.add_variable(variable)
-    return written
-
-
-def check_initialized(plan: Plan, written: ElementSet) -> None:
-    """Every element that is read was given a value before, or is written by an earlier step.
-
-    `written` holds what has a value before the plan runs, and afterwards what has one then.
-
-    Raises:
-        UninitializedReadError: naming the element and what reads it.
-    """
-    _follow(written, plan.steps, plan)
-    for tensor in plan.outputs:
-        _need(written, tensor, (), "the caller", plan, None)
-
-
 # --- variables and tiles ------------------------------------------------------------------------------
 
 
@@ -416,6 +292,7 @@ def check_graph(plan: Plan) -> Plan:
     check_tiles(plan)
     check_constants(plan)
     check_streams(plan)
+    check_aliases(plan)
     check_races(plan)
     return plan
 

@@ -18,23 +18,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from codelet.copies import Copy, Stream
 from codelet.family import Family, Field, State
+from codelet.functions import Call, Function
 from codelet.graph import Graph
 from codelet.index import Axis, Grid, Index, Key, Table, row_major
 from codelet.integers import affine_length, narrowed
 from codelet.program import (
     AbortOn,
-    Call,
-    Copy,
     Execute,
-    Function,
     If,
     Print,
     Program,
     Recording,
     Repeat,
     RepeatWhile,
-    Stream,
     Switch,
     WriteUndef,
     too_many_turns,
@@ -324,14 +322,15 @@ class _Collector:
         self.messages.append(message)
         return len(self.messages)
 
-    def copy(self, source: Tensor | Stream, destination: Tensor | Stream) -> Step:
+    def copy(self, copy: Copy) -> Step:
+        source, destination = copy.source, copy.destination
         if isinstance(source, Tensor) and isinstance(destination, Tensor):
-            return CopyStep(source, destination)
+            return CopyStep(source, destination, line=copy.line)
         stream, tensor = (source, destination) if isinstance(source, Stream) else (destination, source)
         assert isinstance(stream, Stream)
         assert isinstance(tensor, Tensor)
         self.streams[stream] = None
-        return StreamStep(stream, tensor)
+        return StreamStep(stream, tensor, line=copy.line)
 
     def steps(self, program: Program) -> tuple[Step, ...]:
         match program:
@@ -340,9 +339,12 @@ class _Collector:
             case Recording():
                 return tuple(self.execute(compute_set.name) for compute_set in program.compute_sets)
             case ProgramSequence(programs):
-                return tuple(step for part in programs for step in self.steps(part))
-            case Copy(source, destination):
-                return (self.copy(source, destination),)
+                found: list[Step] = []
+                for part in programs:
+                    found += self.steps(part)
+                return tuple(found)
+            case Copy():
+                return (self.copy(program),)
             case Repeat(count, body, index):
                 counter = None if index is None else index.source
                 assert counter is None or isinstance(counter, Variable)
@@ -350,18 +352,19 @@ class _Collector:
             case RepeatWhile(condition, predicate, body, until, most):
                 abort = None if most is None else self.abort
                 code = 0 if most is None else self.code(too_many_turns(predicate, most))
-                return (WhileStep(self.steps(condition), predicate, self.steps(body), until, most, abort, code),)
+                parts = self.steps(condition), predicate, self.steps(body)
+                return (WhileStep(*parts, until, most, abort, code, line=program.line),)
             case If(predicate, then, otherwise):
-                return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then))),)
+                return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then)), line=program.line),)
             case Switch(control, cases, default):
-                branches = (*map(self.steps, cases.values()), self.steps(default))
-                return (SwitchStep(control, tuple(cases), branches),)
+                branches = tuple([self.steps(case) for case in (*cases.values(), default)])
+                return (SwitchStep(control, tuple(cases), branches, line=program.line),)
             case Call(function, arguments):
-                return (CallStep(self.function(function), tuple(arguments.values())),)
+                return (CallStep(self.function(function), tuple(arguments.values()), line=program.line),)
             case Print(tensor):
-                return (PrintStep(tensor, program.text),)
+                return (PrintStep(tensor, program.text, line=program.line),)
             case AbortOn(predicate, message):
-                return (AbortStep(predicate, self.abort, self.code(message)),)
+                return (AbortStep(predicate, self.abort, self.code(message), line=program.line),)
             case WriteUndef(tensor):
                 return (UndefStep(tensor),)
         raise AssertionError(program)

@@ -33,75 +33,6 @@ def _ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     return tuple(sorted(set(variables), key=lambda variable: variable.number))
 
 
-class _Flow:
-    """Fills in the reads and writes of steps; the body of a function is gone through once."""
-
-    def __init__(self) -> None:
-        self.functions: dict[FunctionBody, FunctionBody] = {}
-
-    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        return tuple(map(self.step, steps))
-
-    def function(self, function: FunctionBody) -> FunctionBody:
-        if function.reads or function.writes:
-            return function  # filled in before
-        if function not in self.functions:
-            body = self.body(function.body)
-            reads, writes = _of_all(body)
-            made = replace(function, body=body, reads=_ordered(reads), writes=_ordered(writes))
-            self.functions[function] = made
-        return self.functions[function]
-
-    def beside(self, step: RepeatStep | WhileStep | SwitchStep) -> tuple[list[Variable], list[Variable]]:
-        """What a step reads and writes beside what it is made of."""
-        if isinstance(step, RepeatStep):
-            return [], [] if step.index is None else [step.index]
-        if isinstance(step, WhileStep):
-            flag = [] if step.abort is None else [step.abort]
-            return _named(step.predicate) + flag, flag
-        return _named(step.control), []
-
-    def step(self, step: Step) -> Step:
-        match step:
-            case ExecuteStep():
-                connected = [
-                    (f, f.tensor.source) for family in step.families for f in family.fields if f.tensor is not None
-                ]
-                reads = [variable for f, source in connected if f.is_read for variable in source_variables(source)]
-                writes = [variable for f, source in connected if f.is_written for variable in source_variables(source)]
-            case CopyStep(source, destination):
-                reads, writes = _named(source), _named(destination)
-            case RotateStep():
-                return step
-            case RepeatStep() | WhileStep() | SwitchStep():
-                reads, writes = self.beside(step)
-                step = with_bodies(step, [self.body(body) for body in bodies(step)])
-                inside = _of_all(inner for body in bodies(step) for inner in body)
-                reads, writes = reads + inside[0], writes + inside[1]
-            case CallStep():
-                function = self.function(step.function)
-                step = replace(step, function=function)
-                pairs = list(zip(function.parameters, step.arguments, strict=True))
-                given = [variable for p, tensor in pairs if p in function.reads for variable in _named(tensor)]
-                # What an argument holds is kept where the body does not write its parameter.
-                given += [variable for k in function.written for variable in _named(step.arguments[k])]
-                reads = given + [variable for variable in function.reads if variable not in function.parameters]
-                writes = [variable for k in function.written for variable in _named(step.arguments[k])]
-                writes += [variable for variable in function.writes if variable not in function.parameters]
-            case PrintStep():
-                reads, writes = _named(step.tensor), []
-            case AbortStep():
-                reads, writes = [*_named(step.predicate), step.abort], [step.abort]
-            case StreamStep():
-                own = _named(step.tensor)
-                reads, writes = ([], own) if step.stream.is_input else (own, [])
-            case UndefStep():
-                reads, writes = [], []
-            case _:
-                raise AssertionError(step)
-        return replace(step, reads=_ordered(reads), writes=_ordered(writes))
-
-
 def _named(tensor: Tensor) -> list[Variable]:
     return list(source_variables(tensor.source))
 
@@ -111,19 +42,88 @@ def _of_all(steps: Iterable[Step]) -> tuple[list[Variable], list[Variable]]:
     return [v for step in own for v in step.reads], [v for step in own for v in step.writes]
 
 
+def _beside(step: RepeatStep | WhileStep | SwitchStep) -> tuple[list[Variable], list[Variable]]:
+    """What a step reads and writes beside what it is made of."""
+    if isinstance(step, RepeatStep):
+        return [], [] if step.index is None else [step.index]
+    if isinstance(step, WhileStep):
+        flag = [] if step.abort is None else [step.abort]
+        return _named(step.predicate) + flag, flag
+    return _named(step.control), []
+
+
 def flow_step(step: Step) -> Step:
-    """A step with its reads and writes filled in, those of what it is made of included."""
-    return _Flow().step(step)
+    """A step with its reads and writes filled in; those of what it is made of are there already, and are included."""
+    match step:
+        case ExecuteStep():
+            connected = [
+                (f, f.tensor.source) for family in step.families for f in family.fields if f.tensor is not None
+            ]
+            reads = [variable for f, source in connected if f.is_read for variable in source_variables(source)]
+            writes = [variable for f, source in connected if f.is_written for variable in source_variables(source)]
+        case CopyStep(source, destination):
+            reads, writes = _named(source), _named(destination)
+        case RotateStep():
+            return step
+        case RepeatStep() | WhileStep() | SwitchStep():
+            reads, writes = _beside(step)
+            inside = _of_all(inner for body in bodies(step) for inner in body)
+            reads, writes = reads + inside[0], writes + inside[1]
+        case CallStep():
+            function = step.function
+            pairs = list(zip(function.parameters, step.arguments, strict=True))
+            given = [variable for p, tensor in pairs if p in function.reads for variable in _named(tensor)]
+            # What an argument holds is kept where the body does not write its parameter.
+            given += [variable for k in function.written for variable in _named(step.arguments[k])]
+            reads = given + [variable for variable in function.reads if variable not in function.parameters]
+            writes = [variable for k in function.written for variable in _named(step.arguments[k])]
+            writes += [variable for variable in function.writes if variable not in function.parameters]
+        case PrintStep():
+            reads, writes = _named(step.tensor), []
+        case AbortStep():
+            reads, writes = [*_named(step.predicate), step.abort], [step.abort]
+        case StreamStep():
+            own = _named(step.tensor)
+            reads, writes = ([], own) if step.stream.is_input else (own, [])
+        case UndefStep():
+            reads, writes = [], []
+        case _:
+            raise AssertionError(step)
+    return replace(step, reads=_ordered(reads), writes=_ordered(writes))
+
+
+class _Flow:
+    """Fills in the reads and writes of steps, each step and the body of each function once."""
+
+    def __init__(self) -> None:
+        self.made: dict[Step | FunctionBody, Step | FunctionBody] = {}
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple([self.step(step) for step in steps])
+
+    def function(self, function: FunctionBody) -> FunctionBody:
+        if function.reads or function.writes:
+            return function  # filled in before
+        if function not in self.made:
+            body = self.body(function.body)
+            reads, writes = _of_all(body)
+            self.made[function] = replace(function, body=body, reads=_ordered(reads), writes=_ordered(writes))
+        return self.made[function]  # type: ignore[return-value]
+
+    def step(self, step: Step) -> Step:
+        if step not in self.made:
+            filled = step
+            if isinstance(step, CallStep):
+                filled = replace(step, function=self.function(step.function))
+            elif bodies(step):
+                filled = with_bodies(step, [self.body(body) for body in bodies(step)])
+            self.made[step] = flow_step(filled)
+        return self.made[step]  # type: ignore[return-value]
 
 
 def flow(plan: Plan) -> Plan:
     """The plan with reads and writes of every step, in order."""
-    flowing = _Flow()
-    seen: dict[int, Step] = {}
-    for step in plan.steps:
-        if id(step) not in seen:
-            seen[id(step)] = flowing.step(step)
-    return replace(plan, steps=tuple(seen[id(step)] for step in plan.steps))
+    return replace(plan, steps=_Flow().body(plan.steps))
 
 
 # --- elements -----------------------------------------------------------------------------------------
@@ -144,6 +144,14 @@ class ElementSet:
     def add_variable(self, variable: Variable) -> None:
         """Add all elements of a variable."""
         self._flags[variable] = True
+
+    def remove_variable(self, variable: Variable) -> None:
+        """Remove all elements of a variable."""
+        self._flags.pop(variable, None)
+
+    def flags(self, variable: Variable) -> np.ndarray:
+        """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
+        return self._array(variable)
 
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
         """Add the elements of a view at all positions of the grid."""
@@ -209,8 +217,26 @@ class ElementSet:
 
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""
-        for variable in list(self._flags):
-            self._flags[variable] = self._array(variable) & other._array(variable)
+        for variable, own in list(self._flags.items()):
+            others = other._flags.get(variable, False)
+            if others is False:
+                del self._flags[variable]
+            elif others is not True:
+                self._flags[variable] = others.copy() if own is True else own & others  # type: ignore[union-attr]
+
+    def unite(self, other: ElementSet) -> None:
+        """Hold what the other set holds as well."""
+        for variable, others in other._flags.items():
+            own = self._flags.get(variable, False)
+            if others is True or own is False:
+                self._flags[variable] = True if others is True else others.copy()  # type: ignore[union-attr]
+            elif own is not True:
+                self._flags[variable] = own | others
+
+    def includes(self, other: ElementSet) -> bool:
+        """Whether it holds all that the other set holds."""
+        pairs = ((self._flags.get(v, False), others, v) for v, others in other._flags.items())
+        return all(own is True or not (others & ~self._array(v)).any() for own, others, v in pairs)
 
     def replace(self, other: ElementSet) -> None:
         """Hold what the other set holds."""

@@ -20,12 +20,14 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.program import Stream
+from codelet.copies import Stream
 from codelet.tensor import Tensor, Variable
 from lowering import emit as fused
 from lowering.calls import Calls, group_calls
 from lowering.emit import State
+from lowering.feeds import Streams, all_sent, begin_streams, inherit_streams, receive, send, streams_of
 from lowering.forward_only import forward_only
+from lowering.nesting import nesting_told
 from lowering.plan import (
     AbortStep,
     CallStep,
@@ -45,7 +47,7 @@ from lowering.plan import (
 )
 from lowering.rewrite import FUNCTION
 from lowering.simplify import trace_simplified
-from lowering.streams import count_values
+from lowering.streams import Sent
 from lowering.views import Array, constant
 
 # --- where values live ----------------------------------------------------------------------------------
@@ -106,84 +108,16 @@ def _write(state: State, tensor: Tensor, value: Array) -> None:
     _execution(state).write(state, tensor, value)
 
 
-def _held(state: State, variable: Variable) -> Array:
-    return _execution(state).held(state, variable)
-
-
-# --- streams ------------------------------------------------------------------------------------------
-
-
-class _Feed(NamedTuple):
-    """The values of an input stream that are there, and how many of them are taken."""
-
-    values: Array
-    taken: int = 0
-
-
-def _between(values: Array, start: int, stop: int) -> Array:
-    """Some of the values along the first axis; all of them as they are."""
-    return values if (start, stop) == (0, values.shape[0]) else lax.slice_in_dim(values, start, stop)
-
-
-class _Streams(NamedTuple):
-    """What a body copies of streams: the values that go in and those that come out."""
-
-    inputs: tuple[tuple[Stream, int], ...]
-    outputs: tuple[tuple[Stream, int], ...]
-
-    def take(self, state: State) -> list[Array]:
-        """The next values of every input, which are then taken."""
-        taken = []
-        for stream, count in self.inputs:
-            feed = state[stream]
-            taken.append(_between(feed.values, feed.taken, feed.taken + count))
-            state[stream] = feed._replace(taken=feed.taken + count)
-        return taken
-
-    def take_for(self, state: State, count: int) -> list[Array]:
-        """The next values of every input for so many turns, with a first axis of turns."""
-        taken = _Streams(tuple((stream, n * count) for stream, n in self.inputs), ()).take(state)
-        return [values.reshape(count, n, *s.shape) for values, (s, n) in zip(taken, self.inputs, strict=True)]
-
-    def enter(self, state: State, values: Sequence[Array]) -> None:
-        """Give a body its own values."""
-        state.update({stream: _Feed(own) for (stream, _), own in zip(self.inputs, values, strict=True)})
-        state.update({stream: () for stream, _ in self.outputs})
-
-    def leave(self, state: State) -> list[Array]:
-        """What a body has sent."""
-        return [sent_values(state, stream) for stream, _ in self.outputs]
-
-    def send(self, state: State, values: Sequence[Array]) -> None:
-        """Send what bodies have sent, stacked along any number of first axes."""
-        for (stream, _), own in zip(self.outputs, values, strict=True):
-            state[stream] = (*state[stream], own.reshape(-1, *stream.shape))
-
-
-def _streams_of(steps: Sequence[Step]) -> _Streams:
-    counts = sorted(count_values(steps).items(), key=lambda item: item[0].name)
-    return _Streams(
-        tuple((stream, n) for stream, n in counts if stream.is_input),
-        tuple((stream, n) for stream, n in counts if not stream.is_input),
-    )
-
-
-def sent_values(state: State, stream: Stream) -> Array:
-    """All that was sent to a stream, stacked."""
-    parts = state[stream]
-    if not parts:
-        return jnp.zeros((0, *stream.shape), stream.dtype)
-    return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
+def _held(state: State, kept: Variable | Stream) -> Any:
+    """What is held of a variable, or of what was sent to a stream so far."""
+    return state[kept] if isinstance(kept, Stream) else _execution(state).held(state, kept)
 
 
 def _stream(state: State, step: StreamStep) -> None:
-    stream = step.stream
-    if stream.is_input:
-        feed = state[stream]
-        _write(state, step.tensor, _between(feed.values, feed.taken, feed.taken + 1).reshape(stream.shape))
-        state[stream] = feed._replace(taken=feed.taken + 1)
+    if step.stream.is_input:
+        _write(state, step.tensor, receive(state, step.stream))
     else:
-        state[stream] = (*state[stream], _read(state, step.tensor)[None])
+        send(state, step.stream, _read(state, step.tensor))
 
 
 # --- loops and choices ----------------------------------------------------------------------------------
@@ -197,10 +131,10 @@ def _rotate(state: State, step: RotateStep) -> None:
 def _repeat(state: State, step: RepeatStep) -> None:
     if step.count == 0:
         return
-    carried, counter = step.writes if step.carried is None else step.carried, step.index
-    streams = _streams_of(step.body)
+    counter, streams = step.index, streams_of(state, step.body)
+    carried = (*(step.writes if step.carried is None else step.carried), *streams.passed_on)
 
-    def turn(values: list[Array], fed: tuple[Array | None, list[Array]]) -> tuple[list[Array], list[Array]]:
+    def turn(values: list[Any], fed: tuple[Array | None, list[Array]]) -> tuple[list[Any], list[Array]]:
         number, feeds = fed
         inner = dict(state)
         inner.update(zip(carried, values, strict=True))
@@ -209,14 +143,14 @@ def _repeat(state: State, step: RepeatStep) -> None:
             inner[counter] = _execution(state).load(counter, number)
         streams.enter(inner, feeds)
         emit_steps(inner, step.body)
-        return [inner[variable] for variable in carried], streams.leave(inner)
+        return [inner[kept] for kept in carried], streams.leave(inner)
 
     numbers = None if counter is None else lax.iota(counter.dtype, step.count)
     if numbers is not None and not (isinstance(step.first, int) and step.first == 0):
         first = state[step.first] if isinstance(step.first, Variable) else step.first
         numbers = lax.add(numbers, jnp.asarray(first, numbers.dtype))
     feeds = streams.take_for(state, step.count)
-    start = [_held(state, variable) for variable in carried]
+    start = [_held(state, kept) for kept in carried]
     # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
     values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
@@ -226,26 +160,26 @@ def _repeat(state: State, step: RepeatStep) -> None:
 
 def _while(state: State, step: WhileStep) -> None:
     emit_steps(state, step.condition)
-    carried = step.writes
+    carried = (*step.writes, *streams_of(state, step.condition, step.body).passed_on)
 
-    def inside(values: Sequence[Array]) -> State:
+    def inside(values: Sequence[Any]) -> State:
         inner = dict(state)
         inner.update(zip(carried, values, strict=True))
         return inner
 
-    def holds(values: Sequence[Array]) -> Array:
+    def holds(values: Sequence[Any]) -> Array:
         inner = inside(values)
         goes_on = (_read(inner, step.predicate) != 0) != step.until
-        raised = [inner[variable] for variable in carried if variable is state.get(_ABORT)]
+        raised = [inner[kept] for kept in carried if kept is state.get(_ABORT)]
         return goes_on & (raised[0] == 0) if raised else goes_on
 
-    def turn(values: Sequence[Array]) -> list[Array]:
+    def turn(values: Sequence[Any]) -> list[Any]:
         inner = inside(values)
         emit_steps(inner, step.body)
         emit_steps(inner, step.condition)
-        return [inner[variable] for variable in carried]
+        return [inner[kept] for kept in carried]
 
-    start = [_held(state, variable) for variable in carried]
+    start = [_held(state, kept) for kept in carried]
     if step.max_steps is None:
         values = [
             forward_only(value, str(step.predicate)) if jnp.issubdtype(value.dtype, jnp.inexact) else value
@@ -264,17 +198,18 @@ def _range(dtype: np.dtype) -> tuple[int, int]:
 
 
 def _switch(state: State, step: SwitchStep) -> None:
-    written, streams = step.writes, _streams_of(step.branches[0])
+    streams = streams_of(state, *step.branches)
+    written = (*step.writes, *streams.passed_on)
     control, feeds = _read(state, step.control), streams.take(state)
     if not written and not has_effects(step):
         return
 
-    def branch(steps: Sequence[Step]) -> Callable[[], tuple[list[Array], list[Array]]]:
-        def run() -> tuple[list[Array], list[Array]]:
+    def branch(steps: Sequence[Step]) -> Callable[[], tuple[list[Any], list[Array]]]:
+        def run() -> tuple[list[Any], list[Array]]:
             inner = dict(state)
             streams.enter(inner, feeds)
             emit_steps(inner, steps)
-            return [_held(inner, variable) for variable in written], streams.leave(inner)
+            return [_held(inner, kept) for kept in written], streams.leave(inner)
 
         return run
 
@@ -292,32 +227,41 @@ def _switch(state: State, step: SwitchStep) -> None:
 
 
 class _Jitted(NamedTuple):
-    """A function of the graph as JAX runs it: from tables, what is held of variables and values of streams to these."""
+    """A function of the graph as JAX runs it: from tables, what is held of variables and values of streams to these.
 
-    call: Callable[..., list[Array]]
+    What is sent to streams that are passed on stands behind the variables, on both sides.
+    """
+
+    call: Callable[..., Any]
     tables: list[Any]
-    streams: _Streams
+    streams: Streams
 
 
 def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], values: Sequence[Array]) -> _Jitted:
     """A function, traced for what is held of what it reads and writes."""
     made: dict[FunctionBody, _Jitted] = state[_FUNCTIONS]
     if function not in made:
-        streams = _streams_of(function.body)
+        streams = streams_of(state, function.body)
 
-        def run(values: Sequence[Array], feeds: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        def run(values: Sequence[Array], sent: Sequence[Sent], feeds: Sequence[Array]) -> Any:
             inner: State = {key: state[key] for key in (_EXECUTION, _FUNCTIONS, _ABORT)}
+            inner.update(inherit_streams(state))
             inner.update(zip(reads, values, strict=True))
+            inner.update(zip(streams.passed_on, sent, strict=True))
             streams.enter(inner, feeds)
             emit_steps(inner, function.body)
-            return [inner[variable] for variable in function.writes], streams.leave(inner)
+            written = [inner[variable] for variable in function.writes]
+            return written, [inner[stream] for stream in streams.passed_on], streams.leave(inner)
 
-        structs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
+        sent = [state[stream] for stream in streams.passed_on]
+        structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), (list(values), sent))
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
-        closed = trace_simplified(run, structs, feeds)
+        results = jax.tree.structure(([0] * len(function.writes), [Sent(0, 0)] * len(sent), [0] * len(streams.outputs)))  # type: ignore[arg-type]
+        closed = trace_simplified(run, *structs, feeds)
 
-        def call(tables: Sequence[Any], *arrays: Array) -> list[Array]:
-            return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*arrays)
+        def call(tables: Sequence[Any], *given: Any) -> Any:
+            own = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))
+            return jax.tree.unflatten(results, own(*jax.tree.leaves(given)))
 
         call.__name__ = FUNCTION + function.name
         made[function] = _Jitted(jax.jit(call), list(closed.consts), streams)
@@ -331,22 +275,25 @@ def _call(state: State, step: CallStep) -> None:
     reads = tuple(dict.fromkeys((*function.reads, *function.writes)))
     values = [execution.load(v, _read(state, given[v])) if v in given else _held(state, v) for v in reads]
     jitted = _jitted(state, function, reads, values)
-    results = jitted.call(jitted.tables, *values, *jitted.streams.take(state))
-    made = dict(zip(function.writes, results, strict=False))
+    streams = jitted.streams
+    sent = [state[stream] for stream in streams.passed_on]
+    written, sent, left = jitted.call(jitted.tables, values, sent, streams.take(state))
+    made = dict(zip(function.writes, written, strict=True))
     state.update({variable: held for variable, held in made.items() if variable not in given})
+    state.update(zip(streams.passed_on, sent, strict=True))
     for variable, held in made.items():
         if variable in given:
             _write(state, given[variable], execution.unload(variable, held))
-    jitted.streams.send(state, results[len(made) :])
+    streams.send(state, left)
 
 
 def _calls(state: State, calls: Calls) -> None:
     """Calls of one function in a row: a scan over what differs between them."""
     function = calls.function
-    streams = _streams_of(function.body)
-    kept = [variable for variable in function.writes if variable not in function.parameters]
+    streams = streams_of(state, function.body)
+    kept = [*(variable for variable in function.writes if variable not in function.parameters), *streams.passed_on]
 
-    def turn(carried: tuple[list[Array], list[Array]], fed: tuple[list[Array], list[Array]]) -> tuple[Any, Any]:
+    def turn(carried: tuple[list[Array], list[Any]], fed: tuple[list[Array], list[Array]]) -> tuple[Any, Any]:
         own, others = carried
         stacked, feeds = fed
         inner = dict(state)
@@ -358,14 +305,14 @@ def _calls(state: State, calls: Calls) -> None:
         emit_steps(inner, function.body)
         passed = [inner[calls.passed_on.get(variable, variable)] for variable in calls.carried]
         made = [inner[variable] for variable in calls.collected]
-        return (passed, [inner[variable] for variable in kept]), (made, streams.leave(inner))
+        return (passed, [inner[own] for own in kept]), (made, streams.leave(inner))
 
     shared = {variable: _read(state, tensor) for variable, tensor in calls.shared.items()}
     stacked = [_read(state, tensor) for tensor in calls.stacked.values()]
     feeds = streams.take_for(state, calls.count)
     start = (
         [_read(state, tensor) for tensor in calls.carried.values()],
-        [_held(state, variable) for variable in kept],
+        [_held(state, own) for own in kept],
     )
     (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
     state.update(zip(kept, others, strict=True))
@@ -428,10 +375,10 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
 
     Returns:
         A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to
-        the values of its outputs, then those of its output streams, stacked, and last, where anything aborts, the
-        flag of `Plan.abort`. An output that is a whole variable comes as it is held.
+        the values of its outputs, then those of its output streams, stacked, as `sent_by_stream` takes them apart,
+        and last, where anything aborts, the flag of `Plan.abort`. An output that is a whole variable comes as it is
+        held.
     """
-    incoming = [stream for stream in plan.streams if stream.is_input]
     outgoing = [stream for stream in plan.streams if not stream.is_input]
     how = Execution() if execution is None else execution
 
@@ -443,13 +390,13 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
                 value = jnp.asarray(variable.value) if small else constant(variable.value)
                 state[variable] = how.load(variable, value)
         state.update(zip(plan.inputs, arrays, strict=False))
-        state.update({stream: _Feed(array) for stream, array in zip(incoming, arrays[len(plan.inputs) :], strict=True)})
-        state.update(dict.fromkeys(outgoing, ()))
+        begin_streams(state, plan.steps, plan.streams, arrays[len(plan.inputs) :])
         if plan.abort is not None:
             state[plan.abort] = jnp.zeros((), plan.abort.dtype)
-        emit_steps(state, plan.steps)
+        with nesting_told(plan.steps):
+            emit_steps(state, plan.steps)
         results = [_output(state, tensor) for tensor in plan.outputs]
-        results += [sent_values(state, stream) for stream in outgoing]
+        results += [array for stream in outgoing for array in all_sent(state, stream)]
         return results if plan.abort is None else [*results, state[plan.abort]]
 
     return run

@@ -13,11 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from codelet.connect import Kinds
+from codelet.errors import CodeletTraceError
 from codelet.family import Family, Field, State
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
 from codelet.ragged import Rows, stretched
+from codelet.statics import restored
 from codelet.tensor import Tensor
+from codelet.trace_ragged import trace_ragged
 
 FEWEST = 4
 """Families that differ in length alone become one from this number on."""
@@ -114,7 +117,11 @@ def _joined(families: Sequence[Family]) -> Family | None:
     if not kinds.rows:
         return None
     inputs = {name: fields[name].type for name in traced.inputs}
-    codelet = traced.codelet.trace_ragged(inputs, traced.static, kinds.lengths())
+    try:
+        with restored(traced.settings):
+            codelet = trace_ragged(traced.codelet, inputs, traced.static, kinds.lengths())
+    except CodeletTraceError:
+        return None  # what it returns follows no length, or is of another type at some
     if any(fields[name].type[:2] != kind[:2] for name, kind in codelet.outputs.items()):
         return None
     tiles = [family.tile for family in families if family.tile is not None]

@@ -14,17 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.copies import Stream
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError, SavingError
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
-from codelet.program import Program, Stream, as_program, check_program
+from codelet.program import Program, as_program
 from codelet.saving import Unchanging, reduced
 from codelet.statics import Settings, check_static, restored, static_key, structure_key, trace_settings
 from codelet.tensor import Tensor, Variable, source_variables
+from codelet.walk import check_program
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
-from lowering.streams import fed_types
+from lowering.streams import fed_types, sent_by_stream
 
 
 @jax.custom_jvp
@@ -136,7 +138,9 @@ class Lowered(Unchanging):
                 first axis.
 
         Returns:
-            The outputs by name, and for every output stream its values, stacked along a first axis.
+            The outputs by name, and for every output stream its values, stacked along a first axis. Where data
+            decide how many values are sent, in a choice or a loop, they come as `Sent(values, count)`: room for
+            the most there may be, filled up with zeros behind the first `count`, which were sent.
 
         Raises:
             ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
@@ -144,13 +148,14 @@ class Lowered(Unchanging):
         plan, outputs = self._compiled.plan, self._compiled.outputs
         assert outputs is not None
         inputs = [*plan.inputs, *self._compiled.fed]
-        sent = [stream for stream in plan.streams if not stream.is_input]
         names = [variable.name for variable in inputs]
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
         results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
-        return {made.name: result for made, result in zip([*outputs, *sent], results, strict=True)}
+        made = {variable.name: result for variable, result in zip(outputs, results, strict=False)}
+        sent = sent_by_stream(plan, results[len(outputs) :])
+        return made | {stream.name: values for stream, values in sent.items()}
 
     @property
     def graph(self) -> Graph:

@@ -40,7 +40,7 @@ def _vertex_function(closed: jax_core.ClosedJaxpr, operands: Sequence[Operand]) 
             arranged(array, own, range(len(shape)), shape)
             for array, own, shape in zip(arrays, inner, shapes, strict=True)
         ]
-        return list(jax_core.jaxpr_as_fun(closed)(*fields))
+        return list(map(jnp.asarray, jax_core.jaxpr_as_fun(closed)(*fields)))  # a literal is no array
 
     return vertex
 

@@ -41,6 +41,7 @@ from lowering.emit_steps import emit
 from lowering.exchange import Exchange, plan_exchange
 from lowering.liveness import Liveness, live_ranges
 from lowering.memory import Memory, plan_memory
+from lowering.nesting import nesting_told
 from lowering.place import Method, place_and_exchange
 from lowering.placement import Placement
 from lowering.plan import Plan, Step
@@ -83,7 +84,8 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
     """The jaxpr of a checked plan: of the function that `emit` makes of it, its tables the constants of the jaxpr."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    return trace_simplified(emit(prune(rotate(prune(plan)))), *structs, *fed_types(plan))
+    with nesting_told(plan.steps):
+        return trace_simplified(emit(prune(rotate(prune(plan)))), *structs, *fed_types(plan))
 
 
 @dataclass(frozen=True, eq=False)

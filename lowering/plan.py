@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from codelet.copies import Stream
+from codelet.errors import Line
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.index import Axis, Index
-from codelet.program import Stream
 from codelet.tensor import Pad, Source, Tensor, Variable
 
 
@@ -20,7 +21,8 @@ class ExecuteStep:
     """Run the families of a compute set. They read the state as it was before the step.
 
     `reads` and `writes`, here and in the other steps, are filled in by the dataflow pass: the variables
-    of which the step reads or writes any element, in the order in which they were made.
+    of which the step reads or writes any element, in the order in which they were made. `line`, of other steps, is
+    the user's line that made the program they are of.
     """
 
     name: str
@@ -43,6 +45,7 @@ class CopyStep:
     destination: Tensor
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     @property
     def whole_variables(self) -> tuple[Variable, Variable] | None:
@@ -127,6 +130,7 @@ class WhileStep:
     code: int = 0
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -145,6 +149,7 @@ class SwitchStep:
     branches: tuple[tuple[Step, ...], ...]
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -183,6 +188,7 @@ class CallStep:
     arguments: tuple[Tensor, ...]
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -198,6 +204,7 @@ class PrintStep:
     text: str
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -213,6 +220,7 @@ class AbortStep:
     code: int
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -227,6 +235,7 @@ class StreamStep:
     tensor: Tensor
     reads: tuple[Variable, ...] = ()
     writes: tuple[Variable, ...] = ()
+    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -352,19 +361,26 @@ def _families(step: Step) -> tuple[Family, ...]:
     return step.families if isinstance(step, ExecuteStep) else ()
 
 
-def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
-    """Every step and, after it, those it is made of; those of a function once for each call."""
-    for step in steps:
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Every step and, after it, those it is made of; those of a function after its first call."""
+    functions: set[FunctionBody] = set()
+    waiting = list(reversed(steps))
+    while waiting:
+        step = waiting.pop()
         yield step
-        for body in bodies(step):
-            yield from all_steps(body)
+        if isinstance(step, CallStep):
+            if step.function in functions:
+                continue
+            functions.add(step.function)
+        for body in reversed(bodies(step)):
+            waiting += reversed(body)
 
 
 def has_effects(step: Step) -> bool:
     """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
     return any(
         isinstance(part, (PrintStep, StreamStep))
-        or (isinstance(part, ExecuteStep) and any(family.codelet.jaxpr.effects for family in part.families))
+        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
         for part in all_steps((step,))
     )
 

@@ -64,7 +64,7 @@ def _prune_execute(step: ExecuteStep, live: Live) -> tuple[list[Step], Live]:
     for family in step.families:
         written = [field.tensor for field in family.fields if field.is_written and field.tensor is not None]
         needed = any(variable in live for tensor in written for variable in source_variables(tensor.source))
-        if needed or family.codelet.jaxpr.effects:
+        if needed or family.codelet.has_effects:
             families.append(family)
     if not families:
         return [], live
@@ -101,6 +101,7 @@ class _Pruner:
     def __init__(self) -> None:
         self.needed: dict[FunctionBody, Live] = {}
         self.pruned: dict[FunctionBody, FunctionBody] = {}
+        self.known: dict[tuple[Step, Live], tuple[list[Step], Live]] = {}  # in this round, of steps with bodies
 
     def function(self, function: FunctionBody, needed: Live) -> FunctionBody:
         """A function with what is left of its body for all that its calls need."""
@@ -172,6 +173,19 @@ class _Pruner:
                 return [flow_step(replace(step, condition=condition, body=body))], before
             look |= start
 
+    def made_of_others(self, step: RepeatStep | SwitchStep | WhileStep, live: Live) -> tuple[list[Step], Live]:
+        """As `step`, of one with bodies: once for each need, since loops around it ask again and again."""
+        if (step, live) not in self.known:
+            match step:
+                case RepeatStep():
+                    found = self.repeat(step, live)
+                case SwitchStep():
+                    found = self.switch(step, live)
+                case WhileStep():
+                    found = self.while_loop(step, live)
+            self.known[step, live] = found
+        return self.known[step, live]
+
     def step(self, step: Step, live: Live) -> tuple[list[Step], Live]:
         """What is left of a step, given what is live after it; and what is live before it."""
         match step:
@@ -179,12 +193,8 @@ class _Pruner:
                 return _prune_execute(step, live)
             case RotateStep():
                 return _prune_rotate(step, live)
-            case RepeatStep():
-                return self.repeat(step, live)
-            case SwitchStep():
-                return self.switch(step, live)
-            case WhileStep():
-                return self.while_loop(step, live)
+            case RepeatStep() | SwitchStep() | WhileStep():
+                return self.made_of_others(step, live)
             case CopyStep():
                 return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
             case CallStep():
@@ -211,6 +221,7 @@ def prune(plan: Plan) -> Plan:
     pruner = _Pruner()
     while True:
         before = dict(pruner.pruned)
+        pruner.known.clear()
         steps, _ = pruner.steps(plan.steps, live)
         if before == pruner.pruned:
             return replace(plan, steps=steps)

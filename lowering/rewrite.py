@@ -167,7 +167,12 @@ def _joined(atoms: Sequence[Atom]) -> list[Atom]:
 
 
 def regroup(atoms: Sequence[Atom], sizes: Sequence[int]) -> tuple[tuple[Atom, ...], ...] | None:
-    """Atoms, in order, dealt out to dimensions of the given sizes, split where they must be; None if they cannot."""
+    """Atoms, in order, dealt out to dimensions of the given sizes, split where they must be; None if they cannot.
+
+    Of an array without elements no dimension tells of which part of the root it is made.
+    """
+    if 0 in sizes or any(atom.extent == 0 for atom in atoms):
+        return None
     left = _joined(atoms)[::-1]
     dims: list[tuple[Atom, ...]] = []
     for size in sizes:

@@ -54,35 +54,44 @@ def _without(equal: Equal, variables: Sequence[Variable]) -> Equal:
     return frozenset(pair for pair in equal if not pair & set(variables))
 
 
-def _entering(step: RepeatStep, equal: Equal) -> Equal:
-    """What is equal whenever a turn begins, given what is before the loop."""
-    while True:
-        equal = _without(equal, () if step.index is None else (step.index,))
-        left = equal & _after_all(step.body, equal)
-        if left == equal:
+class _Equals:
+    """What is equal after steps, given what is before; found once for each step and what is before it."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[RepeatStep, Equal], tuple[Equal, Equal]] = {}
+
+    def loop(self, step: RepeatStep, equal: Equal) -> tuple[Equal, Equal]:
+        """What is equal whenever a turn begins, given what is before the loop; and what is after a turn."""
+        key = step, equal
+        if key not in self.known:
+            while True:
+                equal = _without(equal, () if step.index is None else (step.index,))
+                after = self.after_all(step.body, equal)
+                if equal <= after:
+                    break
+                equal &= after
+            self.known[key] = equal, after
+        return self.known[key]
+
+    def after(self, step: Step, equal: Equal) -> Equal:
+        """What is equal after a step."""
+        if isinstance(step, CallStep):
+            return _without(equal, (*step.writes, *step.function.parameters))
+        if isinstance(step, RepeatStep):
+            return self.loop(step, equal)[1] if step.count else equal
+        copied = _whole_copy(step)
+        equal = _without(equal, step.writes)
+        if copied is None:
             return equal
-        equal = left
+        source, destination = copied
+        others = {variable for pair in equal if source in pair for variable in pair}
+        return equal | {frozenset((destination, variable)) for variable in (source, *others)}
 
-
-def _after(step: Step, equal: Equal) -> Equal:
-    """What is equal after a step."""
-    if isinstance(step, CallStep):
-        return _without(equal, (*step.writes, *step.function.parameters))
-    if isinstance(step, RepeatStep):
-        return _after_all(step.body, _entering(step, equal)) if step.count else equal
-    copied = _whole_copy(step)
-    equal = _without(equal, step.writes)
-    if copied is None:
+    def after_all(self, steps: Sequence[Step], equal: Equal) -> Equal:
+        """What is equal after steps."""
+        for step in steps:
+            equal = self.after(step, equal)
         return equal
-    source, destination = copied
-    others = {variable for pair in equal if source in pair for variable in pair}
-    return equal | {frozenset((destination, variable)) for variable in (source, *others)}
-
-
-def _after_all(steps: Sequence[Step], equal: Equal) -> Equal:
-    for step in steps:
-        equal = _after(step, equal)
-    return equal
 
 
 # --- chains of copies -----------------------------------------------------------------------------------
@@ -158,9 +167,10 @@ def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
 # --- loops ----------------------------------------------------------------------------------------------
 
 
-def _rotate_repeat(step: RepeatStep, equal: Equal) -> list[Step]:
+def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step]:
     """A repeat whose turns pass arrays on, with what has to run before and after it."""
-    inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, _entering(step, equal))), carried=None))
+    entering, _ = equals.loop(step, equal)
+    inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, entering, equals)), carried=None))
     assert isinstance(inner, RepeatStep)
     body, chains = _rotated_body(inner)
     if not chains or isinstance(step.first, Variable):
@@ -177,17 +187,17 @@ def _rotate_repeat(step: RepeatStep, equal: Equal) -> list[Step]:
     return [*before, flow_step(rotated), *behind]
 
 
-def _rotate_steps(steps: Sequence[Step], equal: Equal) -> list[Step]:
+def _rotate_steps(steps: Sequence[Step], equal: Equal, equals: _Equals) -> list[Step]:
     rotated: list[Step] = []
     for step in steps:
         if isinstance(step, RepeatStep) and step.count:
-            rotated += _rotate_repeat(step, equal)
+            rotated += _rotate_repeat(step, equal, equals)
         else:
             rotated.append(step)
-        equal = _after(step, equal)
+        equal = equals.after(step, equal)
     return rotated
 
 
 def rotate(plan: Plan) -> Plan:
     """The plan with copies in loops as rotations, where it comes to the same."""
-    return replace(plan, steps=tuple(_rotate_steps(plan.steps, frozenset())))
+    return replace(plan, steps=tuple(_rotate_steps(plan.steps, frozenset(), _Equals())))

@@ -1,28 +1,30 @@
 """Rows: emission of families with ragged fields.
 
 All elements of all rows are one flat dimension. Where the codelet allows it, it runs on all rows at once
-(`lowering/segments.py`); any other codelet runs once for each length that occurs, on all rows of that
-length together. Where every row is only reduced, and all its fields are read through one table that
-names each element once, the elements are taken in the order in which they lie in memory, so that
-nothing has to be gathered.
+(`lowering/segments.py`), but for those of lengths at which it does something else; any other codelet runs once
+for each length that occurs, on all rows of that length together. Where every row is only reduced, and all its
+fields are read through one table that names each element once, the elements are taken in the order in which they
+lie in memory, so that nothing has to be gathered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.codelets import Lengths
 from codelet.family import Family, Field
-from codelet.index import Axis, Index
+from codelet.index import Axis, Grid, Index
 from codelet.integers import narrowed
 from codelet.ragged import Rows, groups_of, together
 from codelet.tensor import Tensor
 from lowering.over_grid import Operand, mapped_axes, over_axes
-from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, NoRule, Segments, Value, run_segments
+from lowering.row_rules import NoRule
+from lowering.segments import BY_ELEMENT, BY_ROW, SHARED, Segments, Value, run_segments
 from lowering.views import Array, arranged, constant, take
 
 Reader = Callable[[Field], Operand]
@@ -100,86 +102,115 @@ def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> tuple[Ar
     return spread.reshape(-1, *shape), BY_ROW
 
 
+def _at_once(family: Family, segments: Segments, inputs: Sequence[tuple[Field, Array, int]]) -> list[Array]:
+    """The codelet on rows all at once: outputs by row, and ragged ones by element."""
+    by_name = {field.name: field for field in family.fields}
+    values = []
+    for field, array, level in inputs:
+        at = _ragged(field)
+        values.append(Value(array, level) if at is None else Value(jnp.expand_dims(array, at + 1), level, at))
+    results = run_segments(family.codelet, segments, values)
+    return [
+        result if (at := _ragged(by_name[name])) is None else jnp.squeeze(result, at + 1)
+        for name, result in zip(family.codelet.outputs, results, strict=True)
+    ]
+
+
+def _in_codelets_order(family: Family, results: Sequence[Array]) -> list[Array]:
+    """Results with the dimension that is ragged, which comes first, in its place."""
+    by_name = {field.name: field for field in family.fields}
+    return [
+        result if (at := _ragged(by_name[name])) is None else jnp.moveaxis(result, 0, at)
+        for name, result in zip(family.codelet.outputs, results, strict=True)
+    ]
+
+
+def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[tuple[Field, Array, int]]:
+    """The codelet's inputs, each with its elements or rows first, and its level."""
+    by_name = {field.name: field for field in family.fields}
+    fields = [by_name[name] for name in family.codelet.inputs]
+    return [(field, *_by_vertex(field, operand, axes)) for field, operand in zip(fields, operands, strict=True)]
+
+
 def _segmented(family: Family, axes: Sequence[Axis], segments: Segments) -> Callable[..., list[Array]]:
     """The codelet on all rows at once."""
-    by_name = {field.name: field for field in family.fields}
-    inputs = [by_name[name] for name in family.codelet.inputs]
-
-    def run(operands: Sequence[Operand]) -> list[Array]:
-        values = []
-        for field, operand in zip(inputs, operands, strict=True):
-            array, level = _by_vertex(field, operand, axes)
-            if level == BY_ELEMENT:
-                assert field.tensor is not None
-                at = field.tensor.ragged_dimension
-                values.append(Value(jnp.expand_dims(array, at + 1), level, at))
-            else:
-                values.append(Value(array, level))
-        results = run_segments(family.codelet, segments, values)
-        kinds = family.codelet.outputs.items()
-        return [
-            jnp.squeeze(jnp.moveaxis(result, 0, d + 1), d) if (d := _ragged(by_name[name])) is not None else result
-            for (name, _), result in zip(kinds, results, strict=True)
-        ]
-
-    return run
+    return lambda operands: _in_codelets_order(family, _at_once(family, segments, _inputs(family, operands, axes)))
 
 
 def _ragged(field: Field) -> int | None:
     return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
 
 
-def _bucketed(family: Family, axes: Sequence[Axis]) -> Callable[..., list[Array]]:
-    """The codelet once for each length, on all rows of that length together."""
+def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[..., list[Array]]:
+    """The codelet once for each length, on all rows of that length together.
+
+    With `at_once`, the rows of lengths for which the codelet's jaxpr stands are run together.
+    """
     by_name = {field.name: field for field in family.fields}
     kinds = together(list(family.rows.values()))
     number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
     lengths, group_of = groups_of(kinds.lengths)
-    groups = [np.flatnonzero(group_of == k) for k in range(len(lengths))]
+    alone = [k for k, own in enumerate(lengths.tolist()) if not at_once or tuple(own) in family.codelet.apart]
+    groups = [(np.flatnonzero(group_of == k), dict(zip(family.rows, lengths[k].tolist(), strict=True))) for k in alone]
+    others = np.flatnonzero(~np.isin(group_of, alone))
 
-    def elements(rows: Rows, vertices: np.ndarray) -> np.ndarray:
-        """The numbers of the elements of some vertices' rows, which are of one length: (vertices, length)."""
+    def some(rows: Rows, vertices: np.ndarray) -> tuple[Rows, np.ndarray]:
+        """The rows of some vertices, and the numbers of their elements."""
         own = kinds.numbers[vertices, number_of[rows.key]]
-        length = int(rows.lengths[own[0]])
-        return rows.offsets[own][:, None] + np.arange(length)
+        chosen = Rows(Grid([range(len(vertices))]).axes, rows.lengths[own])
+        return chosen, chosen.places + np.repeat(rows.offsets[own], chosen.lengths)
 
-    def call(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray, length: np.ndarray) -> list[Array]:
-        arrays, mapped = [], []
+    def elements(field: Field, vertices: np.ndarray) -> np.ndarray:
+        assert field.tensor is not None
+        assert field.tensor.rows is not None
+        return some(field.tensor.rows, vertices)[1]
+
+    def taken(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray) -> Iterator[tuple[Field, Array, int]]:
+        """The inputs of some vertices."""
         for field, array, level in inputs:
+            if level == SHARED:
+                yield field, array, level
+            else:
+                numbers = elements(field, vertices) if level == BY_ELEMENT else vertices
+                yield field, take(array, constant(narrowed(numbers))), level
+
+    def call(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray, length: Lengths) -> list[Array]:
+        """What vertices whose rows are of one length compute."""
+        arrays = []
+        for field, array, level in taken(inputs, vertices):
             if level == BY_ELEMENT:
-                assert field.tensor is not None
-                assert field.tensor.rows is not None
-                own = take(array, constant(narrowed(elements(field.tensor.rows, vertices))))
-                array = jnp.moveaxis(own, 1, field.tensor.ragged_dimension + 1)
-            elif level == BY_ROW:
-                array = take(array, constant(narrowed(vertices)))
+                at = _ragged(field)
+                assert at is not None
+                each = array.reshape(len(vertices), length[field.type.shape[at]], *array.shape[1:])
+                array = jnp.moveaxis(each, 1, at + 1)
             arrays.append(array)
-            mapped.append(None if level == SHARED else 0)
-        codelet = family.codelet.at(dict(zip(family.rows, length.tolist(), strict=True)))
-        return jax.vmap(lambda *own: list(codelet.call(*own).values()), in_axes=tuple(mapped))(*arrays)
+        mapped = tuple(None if level == SHARED else 0 for _, _, level in inputs)
+        codelet = family.codelet.at(length)
+        results = jax.vmap(lambda *own: list(codelet.call(*own).values()), in_axes=mapped)(*arrays)
+        flat = []
+        for name, result in zip(family.codelet.outputs, results, strict=True):
+            at = _ragged(by_name[name])
+            if at is not None:
+                moved = jnp.moveaxis(result, at + 1, 1)
+                result = moved.reshape(moved.shape[0] * moved.shape[1], *moved.shape[2:])
+            flat.append(result)
+        return flat
 
     def run(operands: Sequence[Operand]) -> list[Array]:
-        names = list(family.codelet.inputs)
-        inputs = [
-            (by_name[name], *_by_vertex(by_name[name], operand, axes))
-            for name, operand in zip(names, operands, strict=True)
-        ]
-        parts = [call(inputs, vertices, length) for vertices, length in zip(groups, lengths, strict=True)]
+        inputs = _inputs(family, operands, axes)
+        parts = [call(inputs, vertices, length) for vertices, length in groups]
+        chosen = [vertices for vertices, _ in groups]
+        if others.size:
+            (rows,) = family.rows.values()
+            parts.append(_at_once(family, Segments(some(rows, others)[0], None), list(taken(inputs, others))))
+            chosen.append(others)
         results = []
         for name, own in zip(family.codelet.outputs, zip(*parts, strict=True), strict=True):
-            at, tensor = _ragged(by_name[name]), by_name[name].tensor
-            if at is None:
-                back = np.argsort(np.concatenate(groups))
-                results.append(take(jnp.concatenate(own), constant(narrowed(back))))
-                continue
-            assert tensor is not None
-            assert tensor.rows is not None
-            flat = [jnp.moveaxis(part, at + 1, 1) for part in own]
-            rows = tensor.rows
-            back = np.argsort(np.concatenate([elements(rows, vertices).reshape(-1) for vertices in groups]))
-            joined = jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in flat])
-            results.append(jnp.moveaxis(take(joined, constant(narrowed(back))), 0, at))
-        return results
+            field = by_name[name]
+            places = [vertices if _ragged(field) is None else elements(field, vertices) for vertices in chosen]
+            back = np.argsort(np.concatenate(places))
+            results.append(take(jnp.concatenate(own), constant(narrowed(back))))
+        return _in_codelets_order(family, results)
 
     return run
 
@@ -196,12 +227,15 @@ def call_rows(family: Family, read: Reader) -> dict[str, Operand]:
     """
     axes = together(list(family.rows.values())).axes
     kinds = list(family.rows.values())
-    if len(kinds) == 1:
+    apart = len(family.codelet.apart)
+    if len(kinds) == 1 and apart < len(groups_of(kinds[0].lengths[:, None])[0]):
         try:
-            return _call(family, read, axes, kinds[0])
+            if not apart:
+                return _call(family, read, axes, kinds[0])
+            return _mapped(family, read, axes, _bucketed(family, axes, at_once=True))
         except NoRule:
             pass
-    return _mapped(family, read, axes, _bucketed(family, axes))
+    return _mapped(family, read, axes, _bucketed(family, axes, at_once=False))
 
 
 def _call(family: Family, read: Reader, axes: tuple[Axis, ...], rows: Rows) -> dict[str, Operand]:

@@ -13,7 +13,6 @@ is one of extent 1: each equation then means, for a row of one element, what it 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,16 +22,27 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.codelets import TracedCodelet, length_symbols
+from codelet.alike import alike
+from codelet.codelets import TracedCodelet
+from codelet.errors import CodeletTraceError
+from codelet.lengths import NAMES, size_at, watched
 from codelet.ragged import Rows
 from lowering.rewrite import CALLS, bind
+from lowering.row_rules import (
+    CUSTOM,
+    NoRule,
+    check_understood,
+    dtype_of,
+    inlined,
+    is_elementwise,
+    of_one_element,
+    ragged_place,
+    reduces_rows,
+    shape_of,
+)
 from lowering.views import Array, constant, take
 
 SHARED, BY_ROW, BY_ELEMENT = range(3)
-
-
-class NoRule(Exception):
-    """A codelet does to its rows what no segment rule does. Never seen by a user: other ways are tried."""
 
 
 class Segments:
@@ -63,10 +73,9 @@ class Segments:
         """The place of each element within its row, int32."""
         return self._ordered(self.rows.places)
 
-    @functools.cached_property
-    def lengths(self) -> Array:
-        """The length of each row, int32."""
-        return constant(self.rows.lengths.astype(np.int32))
+    def computed(self, size: Any, dtype: Any) -> Array:
+        """A size that is computed from the length of a row, of each row."""
+        return constant(np.broadcast_to(size_at(size, {NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
 
 
 class Value(NamedTuple):
@@ -84,179 +93,18 @@ class Value(NamedTuple):
     ragged: int | None = None
 
 
-# --- which primitives treat the elements of a row alike -------------------------------------------------
-
-ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "acos",
-        "acosh",
-        "add",
-        "add_any",
-        "and",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "conj",
-        "convert_element_type",
-        "copy",
-        "cos",
-        "cosh",
-        "digamma",
-        "div",
-        "eq",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "ge",
-        "gt",
-        "imag",
-        "integer_pow",
-        "is_finite",
-        "le",
-        "lgamma",
-        "log",
-        "log1p",
-        "logistic",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "nextafter",
-        "not",
-        "or",
-        "pow",
-        "real",
-        "reduce_precision",
-        "rem",
-        "round",
-        "rsqrt",
-        "select_n",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "stop_gradient",
-        "sub",
-        "tan",
-        "tanh",
-        "xor",
-    }
-)
-
-REDUCTIONS: dict[str, Callable[..., Array]] = {
+_COMBINE: dict[str, Callable[..., Array]] = {
     "reduce_sum": jax.ops.segment_sum,
+    "dot_general": jax.ops.segment_sum,
     "reduce_max": jax.ops.segment_max,
     "reduce_min": jax.ops.segment_min,
+    "reduce_or": jax.ops.segment_max,
+    "reduce_and": jax.ops.segment_min,
 }
-
-ALONG_ONE = {
-    **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "split"], "axis"),
-    **dict.fromkeys(["sort", "concatenate"], "dimension"),
-}
-"""Primitives that work along one dimension, and the parameter that says which."""
-
-CUSTOM = ("custom_jvp_call", "custom_vjp_call")
-
-
-def _aval(atom: Any) -> Any:
-    return atom.aval
-
-
-def _shape(atom: Any) -> tuple[Any, ...]:
-    return atom.aval.shape
-
-
-def _place(shape: Sequence[Any]) -> int | None:
-    """The dimension of a shape that is as long as the row."""
-    found = [d for d, size in enumerate(shape) if not isinstance(size, int)]
-    if len(found) > 1 or any(shape[d] not in length_symbols() for d in found):
-        raise NoRule
-    return found[0] if found else None
-
-
-def _is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
-    name, params = eqn.primitive.name, eqn.params
-    at = [_place(_shape(atom)) for atom in eqn.invars]
-    ragged = [d for d in at if d is not None]
-    to = _place(_shape(eqn.outvars[0]))
-    if name in ELEMENTWISE or name in ("transpose", "squeeze", "expand_dims", "stack"):
-        return True
-    if name == "broadcast_in_dim":
-        return not ragged or params["broadcast_dimensions"][ragged[0]] == to
-    if name == "reshape":
-        before, after = _shape(eqn.invars[0]), _shape(eqn.outvars[0])
-        return bool(ragged) and to is not None and math.prod(before[: ragged[0]]) == math.prod(after[:to])
-    if name in ALONG_ONE:
-        return params[ALONG_ONE[name]] not in ragged
-    if name.startswith("reduce_") or name in ("argmax", "argmin"):
-        return not set(params["axes"]) & set(ragged)
-    if name == "rev":
-        return not set(params["dimensions"]) & set(ragged)
-    if name == "dot_general":
-        contracted, batch = params["dimension_numbers"]
-        if None not in at:
-            places = [list(own).index(d) if d in own else None for own, d in zip(batch, at, strict=True)]
-            return places[0] is not None and places[0] == places[1]
-        return not any(d in own for own, d in zip(contracted, at, strict=True))
-    if name in CUSTOM:
-        inner = params["call_jaxpr"].jaxpr
-        return all(_is_elementwise(part) for part in _inlined(inner))
-    return False
-
-
-def _inlined(jaxpr: jax_core.Jaxpr) -> list[jax_core.JaxprEqn]:
-    """The equations of a jaxpr and of the functions it calls, in order."""
-    found = []
-    for eqn in jaxpr.eqns:
-        found += _inlined(eqn.params["jaxpr"].jaxpr) if eqn.primitive.name in CALLS else [eqn]
-    return found
-
-
-def _reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
-    name = eqn.primitive.name
-    at = [_place(_shape(atom)) for atom in eqn.invars]
-    if name in REDUCTIONS or name in ("reduce_or", "reduce_and"):
-        return at[0] in eqn.params["axes"]
-    if name == "dot_general":
-        contracted, _ = eqn.params["dimension_numbers"]
-        places = [list(own).index(d) if d in own else None for own, d in zip(contracted, at, strict=True)]
-        return places[0] is not None and places[0] == places[1]
-    return False
+"""How the parts of elements are combined to what a reduction makes of their row."""
 
 
 # --- running equations ----------------------------------------------------------------------------------
-
-
-def _of_one_element(param: Any) -> Any:
-    """A parameter of an equation where rows have one element."""
-    if isinstance(param, (jax_core.Jaxpr, jax_core.ClosedJaxpr)):
-        inner = param.jaxpr if isinstance(param, jax_core.ClosedJaxpr) else param
-        shapes = [_shape(atom) for eqn in _inlined(inner) for atom in (*eqn.invars, *eqn.outvars)]
-        if any(_place(shape) is not None for shape in shapes):
-            raise NoRule
-        return param
-    if type(param) is tuple:
-        return tuple(_of_one_element(part) for part in param)
-    if type(param) is type(length_symbols()[0]):
-        _place((param,))
-        return 1
-    return param
 
 
 class _Run:
@@ -286,7 +134,7 @@ class _Run:
                 raise NoRule
             one = self.custom.pop(0)
         else:
-            one = eqn.replace(params={name: _of_one_element(param) for name, param in eqn.params.items()})
+            one = of_one_element(eqn)
 
         def run(*arrays: Array) -> list[Any]:
             return bind(one, arrays)
@@ -295,27 +143,30 @@ class _Run:
             axes = tuple(None if value.level == SHARED else 0 for value in values)
             run = jax.vmap(run, in_axes=axes, axis_size=None)
         arrays = run(*(value.array for value in values))
-        return [Value(array, level, _place(_shape(var))) for var, array in zip(eqn.outvars, arrays, strict=True)]
+        return [
+            Value(array, level, ragged_place(shape_of(var))) for var, array in zip(eqn.outvars, arrays, strict=True)
+        ]
 
     def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
         """A reduction of rows: each element's part of it, then that of the segments."""
         segments, name = self.segments, eqn.primitive.name
         values = [value if value.level != SHARED or value.ragged is None else self._repeated(value) for value in values]
+        dtype = dtype_of(eqn.outvars[0])
+        if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+            # As XLA adds: every part rounded to so few bits, long rows would be far off.
+            values = [value._replace(array=jnp.asarray(value.array, np.float32)) for value in values]
+            if name == "dot_general":
+                eqn = eqn.replace(params={**eqn.params, "preferred_element_type": np.dtype(np.float32)})
         (part,) = self.apply(eqn, values, BY_ELEMENT)
-        combine = REDUCTIONS.get(name, jax.ops.segment_sum)
-        array = part.array
-        if name in ("reduce_or", "reduce_and"):
-            array, combine = array.astype(jnp.int8), jax.ops.segment_max if name == "reduce_or" else jax.ops.segment_min
-        combined = combine(
+        array = part.array.astype(jnp.int8) if dtype == jnp.bool_ else part.array
+        combined = _COMBINE[name](
             array,
             segments.owners,
             segments.count,
             indices_are_sorted=segments.in_order,
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
         )
-        if name in ("reduce_or", "reduce_and"):
-            combined = combined > 0
-        return Value(combined, BY_ROW)
+        return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
 
     def _repeated(self, value: Value) -> Value:
         """A shared value with a ragged dimension, at each element."""
@@ -324,21 +175,22 @@ class _Run:
 
     def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
         name = eqn.primitive.name
-        out = _place(_shape(eqn.outvars[0]))
+        out = ragged_place(shape_of(eqn.outvars[0]))
         if name == "dim_as_value":
-            dim = eqn.params["dim"]
-            if not eqn.outvars or _place((dim,)) is None:
-                raise NoRule
-            return [Value(self.segments.lengths.astype(_aval(eqn.outvars[0]).dtype), BY_ROW)]
+            check_understood(eqn)
+            return [Value(self.segments.computed(eqn.params["dim"], dtype_of(eqn.outvars[0])), BY_ROW)]
         if name == "iota" and out is not None and eqn.params["dimension"] == out:
-            shape = [1 if d == out else n for d, n in enumerate(_shape(eqn.outvars[0]))]
-            places = self.segments.places.astype(_aval(eqn.outvars[0]).dtype)
+            check_understood(eqn)
+            shape = [1 if d == out else n for d, n in enumerate(shape_of(eqn.outvars[0]))]
+            places = self.segments.places.astype(dtype_of(eqn.outvars[0]))
             own = places.reshape(places.shape[0], *[1] * len(shape))
             return [Value(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
-        if _reduces_rows(eqn):
+        if reduces_rows(eqn):
             return [self.reduce(eqn, values)]
         concerned = out is not None or any(value.ragged is not None for value in values)
-        if concerned and name != "iota" and not _is_elementwise(eqn):
+        if concerned and name == "iota":
+            check_understood(eqn)
+        elif concerned and not is_elementwise(eqn):
             raise NoRule
         return self.apply(eqn, values, max((value.level for value in values), default=SHARED))
 
@@ -357,26 +209,54 @@ class _Run:
         return [value(atom) for atom in jaxpr.outvars]
 
 
-def _custom_of_one_element(codelet: TracedCodelet) -> list[jax_core.JaxprEqn]:
+def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
+    """What an equation with a derivative rule of its own does when it is differentiated."""
+    structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
+
+    def forward(*primals: Array) -> Any:
+        return jax.jvp(lambda *own: bind(eqn, own), primals, primals)
+
+    def reverse(*primals: Array) -> Any:
+        results, back = jax.vjp(lambda *own: bind(eqn, own), *primals)
+        return back(results)
+
+    return jax.make_jaxpr(forward if eqn.primitive.name == "custom_jvp_call" else reverse)(*structs)
+
+
+def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths: Sequence[int]) -> bool:
+    """Whether a derivative rule, too, does to each element of a row what it does to the one of a row of one."""
+    try:
+        derivative, answers = watched(lambda: _derivative(eqn))
+        own = _derivative(one)
+    except Exception:
+        return False
+    return (
+        all(answers.hold_at({NAMES[0]: length}) for length in (1, *lengths))
+        and alike(derivative, {NAMES[0]: 1}, own)
+        and all(is_elementwise(part) for part in inlined(derivative.jaxpr))
+    )
+
+
+def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> list[jax_core.JaxprEqn]:
     """The codelet's equations with derivative rules of their own, traced for a row of one element.
 
     Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run.
     """
-    wanted = [eqn for eqn in _inlined(codelet.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    wanted = [eqn for eqn in inlined(codelet.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
     if not wanted:
         return []
     symbols = {size for kind in codelet.inputs.values() for size in kind.shape if not isinstance(size, int)}
     try:
         one = codelet.at(dict.fromkeys(symbols, 1))
-    except Exception:
+    except CodeletTraceError:
         raise NoRule from None
-    found = [eqn for eqn in _inlined(one.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
-    shapes = lambda eqn, atoms: [tuple(n if isinstance(n, int) else 1 for n in _shape(atom)) for atom in atoms(eqn)]  # noqa: E731
-    for atoms in (lambda eqn: eqn.invars, lambda eqn: eqn.outvars):
-        if [(e.primitive.name, shapes(e, atoms)) for e in wanted] != [
-            (e.primitive.name, shapes(e, atoms)) for e in found
-        ]:
-            raise NoRule
+    if not alike(codelet.jaxpr, {NAMES[0]: 1}, one.jaxpr):
+        raise NoRule
+    found = [eqn for eqn in inlined(one.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    if len(found) != len(wanted) or not all(
+        _rule_is_elementwise(own, other, lengths) for own, other in zip(wanted, found, strict=True)
+    ):
+        raise NoRule
     return found
 
 
@@ -395,9 +275,9 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     Raises:
         NoRule: the codelet does something to its rows that no rule does.
     """
-    if not codelet.for_all_lengths:
+    if codelet.jaxpr.effects:
         raise NoRule
-    run = _Run(segments, _custom_of_one_element(codelet))
+    run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
     outputs = []
     for value, kind in zip(
         run.jaxpr(codelet.jaxpr.jaxpr, codelet.jaxpr.consts, inputs), codelet.outputs.values(), strict=True

@@ -279,7 +279,10 @@ FOREIGN = cl.Graph()
 FOREIGN_X = FOREIGN.add_variable("x", (2,))
 
 MISTAKES = {
-    "copy of no tensor": (lambda s: cl.Copy(3, s.x), ["a copy is between tensors and streams", "given:    3"]),  # type: ignore[arg-type]
+    "copy of no tensor": (
+        lambda s: cl.Copy("x", s.x),
+        ["neither a tensor nor numbers", "given:    'x'", "graph.variable(name)"],
+    ),
     "copy of symbols": (
         lambda s: cl.Copy(s.x[cl.grid(2)], s.n),
         ["a copy depends on a symbol", "expected: a view without symbols", "name the whole range"],
@@ -902,17 +905,6 @@ def test_an_abort_keeps_the_state():
     np.testing.assert_array_equal(engine.read("x"), [1, 0.125])
 
 
-@pytest.mark.parametrize("aborts", [False, True])
-def test_only_a_program_that_cannot_fail_donates_its_state(aborts):
-    s = Small()
-    engine = s.engine(cl.Sequence(s.halve, *[cl.AbortOn(s.n, "no")] * aborts))
-    engine.run()
-    before = engine._state["x"]
-    engine.run()
-    assert before.is_deleted() != aborts
-    np.testing.assert_array_equal(engine.read("x"), [2, 0.25])
-
-
 def test_what_an_aborted_run_was_to_write_is_not_there():
     s = Small()
     z = s.graph.add_variable("z", (2,))
@@ -950,7 +942,7 @@ def test_programs_share_one_state():
         traces.append({name: list(loaded._compiled.values()) for name, loaded in engine._programs.items()})
     np.testing.assert_array_equal(engine.read("y"), [24, 4])
     assert traces[0] == traces[2]
-    assert [part.donating._cache_size() + part.keeping._cache_size() for part in traces[2]["predict"]] == [1]
+    assert [part.in_place._cache_size() + part.keeping._cache_size() for part in traces[2]["predict"]] == [1]
     told(lambda: engine.run("stop"), cl.ProgramAbortedError, "stopped")
     told(
         lambda: engine.run("test"),

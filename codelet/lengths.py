@@ -1,0 +1,136 @@
+"""Lengths: the symbols that stand for those of ragged fields, and what is asked of them while a codelet is traced.
+
+JAX answers `n == 3` for a symbol `n` with no: it has to answer something, and its own caches ask. Other questions
+it answers for all lengths at once, or not at all. So the answers that may be wrong at a length are the equalities
+that were denied, and those that nobody can tell: the lookup of a length in a dict, its text, a test of its type.
+All of them are seen by Python's own means to see which functions run (`sys.setprofile`); where these are taken,
+by a profiler, nothing is known, and every length is looked at. What is not seen is a test of a type that calls no
+function (`match` with `case int()`).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import jax.export
+import numpy as np
+
+NAMES = ("n", "m", "k", "l", "p", "q", "r", "s")
+"""What symbols for lengths are called."""
+
+Result = TypeVar("Result")
+
+Symbol = type(jax.export.symbolic_shape("n")[0])
+"""The type of sizes that are not known: of symbols for lengths, and of what is computed from them."""
+
+
+def fresh_lengths(least: int = 1) -> tuple[Any, ...]:
+    """Sizes that stand for lengths in one trace alone, so that no cache of JAX knows an answer about them.
+
+    Args:
+        least: what the first may stand for at least; the others are at least 1.
+    """
+    return tuple(jax.export.symbolic_shape(", ".join(NAMES), constraints=[f"{NAMES[0]} >= {least}"]))
+
+
+@functools.cache
+def length_symbols() -> tuple[Any, ...]:
+    """Sizes that stand for the lengths of ragged fields in their types."""
+    return fresh_lengths()
+
+
+def is_length(size: Any) -> bool:
+    """Whether a size is a symbol for a length, and not computed from one."""
+    return isinstance(size, Symbol) and str(size) in NAMES
+
+
+_OPERATIONS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": np.maximum, "min": np.minimum}
+
+
+def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
+    """A size where symbols stand for lengths.
+
+    By its text, whose grammar is that of `jax.export.symbolic_shape`: JAX has no public way to ask.
+
+    Args:
+        size: a number, a symbol, or what is computed from symbols; or the text of one.
+        lengths: what each symbol stands for, by name: a number, or an array of them.
+    """
+    if not isinstance(size, (Symbol, str)):
+        return size
+    return eval(str(size).replace("^", "**"), {"__builtins__": {}, **_OPERATIONS}, dict(lengths))
+
+
+_ASKED = {
+    method.__code__: name
+    for name, method in vars(Symbol).items()
+    if hasattr(method, "__code__") and name.startswith("__") and name not in ("__init__", "__new__")
+}
+_TOLD = ("__hash__", "__str__", "__repr__", "__format__", "__reduce__", "__reduce_ex__", "__getstate__")
+"""What tells everything of a symbol, so that nobody knows what is made of it."""
+
+_NEEDED = {"__eq__", "__hash__", "__str__", "__repr__", "__ge__", "__gt__", "__le__", "__lt__"}
+_JAX = {"jax", "jaxlib"}
+_KNOWN = {*_JAX, "codelet", "lowering", "ml_dtypes", "numpy", "opt_einsum", *(sys.stdlib_module_names - {"__main__"})}
+"""What tests types for reasons of its own."""
+
+_NO_NUMBERS = (str, bytes, tuple, list, dict, set, frozenset, type, np.dtype, type(None))
+"""What equals no length, known or not: caches compare all kinds of keys when their hashes are close."""
+
+
+@dataclass
+class Answers:
+    """What was answered about symbols.
+
+    Attributes:
+        denied: the text of a size, and a number or the text of another, that were said not to be equal.
+        are_all: whether nothing else was asked whose answer may depend on a length.
+    """
+
+    denied: set[tuple[str, Any]] = field(default_factory=set)
+    are_all: bool = True
+
+    def hold_at(self, lengths: Mapping[str, int]) -> bool:
+        """Whether they are right where the symbols of these names stand for these lengths."""
+        return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
+
+
+def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
+    """What a function returns, and what was answered about symbols while it ran."""
+    answers = Answers()
+    if sys.getprofile() is not None or not set(_ASKED.values()) >= _NEEDED:
+        answers.are_all = False
+        return function(), answers
+    denied: list[tuple[Any, Any]] = []
+
+    def outside(frame: Any, known: set[str]) -> bool:
+        return frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] not in known
+
+    def look(frame: Any, event: str, given: Any) -> None:
+        if event == "return":
+            name = _ASKED.get(frame.f_code)
+            if name is None:
+                return
+            if name == "__eq__" and given is False:
+                denied.append((frame.f_locals["self"], frame.f_locals["other"]))
+            elif given is None or (name in _TOLD and outside(frame.f_back, _JAX)):
+                answers.are_all = False
+        elif event == "c_call" and given is isinstance and outside(frame, _KNOWN):
+            answers.are_all = False
+
+    sys.setprofile(look)
+    try:
+        result = function()
+    finally:
+        sys.setprofile(None)
+    for a, b in denied:
+        if isinstance(b, (Symbol, int, float, np.number)):
+            answers.denied.add((str(a), str(b) if isinstance(b, Symbol) else b))
+        elif not isinstance(b, _NO_NUMBERS):
+            answers.are_all = False
+    return result, answers

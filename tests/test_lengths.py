@@ -1,0 +1,236 @@
+"""Decisions on lengths: what a codelet does at some lengths of its ragged fields alone, in every way of running."""
+
+import itertools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import codelet as cl
+from codelet.alike import alike
+from codelet.lengths import fresh_lengths, watched
+
+LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
+
+
+def attempted(x):
+    try:
+        return x.sum() if x.shape[0] < 3 else 2 * x.sum()
+    except Exception:
+        return x.max()
+
+
+def matched(x):
+    match x.shape[0]:
+        case 3 | 5:
+            return x.sum()
+    return 2 * x.sum()
+
+
+@jax.custom_jvp
+def counted(x):
+    return 2 * x
+
+
+@counted.defjvp
+def _counted_jvp(primals, tangents):
+    (x,), (t,) = primals, tangents
+    return counted(x), t * (1 + x.shape[0])
+
+
+@jax.custom_vjp
+def chosen(x):
+    return 2 * x
+
+
+chosen.defvjp(lambda x: (2 * x, x), lambda x, t: (5 * t if x.shape[0] == 3 else t,))
+
+
+@jax.jit
+def helper(x):
+    return 100 * x.sum() if x.shape[0] == 3 else x.sum()
+
+
+DECISIONS = {
+    "equal": lambda x: 100 * x.sum() if x.shape[0] == 1 else x.sum(),
+    "unequal": lambda x: 100 * x.sum() if x.shape[0] != 4 else x.sum(),
+    "where": lambda x: jnp.where(x.shape[0] == 3, 1.0, x.sum()),
+    "guard": lambda x: x.mean() if x.shape[0] > 0 else 0.0,
+    "guard of more": lambda x: jnp.std(x) if x.shape[0] > 1 else jnp.float32(-1),
+    "no length": lambda x: -x.sum() if not x.shape[0] else x.sum() + 1,
+    "any of": lambda x: x.sum() if x.shape[0] in (2, 5) else 2 * x.sum(),
+    "one of a set": lambda x: x.sum() if x.shape[0] in {2, 5} else 2 * x.sum(),
+    "looked up": lambda x: {3: 1.0, 4: 2.0}.get(x.shape[0], 3.0) * x.sum(),
+    "shapes": lambda x: x.sum() if x.shape == (4,) else 2 * x.sum(),
+    "shapes in a dict": lambda x: {(3,): 1.0}.get(x.shape, 3.0) * x.sum(),
+    "sizes": lambda x: x.sum() if x.size == 7 else 2 * x.sum(),
+    "even": lambda x: x.sum() if x.shape[0] % 2 == 0 else 2 * x.sum(),
+    "as text": lambda x: x.sum() if f"{x.shape[0]}" == "3" else 2 * x.sum(),
+    "by type": lambda x: x.sum() if isinstance(x.shape[0], int) and x.shape[0] == 3 else 2 * x.sum(),
+    "to a value": lambda x: jnp.where(x.shape[0] == jnp.sum(x).astype(int), 1.0, 2.0),
+    "to a float": lambda x: x.sum() if x.shape[0] == 3.0 else 2 * x.sum(),
+    "to an array": lambda x: x.sum() if np.any(np.array([3, 5]) == x.shape[0]) else 2 * x.sum(),
+    "attempted": attempted,
+    "matched": matched,
+    "in a jitted function": lambda x: helper(x) + 1,
+    "no decision": lambda x: jnp.sum(x * jnp.arange(x.shape[0])) / (1 + x.shape[0]),
+}
+
+ROWS = {
+    "rows": lambda x: 2 * x if x.shape[0] == 3 else x - jnp.sum(x),
+    "rows looked up": lambda x: x * {3: 1.0, 4: 2.0}.get(x.shape[0], 3.0),
+    "a rule by length": lambda x: counted(x) + x,
+    "a rule for a length": lambda x: chosen(x) + x,
+}
+
+
+def graph_of(codelets, lengths, by_loops):
+    """A compute set for each codelet, of a vertex for each row of one variable; and values for that."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    x = graph.add_variable("x", (int(ends[-1]),))
+    order = np.random.default_rng(0).permutation(x.size)
+    rows, own = cl.table(order, offsets=ends), cl.table(np.arange(x.size), offsets=ends)
+    for name, function in codelets.items():
+        codelet = cl.codelet(function)
+        y = graph.add_variable(f"y {name}", x.shape if name in ROWS else (len(lengths),))
+        for i in range(len(lengths)) if by_loops else [cl.grid(len(lengths))]:
+            graph.add_vertex(name, codelet, x=x[rows[i]], out=y[own[i]] if name in ROWS else y[i])
+    return graph, {"x": np.arange(x.size, dtype=np.float32) % 5 + 1}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["symbols", "loops"])
+def decided(request):
+    graph, values = graph_of(DECISIONS | ROWS, LENGTHS, request.param)
+    names = [v.name for v in graph.variables if v.name != "x"]
+    return graph, values, names, cl.interpret(graph, values, names)
+
+
+def assert_all_close(found, expected, names):
+    for name in names:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_decisions_on_lengths(decided):
+    graph, values, names, expected = decided
+    assert_all_close(jax.jit(cl.lower(graph, inputs=["x"], outputs=names))(values), expected, names)
+
+
+@pytest.mark.parametrize("execution", ["tiles", "addresses"])
+def test_decisions_on_lengths_on_the_machine(decided, execution):
+    graph, values, names, expected = decided
+    engine = cl.Engine(graph, execution=execution)
+    engine.write(values)
+    engine.run()
+    assert_all_close({name: engine.read(name) for name in names}, expected, names)
+
+
+def test_derivative_rules_that_look_at_lengths():
+    graph, values = graph_of(ROWS, LENGTHS, False)
+    names = [v.name for v in graph.variables if v.name != "x"]
+    run = cl.lower(graph, inputs=["x"], outputs=names)
+    weights = np.random.default_rng(1).normal(size=len(values["x"])).astype(np.float32)
+    ours = jax.jit(jax.jacobian(lambda v: {name: y @ weights for name, y in run(v).items()}))(values)
+    ends = np.concatenate([[0], np.cumsum(LENGTHS)])
+    order = np.random.default_rng(0).permutation(len(weights))
+    for name in names:
+        function = ROWS[name.removeprefix("y ")]
+
+        def plain(x, function=function):
+            rows = [function(x[order[a:b]]) @ weights[a:b] for a, b in itertools.pairwise(ends)]
+            return sum(rows)
+
+        np.testing.assert_allclose(ours[name]["x"], jax.grad(plain)(values["x"]), rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def apart(function, lengths):
+    """The lengths at which a codelet is traced by itself, and how many traces were made."""
+    graph, _ = graph_of({"one": function}, lengths, False)
+    (family,) = graph.families
+    return sorted(n for (n,) in family.codelet.apart), len(family.codelet.codelet._traced)
+
+
+MANY = range(200)
+
+
+def test_only_lengths_that_a_decision_is_on_are_apart():
+    # Traced for all, for the shortest, the longest, and those asked for: a few more where caches compare sizes.
+    for name, lengths in {"no decision": [], "equal": [1], "any of": [2, 5], "guard": [0]}.items():
+        found, traces = apart(DECISIONS[name], MANY)
+        assert found == lengths
+        assert traces < 10
+    assert apart(DECISIONS["even"], MANY)[0] == list(range(0, 200, 2))
+    assert apart(DECISIONS["guard of more"], MANY)[0] == [0, 1]
+    assert apart(lambda x: jax.nn.softmax(x).sum(), MANY)[0] == []  # asks whether a length is 1
+    assert apart(DECISIONS["one of a set"], MANY) == ([2, 5], 201)  # nobody sees which, so all are compared
+    assert apart(lambda x: x.sum() if x.shape[0] < 100 else x.max(initial=0), MANY)[0] == list(range(100))
+
+
+def test_a_profiler_that_is_on_hides_nothing():
+    def profile(*_):
+        pass
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        found = apart(DECISIONS["equal"], range(9))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(before)
+    assert found[0] == [1]
+
+
+def test_a_codelet_that_returns_something_else_at_a_length():
+    with pytest.raises(cl.CodeletTraceError) as caught:
+        graph_of({"one": lambda x: jnp.int32(1) if x.shape[0] == 4 else x.sum()}, LENGTHS, False)
+    assert "returns other fields where the lengths of its ragged fields are n = 4" in str(caught.value)
+    assert "out: int32[] there, out: float32[] elsewhere" in str(caught.value)
+
+
+def test_what_is_watched():
+    n, m, *_ = fresh_lengths()
+    _, answers = watched(lambda: [n == 3, n != 5, n == m, n > 0, n == n, n == "3"])
+    assert answers.denied == {("n", 3), ("n", 5), ("n", "m")}
+    assert answers.are_all
+    assert answers.hold_at({"n": 4, "m": 2})
+    assert not answers.hold_at({"n": 4, "m": 4})
+    assert not answers.hold_at({"n": 3, "m": 1})
+    for told in (lambda: {n: 1}, lambda: f"{n}", lambda: isinstance(n, int), lambda: n == np.ones(2)):
+        assert not watched(told)[1].are_all
+
+
+def test_alike():
+    n, *_ = fresh_lengths()
+
+    def compared(function, length, other=None):
+        traces = [
+            jax.make_jaxpr(f)(jax.ShapeDtypeStruct((size,), np.float32))
+            for f, size in ((function, n), (other or function, length))
+        ]
+        return alike(traces[0], {"n": length}, traces[1])
+
+    same = [
+        jnp.mean,
+        jnp.var,
+        jax.nn.softmax,
+        lambda x: jnp.ones(x.shape) @ x,
+        lambda x: jnp.arange(x.shape[0]) * x,
+        lambda x: x.sum() / jnp.sqrt(x.shape[0]),
+        jax.nn.relu,
+        lambda x: jnp.outer(x, x),
+        jax.nn.logsumexp,
+    ]
+    assert all(compared(function, length) for function in same for length in (1, 2, 5))
+    assert compared(jnp.sum, 0)
+    assert not compared(lambda x: x * 2, 3, lambda x: x * 3)
+    assert not compared(lambda x: x * 2, 3, lambda x: x + x)
+    assert not compared(lambda x: x.sum(), 3, lambda x: x.sum().astype(np.int32))
+    assert not compared(lambda x: jnp.cumsum(x), 3, lambda x: jax.lax.cumsum(x, reverse=True))
+    assert not compared(
+        lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 1, x),
+        3,
+        lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 2, x),
+    )
+    assert compared(lambda x: jnp.mean(x[:, None] * jnp.ones(4)), 3)  # its size is 4 * n
