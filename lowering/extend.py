@@ -17,7 +17,7 @@ into those of its pieces, and concatenates these anew each time (0.4 ms for the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -38,6 +38,15 @@ MAX_RUNS = 8
 
 MAX_GROWTH = 2
 """How many elements an extension has at most for each that is read of it."""
+
+LIGHT = 32
+"""Equations; codelets of more read extensions that hold all of the source, and are arrays of their own.
+
+Where one shifted read is joined from two slices, all that leads to its cotangent is computed in both of their
+transposes. An array extended and then cut gives one cotangent, which is computed once: the gradient of lattice
+Boltzmann with a variable for each of nine velocities takes 5.4 ms a step so, and 9.0 joined from slices. What is
+computed quickly is better computed twice: the sum of 2048 x 2048 float32 and its neighbours takes 1.3 ms, and 3.2
+behind an array of its own."""
 
 _SAMPLE = 64  # places along a dimension at which its step is guessed; what comes out is checked
 
@@ -70,6 +79,12 @@ class Reach(NamedTuple):
     def length(self) -> int:
         """The number of coordinates."""
         return self.high - self.low + 1
+
+    def widened(self) -> Reach:
+        """One that holds all of the dimension, where something is beyond its ends."""
+        if self.is_within or self.high < 0 or self.low >= self.extent:
+            return self
+        return self._replace(low=min(self.low, 0), high=max(self.high, self.extent - 1))
 
 
 def _count_before(low: int, high: int) -> int:
@@ -299,10 +314,11 @@ def _overlaps(line: Line, extents: dict[Key, int]) -> bool:
 
 
 class _Group:
-    """Views of one source that one extension serves, as they are found."""
+    """Views of one source that one extension serves, as they are found; whole where it holds all of the source."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: Source, is_whole: bool):
         self.source = source
+        self.is_whole = is_whole
         self.reaches: tuple[Reach, ...] = ()
         self.num_read = 0
         self.members: list[tuple[Tensor, tuple[Line, ...]]] = []
@@ -312,7 +328,7 @@ class _Group:
         if self.members:
             joined = [_joined(own, line.reach) for own, line in zip(self.reaches, lines, strict=True)]
         else:
-            joined = [line.reach for line in lines]
+            joined = [line.reach.widened() if self.is_whole else line.reach for line in lines]
         reaches = tuple(reach for reach in joined if reach is not None)
         num_read = self.num_read + tensor.size * math.prod(axis.extent for axis in tensor.index.axes)
         if (
@@ -329,23 +345,30 @@ class _Group:
         """What serves all its views."""
         first, lines = self.members[0]
         extents = {key: first.index.extent(key) for key in first.index.keys}
-        is_shared = len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
+        is_shared = self.is_whole or len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
         shape = tuple(reach.length for reach in self.reaches)
         variable = Variable(self.source.graph, "extended", shape, self.source.dtype, -1, 0)
         return Extension(self.source, variable, self.reaches, is_shared)
 
 
-def extend(tensors: Sequence[Tensor]) -> tuple[list[Extension], dict[Tensor, Tensor]]:
-    """The extensions that serve some of several views, and what these are as views of them."""
+def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[list[Extension], dict[Tensor, Tensor]]:
+    """The extensions that serve some of several views, and what these are as views of them.
+
+    Args:
+        tensors: the views.
+        whole: those whose extension is to hold all of the source, and to be an array of its own, where that is
+            no more than MAX_GROWTH allows.
+    """
     groups: dict[Source, list[_Group]] = {}
     for tensor in dict.fromkeys(tensors):
         lines = _lines(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
         if lines is not None:
             own = groups.setdefault(tensor.source, [])
             if not any(group.accepts(tensor, lines) for group in own):
-                fresh = _Group(tensor.source)
-                if fresh.accepts(tensor, lines):
-                    own.append(fresh)
+                fresh = [
+                    _Group(tensor.source, is_whole) for is_whole in (True, False) if tensor in whole or not is_whole
+                ]
+                own += [group for group in fresh if group.accepts(tensor, lines)][:1]
     extensions, views = [], {}
     for group in (group for own in groups.values() for group in own):
         extension = group.extension()
@@ -356,10 +379,14 @@ def extend(tensors: Sequence[Tensor]) -> tuple[list[Extension], dict[Tensor, Ten
 
 def extend_families(families: Sequence[Family]) -> tuple[list[Extension], tuple[Family, ...]]:
     """The extensions that serve the families of a compute set, and the families, reading them."""
-    only_read = [
-        [field for field in family.fields if field.kind == "in" and field.tensor is not None] for family in families
-    ]
-    extensions, views = extend([field.tensor for own in only_read for field in own if field.tensor is not None])
+    tensors: list[Tensor] = []
+    whole: set[Tensor] = set()
+    for family in families:
+        own = [field.tensor for field in family.fields if field.kind == "in" and field.tensor is not None]
+        tensors += own
+        if len(family.codelet.jaxpr.jaxpr.eqns) > LIGHT:
+            whole.update(own)
+    extensions, views = extend(tensors, whole)
     if not extensions:
         return [], tuple(families)
 

@@ -10,8 +10,9 @@ from jax.extend import core as jax_core
 
 from lowering.contract import contract
 from lowering.halve import halve
+from lowering.recompute import recompute
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any) -> jax_core.ClosedJaxpr:
-    """A function traced for arguments of some shapes and dtypes, contracted, its slow reductions done by halves."""
-    return halve(contract(jax.make_jaxpr(function)(*structs)))
+    """A function traced for arguments of some shapes and dtypes, after every rule on jaxprs."""
+    return recompute(halve(contract(jax.make_jaxpr(function)(*structs))))
