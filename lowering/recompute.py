@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from lowering.apart import ELEMENTWISE
-from lowering.rewrite import bind, bind_bodies, bodies_of, retrace
+from lowering.rewrite import bind_bodies, bodies_of, evaluate, retrace
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
@@ -75,19 +75,7 @@ def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
 
-    def run(*inputs: Any) -> list[Any]:
-        jaxpr = closed.jaxpr
-        values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
-        value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-        for eqn in jaxpr.eqns:
-            operands = [value(atom) for atom in eqn.invars]
-            if eqn.primitive.name == "scan":
-                results = bind_bodies(eqn, operands, _recomputed)
-            elif bodies_of(eqn):
-                results = bind_bodies(eqn, operands, recompute)
-            else:
-                results = bind(eqn, operands)
-            values.update(zip(eqn.outvars, results, strict=True))
-        return [value(atom) for atom in jaxpr.outvars]
+    def run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+        return bind_bodies(eqn, inputs, _recomputed if eqn.primitive.name == "scan" else recompute)
 
-    return retrace(run, closed)
+    return retrace(lambda *inputs: evaluate(closed, inputs, run), closed)

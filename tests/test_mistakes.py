@@ -89,7 +89,119 @@ TENSORS = [
 
 # --- codelets -----------------------------------------------------------------------------------------
 
+
+def returning(make):
+    """A mistake in what a codelet of a field `a` returns."""
+
+    def add(w):
+        w.graph.add_vertex("a", cl.codelet(lambda a: make(a)), a=w.x)
+
+    return add
+
+
+def given_static(value):
+    """A mistake in what a static value is given."""
+    return lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=value)
+
+
 CODELETS = [
+    Mistake(
+        "nothing returned",
+        returning(lambda a: None),
+        cl.CodeletTraceError,
+        "given:    None",
+        "one array, or a flat dict",
+    ),
+    Mistake("an empty dict returned", returning(lambda a: {}), cl.CodeletTraceError, "an empty dict", "a flat dict"),
+    Mistake("a list returned", returning(lambda a: [a, a]), cl.CodeletTraceError, "a list of 2", "jnp.stack(...)"),
+    Mistake("a tuple returned", returning(lambda a: (a,)), cl.CodeletTraceError, "a tuple of 1", "name them"),
+    Mistake(
+        "a nested dict returned",
+        returning(lambda a: {"a": {"b": a}}),
+        cl.CodeletTraceError,
+        "a dict in a dict for its field 'a'",
+        "names of their own",
+    ),
+    Mistake("a string returned", returning(lambda a: "a"), cl.CodeletTraceError, "str 'a'", "return arrays"),
+    Mistake(
+        "a typed key returned",
+        returning(lambda a: jax.random.key(0)),
+        cl.CodeletTraceError,
+        "key<fry>",
+        "jax.random.key_data(key)",
+    ),
+    Mistake(
+        "a number for the name of a result",
+        returning(lambda a: {1: a}),
+        cl.CodeletTraceError,
+        "1",
+        "names that are strings",
+    ),
+    Mistake(
+        "a result called tile",
+        returning(lambda a: {"tile": a}),
+        cl.CodeletTraceError,
+        "'tile'",
+        "another name than 'tile'",
+    ),
+    Mistake(
+        "a result called as a static value",
+        lambda w: w.graph.add_vertex("a", cl.codelet(lambda a, *, by: {"by": a}), a=w.x, by=1),
+        cl.CodeletTraceError,
+        "'by'",
+        "another name than 'by'",
+    ),
+    Mistake(
+        "a symbol for a static value",
+        given_static(cl.grid(4)),
+        cl.FieldTypeError,
+        "is a symbol",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "an array for a static value",
+        given_static(np.ones(2)),
+        cl.FieldTypeError,
+        "is an array",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "a list for a static value",
+        given_static([1, 2]),
+        cl.FieldTypeError,
+        "[1, 2]",
+        "a tuple does not change: (1, 2)",
+    ),
+    Mistake("a dict for a static value", given_static({"a": 1}), cl.FieldTypeError, "{'a': 1}", "a frozen dataclass"),
+    Mistake("a set for a static value", given_static({1}), cl.FieldTypeError, "{1}", "frozenset({1})"),
+    Mistake(
+        "a list in a tuple for a static value",
+        given_static((1, [2])),
+        cl.FieldTypeError,
+        "(1, [2])",
+        "a tuple does not change",
+    ),
+    Mistake(
+        "a tensor for a static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=w.square),
+        cl.FieldTypeError,
+        "is a tensor",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "a traced static value",
+        lambda w: jax.jit(lambda t: w.graph.add_vertex("s", scaled_by, a=w.x, by=t))(1.0),
+        cl.FieldTypeError,
+        "is a traced value",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "no static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x),
+        cl.MissingFieldError,
+        "its static 'by'",
+        "by=...",
+    ),
     Mistake(
         "a default for a field",
         lambda w: cl.codelet(lambda a, b=2: a + b),
@@ -102,6 +214,196 @@ CODELETS = [
 # --- graphs: variables, constants, vertices, tiles -----------------------------------------------------
 
 GRAPH = [
+    Mistake(
+        "a fraction in a shape",
+        lambda w: w.graph.add_variable("v", (2.7,)),
+        cl.VariableError,
+        "(2.7,)",
+        "whole numbers by `//`",
+    ),
+    Mistake(
+        "a truth value in a shape",
+        lambda w: w.graph.add_variable("v", (True, 2)),
+        cl.VariableError,
+        "(True, 2)",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a string for a shape",
+        lambda w: w.graph.add_variable("v", "34"),
+        cl.VariableError,
+        "'34'",
+        "4 for one dimension",
+    ),
+    Mistake(
+        "a set for a shape",
+        lambda w: w.graph.add_variable("v", {2, 3}),
+        cl.VariableError,
+        "{2, 3}",
+        "whole numbers from 0",
+    ),
+    Mistake("no shape", lambda w: w.graph.add_variable("v", None), cl.VariableError, "None", "whole numbers from 0"),
+    Mistake(
+        "a negative size",
+        lambda w: w.graph.add_variable("v", (2, -1)),
+        cl.VariableError,
+        "(2, -1)",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a symbol in a shape",
+        lambda w: w.graph.add_variable("v", (cl.grid(4), 2)),
+        cl.VariableError,
+        "Index(",
+        "how many positions the symbol has",
+    ),
+    Mistake(
+        "a tensor for a shape",
+        lambda w: w.graph.add_variable("v", (w.x,)),
+        cl.VariableError,
+        "float32[4] of x",
+        "x.shape",
+    ),
+    Mistake(
+        "strings as a dtype",
+        lambda w: w.graph.add_variable("v", 3, "U3"),
+        cl.VariableError,
+        "'U3'",
+        "give each string a number",
+    ),
+    Mistake(
+        "objects as a dtype",
+        lambda w: w.graph.add_variable("v", 3, object),
+        cl.VariableError,
+        "object",
+        "numbers or truth values",
+    ),
+    Mistake(
+        "dates as a dtype",
+        lambda w: w.graph.add_variable("v", 3, "M8[s]"),
+        cl.VariableError,
+        "'M8[s]'",
+        "whole numbers",
+    ),
+    Mistake(
+        "records as a dtype",
+        lambda w: w.graph.add_variable("v", 3, [("a", "f4")]),
+        cl.VariableError,
+        "'a'",
+        "each field of a record",
+    ),
+    Mistake(
+        "a long double",
+        lambda w: w.graph.add_variable("v", 3, np.longdouble),
+        cl.VariableError,
+        "longdouble",
+        "float32, int32",
+    ),
+    Mistake(
+        "a dtype that is none",
+        lambda w: w.graph.add_variable("v", 3, "flaot32"),
+        cl.VariableError,
+        "'flaot32'",
+        "float32, int32",
+    ),
+    Mistake(
+        "an array for a dtype",
+        lambda w: w.graph.add_variable("v", 3, np.ones(3)),
+        cl.VariableError,
+        "array",
+        "x.dtype",
+    ),
+    Mistake(
+        "typed keys as a dtype",
+        lambda w: w.graph.add_variable("v", 3, jax.random.key(0).dtype),
+        cl.VariableError,
+        "key<fry>",
+        "jax.random.wrap_key_data(data)",
+    ),
+    Mistake(
+        "typed keys as a constant",
+        lambda w: w.graph.add_constant("c", jax.random.key(0)),
+        cl.VariableError,
+        "key<fry>",
+        "jax.random.key_data(key)",
+    ),
+    Mistake(
+        "a dtype for a stream",
+        lambda w: w.graph.add_input_stream("s", (2.5,)),
+        cl.VariableError,
+        "input stream 's'",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a constant too large",
+        lambda w: w.graph.add_constant("c", 2**40),
+        cl.VariableError,
+        "1099511627776",
+        "64 bits need jax.enable_x64",
+    ),
+    Mistake(
+        "an array too large",
+        lambda w: w.graph.add_constant("c", np.array([1, 2**40])),
+        cl.VariableError,
+        "1099511627776, for int32",
+        "another dtype",
+    ),
+    Mistake(
+        "a constant too large for its dtype",
+        lambda w: w.graph.add_constant("c", [1, 300], "uint8"),
+        cl.VariableError,
+        "300",
+        "numbers that uint8 holds",
+    ),
+    Mistake(
+        "a negative constant for an unsigned dtype",
+        lambda w: w.graph.add_constant("c", np.array([1, -1]), "uint32"),
+        cl.VariableError,
+        "-1, for uint32",
+        "numbers that uint32 holds",
+    ),
+    Mistake(
+        "a fraction for a whole dtype",
+        lambda w: w.graph.add_constant("c", [1.5], "int32"),
+        cl.VariableError,
+        "1.5, for int32",
+        "numbers that int32 holds",
+    ),
+    Mistake(
+        "a float too large",
+        lambda w: w.graph.add_constant("c", np.array([1e300])),
+        cl.VariableError,
+        "1e+300, for float32",
+        "numbers that float32 holds",
+    ),
+    Mistake(
+        "a ragged constant",
+        lambda w: w.graph.add_constant("c", [[1], [1, 2]]),
+        cl.VariableError,
+        "list",
+        "of one shape",
+    ),
+    Mistake(
+        "a string as a constant",
+        lambda w: w.graph.add_constant("c", "abc"),
+        cl.VariableError,
+        "'abc'",
+        "numbers",
+    ),
+    Mistake(
+        "a tensor as a constant",
+        lambda w: w.graph.add_constant("c", w.x),
+        cl.VariableError,
+        "is a tensor",
+        "cl.Copy(x, variable)",
+    ),
+    Mistake(
+        "a symbol as a constant",
+        lambda w: w.graph.add_constant("c", cl.grid(4)),
+        cl.VariableError,
+        "an index expression",
+        "as vertex state",
+    ),
     Mistake(
         "a function that is no codelet",
         lambda w: w.graph.add_vertex("a", lambda a: a, a=w.x),
