@@ -175,7 +175,7 @@ def test_convolutions_mean_what_their_vertices_mean(data):
 # --- small windows, element by element ------------------------------------------------------------------
 
 
-def _windowed(function, dtype=np.float32):
+def _windowed(function, dtype: type = np.float32):
     """A function of windows of 2 x 3, moved over 5 x 6 numbers: its primitives, its values, and the interpreter's."""
     graph = cl.Graph()
     x = graph.add_variable("x", (5, 6), dtype)
