@@ -234,3 +234,31 @@ def test_alike():
         lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 2, x),
     )
     assert compared(lambda x: jnp.mean(x[:, None] * jnp.ones(4)), 3)  # its size is 4 * n
+
+
+@pytest.mark.parametrize("by_loops", [False, True])
+def test_prints_come_per_vertex(capfd, by_loops):
+    def told(x):
+        jax.debug.print("sum {}", x.sum())
+        return x.sum()
+
+    def told_of_one(x):
+        if x.shape[0] == 3:
+            jax.debug.print("three {}", x.sum())
+        return x.sum()
+
+    graph, values = graph_of({"all": told, "of one": told_of_one}, LENGTHS, by_loops)
+    cl.interpret(graph, values, ["y all"])
+    jax.effects_barrier()
+    expected = sorted(capfd.readouterr().out.split("\n"))
+    assert len(expected) == 1 + len(LENGTHS) + LENGTHS.count(3)
+    run = jax.jit(cl.lower(graph, inputs=["x"], outputs=["y all"]))  # nobody needs the other, but it speaks
+    jax.block_until_ready(run(values))
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().out.split("\n")) == expected
+    engine = cl.Engine(graph, execution="tiles")
+    engine.write(values)
+    engine.run()
+    engine.read("y all")
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().out.split("\n")) == expected
