@@ -19,6 +19,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.grids import whole_grids
 from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
@@ -164,6 +165,33 @@ def row_order(x, y):
     return {"out": ranks, "sum": _squash(sum((x[k] * (k + 1) for k in range(x.shape[0])), jnp.sum(y))).astype(x.dtype)}
 
 
+HOW = {
+    "equal": lambda n, of: n == of,
+    "unequal": lambda n, of: n != of,
+    "within": lambda n, of: n in (of, 1),
+    "of a set": lambda n, of: n in {of, 0},
+    "more": lambda n, of: n > of,
+    "even": lambda n, of: n % 2 == of % 2,
+    "none": lambda n, of: not n,
+    "as text": lambda n, of: f"{n}" == f"{of}",
+}
+"""Ways in which a codelet may look at a length."""
+
+
+@cl.codelet
+def row_case(x, y, *, how, of):
+    """What does something else where the row is of some length, which every way of running must notice."""
+    if HOW[how](x.shape[0], of):
+        return (jnp.sum(y) - 3).astype(x.dtype)
+    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_shift_case(x, y, *, how, of):
+    moved = x + 2 * jnp.sum(y) if HOW[how](x.shape[0], of) else x - jnp.sum(x)
+    return _squash(moved).astype(x.dtype)
+
+
 @cl.codelet
 def row_dot(x, z):
     return _squash(jnp.dot(x, z)).astype(x.dtype)
@@ -177,12 +205,65 @@ def lookup(values: np.ndarray, position: Any) -> Any:
     return cl.table(values)[position] if isinstance(position, cl.Index) else int(values[position])
 
 
+BITS = {1: lambda a, b: (a & 6) + (b << 1), 2: lambda a, b: (a - low_bit(a)) ^ b, 3: lambda a, b: (a >> 1) | (1 << b)}
+CHOICES = {
+    1: lambda a, b: cl.where((a < 2) | (b == 1), b, a),
+    2: lambda a, b: cl.minimum(a, b + 1) + cl.maximum(b, 1),
+    3: lambda a, b: cl.where((b > 0) & (a != 3), abs(a - b), 2),
+}
+CANCELS = (lambda a: 0 * a, lambda a: a % 1, lambda a: a // 64, lambda a: a - a, lambda a: (3 - a) * 0)
+"""Operators that numbers and symbols share: on bits, choices, and what leaves nothing of a symbol."""
+
+
+def low_bit(value: Any) -> Any:
+    """The lowest bit that is set, as programs find the parent of a node."""
+    return value & -value
+
+
+@st.composite
+def nested(draw: Any, least: int = 1) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
+    """A nest of loops, the ranges of some of which depend on the loop around them, and its symbols.
+
+    Out come extents that hold all ranges, what gives the numbers of every turn, and what gives the symbols.
+    """
+    extents = draw(st.lists(st.integers(1, 4), min_size=least, max_size=3))
+    kinds = [draw(st.sampled_from(["whole", "whole", "below", "above", "wide"])) for _ in extents]
+
+    def ends(k: int, outer: Any) -> tuple[Any, Any]:
+        if k == 0 or kinds[k] == "whole":
+            return 0, extents[k]
+        if kinds[k] == "below":
+            return 0, cl.minimum(outer, extents[k])
+        if kinds[k] == "above":
+            return cl.minimum(outer + 1, extents[k]), extents[k]
+        return cl.maximum(outer - 1, 0), cl.minimum(outer + 2, extents[k])
+
+    def numbers(before: tuple[int, ...] = ()) -> Any:
+        k = len(before)
+        if k == len(extents):
+            yield before
+            return
+        for number in range(*ends(k, before[-1] if before else 0)):
+            yield from numbers((*before, number))
+
+    def symbols() -> Sequence[Any]:
+        found: list[Any] = []
+        while (k := len(found)) < len(extents):
+            # Those that depend on nothing, up to the next that does, are of one grid.
+            free = list(itertools.takewhile(lambda n: n == k or kinds[n] == "whole", range(k, len(extents))))
+            made = cl.grid(slice(*ends(k, found[-1] if found else 0)), *(extents[n] for n in free[1:]))
+            found += made if isinstance(made, tuple) else (made,)
+        return tuple(found)
+
+    return extents, numbers, symbols
+
+
 @st.composite
 def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequence[Any]], Any]:
     """A function of the grid's positions with values from 0 to `bound - 1`."""
     terms = [(k, draw(st.integers(-2, 3))) for k in range(len(extents)) if draw(st.booleans())]
     constant = draw(st.integers(0, 3))
-    kind = draw(st.sampled_from(["affine", "divided", "table", "product"]))
+    kind = draw(st.sampled_from(["affine", "divided", "table", "product", "bits", "chosen", "cancelled"]))
     divisor = draw(st.integers(1, 3))
     low = constant + sum(min(0, c * (extents[k] - 1)) for k, c in terms)
     high = constant + sum(max(0, c * (extents[k] - 1)) for k, c in terms)
@@ -198,6 +279,12 @@ def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequen
             value = value // divisor
         if kind == "product" and len(symbols) > 1:
             value = value + symbols[0] * symbols[1]
+        if kind == "bits":
+            value = BITS[divisor](value, symbols[0] if symbols else 2)
+        if kind == "chosen":
+            value = CHOICES[divisor](value, symbols[-1] if symbols else 1)
+        if kind == "cancelled":
+            value = sum((CANCELS[(divisor + k) % len(CANCELS)](symbol) for k, symbol in enumerate(symbols)), value % 2)
         fits = kind == "affine" and low >= 0 and high < bound
         return value if fits else value % bound
 
@@ -217,8 +304,13 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
     """A way to read a tensor: per dimension a position, a run of elements, or all of it."""
     parts, shape = [], []
     for size in tensor.shape:
-        kind = draw(st.sampled_from(["at", "run", "stride", "all", "back"]))
-        if kind == "all":
+        kind = draw(
+            st.sampled_from(["at", "run", "stride", "all", "back", "at", "run", "stride", "all", "back", "none"])
+        )
+        if kind == "none":
+            parts.append(lambda _: slice(0, 0))
+            shape.append(0)
+        elif kind == "all":
             parts.append(lambda _: slice(None))
             shape.append(size)
         elif kind == "back":
@@ -406,7 +498,10 @@ class _Builder:
             return total
 
         def entry(symbols: Sequence[Any]) -> Any:
-            return array if any(isinstance(s, cl.Index) for s in symbols) or not symbols else array[tuple(symbols)]
+            if not any(isinstance(s, cl.Index) for s in symbols):
+                return array[tuple(symbols)] if symbols else array
+            axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
+            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
 
         return site, lambda _: number, entry
 
@@ -421,7 +516,7 @@ class _Builder:
 
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
-        extents = draw(st.lists(st.integers(1, 4), min_size=0, max_size=3))
+        extents, numbers, make_symbols = draw(nested(0))
         kinds = [gather_up, dot_product, shift_all, two_results, accumulate, stateful, laid_out]
         kind = draw(st.sampled_from(kinds))
         x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
@@ -447,15 +542,15 @@ class _Builder:
         tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
         graph = self.case.graph
         if by_loops:
-            for symbols in itertools.product(*map(range, extents)):
+            for symbols in numbers():
                 views = {name: make(symbols) for name, make in fields.items()}
                 graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
             return
-        grid = cl.grid(*extents) if extents else ()
-        symbols = (grid,) if isinstance(grid, cl.Index) else grid
+        symbols = make_symbols()
         views = {name: make(symbols) for name, make in fields.items()}
-        if extents and not any(isinstance(v, (cl.Tensor, cl.Index)) and v.axes for v in views.values()) and not spread:
-            # Nothing names the grid: the vertices would be one.
+        named = [v.axes for v in views.values() if isinstance(v, (cl.Tensor, cl.Index))]
+        if extents and whole_grids(itertools.chain(*named)) != whole_grids(itertools.chain(*(s.axes for s in symbols))):
+            # Something has to name all symbols, or there would be fewer vertices.
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
 
@@ -487,6 +582,9 @@ class _Builder:
     def rows(self, count: int, size: int, *, disjoint: bool) -> Callable[[Any], Any]:
         """Of `size` positions, rows for `count` vertices: what stands between brackets, for a symbol or a number."""
         draw = self.draw
+        if not size:
+            nothing = cl.table(np.zeros(0, np.int32), offsets=[0] * (count + 1))
+            return lambda i: nothing[i]
         if not disjoint and draw(st.booleans()):
             width = size + 1
             return draw(
@@ -513,12 +611,19 @@ class _Builder:
         """A family whose fields have as many elements as the vertex's row is long."""
         draw, graph = self.draw, self.case.graph
         compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
-        count, size = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        count, size = draw(st.integers(1, 7)), draw(st.sampled_from([*range(1, 10), 0]))
         across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
         first = draw(st.booleans())
         shape = (size,) if across is None else (across, size) if first else (size, across)
-        kind = draw(st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot]))
-        writes_rows = kind in (row_shift, row_order)
+        kind = draw(
+            st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot, row_case, row_case, row_shift_case])
+        )
+        writes_rows = kind in (row_shift, row_order, row_shift_case)
+        if kind in (row_sum, row_shift, row_case, row_shift_case):  # elements that are arrays, or none
+            shape += draw(st.sampled_from([(), (), (), (2,), (0,)]))
+        static: dict[str, Any] = {}
+        if kind in (row_case, row_shift_case):
+            static = {"how": draw(st.sampled_from(sorted(HOW))), "of": draw(st.integers(0, 3))}
         row = self.rows(count, size, disjoint=writes_rows)
         source = self.variable(shape)
         if draw(st.booleans()):
@@ -540,7 +645,7 @@ class _Builder:
             fields["out"] = at(target, row(i), h) if writes_rows else target[i] if across is None else target[h, i]
             if kind is row_order:
                 fields["sum"] = sums[i] if across is None else sums[h, i]
-            graph.add_vertex(compute_set, kind, **fields)
+            graph.add_vertex(compute_set, kind, **fields, **static)
 
         if draw(st.integers(0, 2)) == 0:
             for h, i in itertools.product(range(across or 1), range(count)):
@@ -792,15 +897,22 @@ class _Builder:
 
 
 @st.composite
-def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False) -> Case:
+def cases(
+    draw: Any,
+    dtype: Any = np.float32,
+    max_steps: int = 3,
+    loops: bool = False,
+    bounded: bool = False,
+    ragged: bool = False,
+) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
-    `bounded` programs can be differentiated in reverse mode.
+    `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged.
     """
     builder = _Builder(draw, dtype, bounded)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
-        case.program += builder.passing() if loops else builder.step()
+        case.program += builder.passing() if loops else builder.ragged() if ragged else builder.step()
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}
