@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.copies import Stream
+from codelet.declared import checked_constant, checked_dtype, checked_shape
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -37,36 +36,12 @@ from codelet.errors import (
 )
 from codelet.family import Columns, ComputeSet, Family, Field, counted
 from codelet.functions import Function
-from codelet.hostdata import known_array
 from codelet.index import Axis, Index, as_index, row_major, union_axes
 from codelet.program import Program, Recording, Sequence, as_program
 from codelet.statics import static_key
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
 from codelet.walk import check_program
-
-
-def _checked_type(name: str, shape: object, dtype: object, what: str) -> tuple[tuple[int, ...], np.dtype]:
-    """A shape and a dtype as JAX has them."""
-    if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
-    try:
-        extents = tuple(int(n) for n in shape)  # type: ignore[union-attr]
-    except (TypeError, ValueError):
-        extents = (-1,)
-    if min(extents, default=0) < 0:
-        raise VariableError(
-            f"the shape of {what} {name!r} is not a shape", given=shape, expected="non-negative integers"
-        )
-    try:
-        canonical = jax.dtypes.canonicalize_dtype(dtype)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise VariableError(
-            f"the dtype of {what} {name!r} is not one of JAX's",
-            given=dtype,
-            expected="float32, int32, ...",
-        ) from error
-    return extents, np.dtype(canonical)
 
 
 def _base_name(tensor: object) -> str:
@@ -197,7 +172,8 @@ class Graph:
     # --- variables ------------------------------------------------------------------------------------
 
     def _new_variable(self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str) -> Tensor:
-        extents, canonical = _checked_type(name, shape, dtype, what)
+        whose = f"{what} {name!r}"
+        extents, canonical = checked_shape(shape, whose), checked_dtype(dtype, whose)
         full = self._claim(name, what)
         variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
         self._variables[full] = variable
@@ -230,20 +206,7 @@ class Graph:
             DuplicateNameError: a name that is taken.
             VariableError: a value that is no array.
         """
-        if isinstance(value, Tracer):
-            raise VariableError(
-                f"the value of constant {name!r} is traced",
-                given=value,
-                expected="an array whose numbers are known",
-                fix="make it an input",
-            )
-        try:
-            held = known_array(value, dtype)
-        except (TypeError, ValueError) as error:
-            raise VariableError(
-                f"the value of constant {name!r} is not an array", given=type(value).__name__
-            ) from error
-        held.flags.writeable = False
+        held = checked_constant(value, dtype, name)
         return self._new_variable(name, held.shape, held.dtype, held, "constant")
 
     def copied_constant(self, value: np.ndarray, destination: Tensor | Stream) -> Tensor:
@@ -400,7 +363,7 @@ class Graph:
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"
-        extents, canonical = _checked_type(name, shape, dtype, what)
+        extents, canonical = checked_shape(shape, f"{what} {name!r}"), checked_dtype(dtype, f"{what} {name!r}")
         stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
         self._streams[stream.name] = stream
         return stream
