@@ -90,7 +90,7 @@ class Call(Program):
                 raise ProgramError(
                     f"argument {name!r} does not fit the parameter of {function.name!r}",
                     given=f"{tensor!r:.80}",
-                    expected=f"a view {type_text(parameter.dtype, parameter.shape)}",
+                    expected=type_text(parameter.dtype, parameter.shape),
                     fix=None if isinstance(tensor, Tensor) else "cl.Copy(numbers, variable), and that variable",
                 )
             check_plain(tensor, f"argument {name!r}")
