@@ -48,6 +48,7 @@ from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.simplify import trace_simplified
+from lowering.sizes import check_machine_size
 from lowering.streams import count_values, fed_types
 
 
@@ -121,8 +122,11 @@ def plan_machine(
 
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
+        SizeError: planning it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
+    if not allow_out_of_memory:
+        check_machine_size(plan, keep)
     given = isinstance(placement, Placement)
     exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
     liveness = live_ranges(exchange, keep)

@@ -19,7 +19,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.grids import whole_grids
 from lowering.streams import Sent
+from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
 
@@ -88,6 +90,13 @@ def accumulate(x, acc):
 @cl.codelet
 def stateful(x, site, scale, table):
     return _squash(jnp.sum(x) * scale + site + jnp.sum(table)).astype(x.dtype)
+
+
+@cl.codelet
+def laid_out(x, y):
+    """What depends on the order in which elements are read: here by columns."""
+    columns = jnp.stack([x, x + jnp.sum(y).astype(x.dtype)]).reshape(-1, order="F")
+    return _squash(jnp.sum(columns * (jnp.arange(columns.size) % 5).astype(x.dtype))).astype(x.dtype)
 
 
 @cl.codelet
@@ -170,12 +179,65 @@ def lookup(values: np.ndarray, position: Any) -> Any:
     return cl.table(values)[position] if isinstance(position, cl.Index) else int(values[position])
 
 
+BITS = {1: lambda a, b: (a & 6) + (b << 1), 2: lambda a, b: (a - low_bit(a)) ^ b, 3: lambda a, b: (a >> 1) | (1 << b)}
+CHOICES = {
+    1: lambda a, b: cl.where((a < 2) | (b == 1), b, a),
+    2: lambda a, b: cl.minimum(a, b + 1) + cl.maximum(b, 1),
+    3: lambda a, b: cl.where((b > 0) & (a != 3), abs(a - b), 2),
+}
+CANCELS = (lambda a: 0 * a, lambda a: a % 1, lambda a: a // 64, lambda a: a - a, lambda a: (3 - a) * 0)
+"""Operators that numbers and symbols share: on bits, choices, and what leaves nothing of a symbol."""
+
+
+def low_bit(value: Any) -> Any:
+    """The lowest bit that is set, as programs find the parent of a node."""
+    return value & -value
+
+
+@st.composite
+def nested(draw: Any, least: int = 1) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
+    """A nest of loops, the ranges of some of which depend on the loop around them, and its symbols.
+
+    Out come extents that hold all ranges, what gives the numbers of every turn, and what gives the symbols.
+    """
+    extents = draw(st.lists(st.integers(1, 4), min_size=least, max_size=3))
+    kinds = [draw(st.sampled_from(["whole", "whole", "below", "above", "wide"])) for _ in extents]
+
+    def ends(k: int, outer: Any) -> tuple[Any, Any]:
+        if k == 0 or kinds[k] == "whole":
+            return 0, extents[k]
+        if kinds[k] == "below":
+            return 0, cl.minimum(outer, extents[k])
+        if kinds[k] == "above":
+            return cl.minimum(outer + 1, extents[k]), extents[k]
+        return cl.maximum(outer - 1, 0), cl.minimum(outer + 2, extents[k])
+
+    def numbers(before: tuple[int, ...] = ()) -> Any:
+        k = len(before)
+        if k == len(extents):
+            yield before
+            return
+        for number in range(*ends(k, before[-1] if before else 0)):
+            yield from numbers((*before, number))
+
+    def symbols() -> Sequence[Any]:
+        found: list[Any] = []
+        while (k := len(found)) < len(extents):
+            # Those that depend on nothing, up to the next that does, are of one grid.
+            free = list(itertools.takewhile(lambda n: n == k or kinds[n] == "whole", range(k, len(extents))))
+            made = cl.grid(slice(*ends(k, found[-1] if found else 0)), *(extents[n] for n in free[1:]))
+            found += made if isinstance(made, tuple) else (made,)
+        return tuple(found)
+
+    return extents, numbers, symbols
+
+
 @st.composite
 def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequence[Any]], Any]:
     """A function of the grid's positions with values from 0 to `bound - 1`."""
     terms = [(k, draw(st.integers(-2, 3))) for k in range(len(extents)) if draw(st.booleans())]
     constant = draw(st.integers(0, 3))
-    kind = draw(st.sampled_from(["affine", "divided", "table", "product"]))
+    kind = draw(st.sampled_from(["affine", "divided", "table", "product", "bits", "chosen", "cancelled"]))
     divisor = draw(st.integers(1, 3))
     low = constant + sum(min(0, c * (extents[k] - 1)) for k, c in terms)
     high = constant + sum(max(0, c * (extents[k] - 1)) for k, c in terms)
@@ -191,6 +253,12 @@ def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequen
             value = value // divisor
         if kind == "product" and len(symbols) > 1:
             value = value + symbols[0] * symbols[1]
+        if kind == "bits":
+            value = BITS[divisor](value, symbols[0] if symbols else 2)
+        if kind == "chosen":
+            value = CHOICES[divisor](value, symbols[-1] if symbols else 1)
+        if kind == "cancelled":
+            value = sum((CANCELS[(divisor + k) % len(CANCELS)](symbol) for k, symbol in enumerate(symbols)), value % 2)
         fits = kind == "affine" and low >= 0 and high < bound
         return value if fits else value % bound
 
@@ -405,7 +473,10 @@ class _Builder:
             return total
 
         def entry(symbols: Sequence[Any]) -> Any:
-            return array if any(isinstance(s, cl.Index) for s in symbols) or not symbols else array[tuple(symbols)]
+            if not any(isinstance(s, cl.Index) for s in symbols):
+                return array[tuple(symbols)] if symbols else array
+            axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
+            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
 
         return site, lambda _: number, entry
 
@@ -420,12 +491,13 @@ class _Builder:
 
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
-        extents = draw(st.lists(st.integers(1, 4), min_size=0, max_size=3))
-        kind = draw(st.sampled_from([gather_up, dot_product, shift_all, two_results, accumulate, stateful]))
+        extents, numbers, make_symbols = draw(nested(0))
+        kinds = [gather_up, dot_product, shift_all, two_results, accumulate, stateful, laid_out]
+        kind = draw(st.sampled_from(kinds))
         x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
         fields: dict[str, Callable[[Sequence[Any]], Any]] = {"x": x.view}
         static = {}
-        if kind in (gather_up, dot_product, shift_all, two_results):
+        if kind in (gather_up, dot_product, shift_all, two_results, laid_out):
             fields["y"] = y.view
         if kind is shift_all and draw(st.booleans()):
             static["by"] = draw(st.sampled_from(STATICS))
@@ -445,15 +517,15 @@ class _Builder:
         tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
         graph = self.case.graph
         if by_loops:
-            for symbols in itertools.product(*map(range, extents)):
+            for symbols in numbers():
                 views = {name: make(symbols) for name, make in fields.items()}
                 graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
             return
-        grid = cl.grid(*extents) if extents else ()
-        symbols = (grid,) if isinstance(grid, cl.Index) else grid
+        symbols = make_symbols()
         views = {name: make(symbols) for name, make in fields.items()}
-        if extents and not any(isinstance(v, (cl.Tensor, cl.Index)) and v.axes for v in views.values()) and not spread:
-            # Nothing names the grid: the vertices would be one.
+        named = [v.axes for v in views.values() if isinstance(v, (cl.Tensor, cl.Index))]
+        if extents and whole_grids(itertools.chain(*named)) != whole_grids(itertools.chain(*(s.axes for s in symbols))):
+            # Something has to name all symbols, or there would be fewer vertices.
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
 
@@ -813,7 +885,7 @@ class _Builder:
         ]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
+        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "rewritten", "passing", "ragged"]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
         kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
         kind = self.draw(st.sampled_from(kinds))
@@ -825,6 +897,8 @@ class _Builder:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
+        if kind == "rewritten":
+            return rewritten(self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":
