@@ -166,6 +166,33 @@ def row_order(x, y):
     return {"out": ranks, "sum": _squash(sum((x[k] * (k + 1) for k in range(x.shape[0])), jnp.sum(y))).astype(x.dtype)}
 
 
+HOW = {
+    "equal": lambda n, of: n == of,
+    "unequal": lambda n, of: n != of,
+    "within": lambda n, of: n in (of, 1),
+    "of a set": lambda n, of: n in {of, 0},
+    "more": lambda n, of: n > of,
+    "even": lambda n, of: n % 2 == of % 2,
+    "none": lambda n, of: not n,
+    "as text": lambda n, of: f"{n}" == f"{of}",
+}
+"""Ways in which a codelet may look at a length."""
+
+
+@cl.codelet
+def row_case(x, y, *, how, of):
+    """What does something else where the row is of some length, which every way of running must notice."""
+    if HOW[how](x.shape[0], of):
+        return (jnp.sum(y) - 3).astype(x.dtype)
+    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_shift_case(x, y, *, how, of):
+    moved = x + 2 * jnp.sum(y) if HOW[how](x.shape[0], of) else x - jnp.sum(x)
+    return _squash(moved).astype(x.dtype)
+
+
 @cl.codelet
 def row_dot(x, z):
     return _squash(jnp.dot(x, z)).astype(x.dtype)
@@ -278,8 +305,13 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
     """A way to read a tensor: per dimension a position, a run of elements, or all of it."""
     parts, shape = [], []
     for size in tensor.shape:
-        kind = draw(st.sampled_from(["at", "run", "stride", "all", "back"]))
-        if kind == "all":
+        kind = draw(
+            st.sampled_from(["at", "run", "stride", "all", "back", "at", "run", "stride", "all", "back", "none"])
+        )
+        if kind == "none":
+            parts.append(lambda _: slice(0, 0))
+            shape.append(0)
+        elif kind == "all":
             parts.append(lambda _: slice(None))
             shape.append(size)
         elif kind == "back":
@@ -557,6 +589,9 @@ class _Builder:
     def rows(self, count: int, size: int, *, disjoint: bool) -> Callable[[Any], Any]:
         """Of `size` positions, rows for `count` vertices: what stands between brackets, for a symbol or a number."""
         draw = self.draw
+        if not size:
+            nothing = cl.table(np.zeros(0, np.int32), offsets=[0] * (count + 1))
+            return lambda i: nothing[i]
         if not disjoint and draw(st.booleans()):
             width = size + 1
             return draw(
@@ -583,12 +618,19 @@ class _Builder:
         """A family whose fields have as many elements as the vertex's row is long."""
         draw, graph = self.draw, self.case.graph
         compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
-        count, size = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        count, size = draw(st.integers(1, 7)), draw(st.sampled_from([*range(1, 10), 0]))
         across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
         first = draw(st.booleans())
         shape = (size,) if across is None else (across, size) if first else (size, across)
-        kind = draw(st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot]))
-        writes_rows = kind in (row_shift, row_order)
+        kind = draw(
+            st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot, row_case, row_case, row_shift_case])
+        )
+        writes_rows = kind in (row_shift, row_order, row_shift_case)
+        if kind in (row_sum, row_shift, row_case, row_shift_case):  # elements that are arrays, or none
+            shape += draw(st.sampled_from([(), (), (), (2,), (0,)]))
+        static: dict[str, Any] = {}
+        if kind in (row_case, row_shift_case):
+            static = {"how": draw(st.sampled_from(sorted(HOW))), "of": draw(st.integers(0, 3))}
         row = self.rows(count, size, disjoint=writes_rows)
         source = self.variable(shape)
         if draw(st.booleans()):
@@ -610,7 +652,7 @@ class _Builder:
             fields["out"] = at(target, row(i), h) if writes_rows else target[i] if across is None else target[h, i]
             if kind is row_order:
                 fields["sum"] = sums[i] if across is None else sums[h, i]
-            graph.add_vertex(compute_set, kind, **fields)
+            graph.add_vertex(compute_set, kind, **fields, **static)
 
         if draw(st.integers(0, 2)) == 0:
             for h, i in itertools.product(range(across or 1), range(count)):
@@ -919,15 +961,22 @@ class _Builder:
 
 
 @st.composite
-def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False) -> Case:
+def cases(
+    draw: Any,
+    dtype: Any = np.float32,
+    max_steps: int = 3,
+    loops: bool = False,
+    bounded: bool = False,
+    ragged: bool = False,
+) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
-    `bounded` programs can be differentiated in reverse mode.
+    `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged.
     """
     builder = _Builder(draw, dtype, bounded)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
-        case.program += builder.passing() if loops else builder.step()
+        case.program += builder.passing() if loops else builder.ragged() if ragged else builder.step()
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}
