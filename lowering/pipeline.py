@@ -3,12 +3,12 @@
     decorated functions, vertices, a program        codelet/
       -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
-      -> checked                                    check
+      -> checked                                    check (races, aliases, initialized: rules of it)
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
-                                                    emit (views; draws, parts, row_rules, rows, segments, weave,
-                                                    windows)
+                                                    emit (views; draws, parts, rows, weave, windows; row_rules
+                                                    and segments of rows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
       -> updates that XLA would miscompile replaced in_place
