@@ -221,6 +221,10 @@ class OutOfTileMemoryError(CodeletError):
     """A tile that would have to hold more than its memory."""
 
 
+class SizeError(CodeletError, MemoryError):
+    """Something that this computer's memory does not hold, told before it is tried."""
+
+
 # --- running ------------------------------------------------------------------------------------------
 
 

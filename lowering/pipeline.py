@@ -3,15 +3,18 @@
     decorated functions, vertices, a program        codelet/
       -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
-      -> checked                                    check
+      -> checked                                    check (races, aliases, initialized: rules of it)
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
-                                                    emit (views; draws, parts, rows, segments, weave, windows)
+      -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
+                                                    emit (views; apart, draws, extend, parts, rows,
+                                                      short_axes, weave, windows; row_rules and
+                                                      segments of rows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
       -> updates that XLA would miscompile replaced in_place
       -> slow reductions done by halves             halve
+      -> cheap steps of loops computed again        recompute
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
 machine is planned by `plan_machine`, from the unfused plan:
@@ -48,6 +51,7 @@ from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.simplify import trace_simplified
+from lowering.sizes import check_machine_size
 from lowering.streams import count_values, fed_types
 
 
@@ -121,8 +125,11 @@ def plan_machine(
 
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
+        SizeError: planning it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
+    if not allow_out_of_memory:
+        check_machine_size(plan, keep)
     given = isinstance(placement, Placement)
     exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
     liveness = live_ranges(exchange, keep)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from codelet.vertices import free_axes, over_axes, vertex_numbers
 from lowering.exchange import Exchange, plan_exchange
 from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan
+from lowering.sizes import check_host_size
 from lowering.step_cycles import least_cycles, total_cycles
 from lowering.timeline import timeline, without_calls
 from lowering.vertex_cycles import FamilyCycles, family_cycles
@@ -143,6 +145,12 @@ def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vot
     tiles = _element_tiles_at(positions, tensor, element_tiles)
     each = index.size * field.type.dtype.itemsize / len(places)
     return [_Vote(over_axes(own, axes, family.axes), each) for own in tiles]
+
+
+def _sharing(family: Family, field: Field) -> int:
+    """How many vertices name the same elements: of as many bytes those that fewest share speak first."""
+    assert field.tensor is not None
+    return math.prod(axis.extent for axis in family.axes if axis not in field.tensor.axes)
 
 
 def _majority(votes: Sequence[_Vote], extents: tuple[int, ...]) -> np.ndarray:
@@ -293,7 +301,8 @@ class _Placer:
         bound = least_bound(list(cycles.values()), counts, load, self.num_workers)
         for family in families:
             if family not in self.vertices:
-                votes = [v for f in family.fields if f.tensor is not None for v in _votes(family, f, self.elements)]
+                connected = sorted((f for f in family.fields if f.tensor is not None), key=partial(_sharing, family))
+                votes = [vote for field in connected for vote in _votes(family, field, self.elements)]
                 wanted = _majority(votes, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
@@ -326,7 +335,11 @@ def place_by(plan: Plan, method: Method) -> Placement:
     Args:
         plan: without calls.
         method: the way.
+
+    Raises:
+        SizeError: it would take more memory than this computer has.
     """
+    check_host_size(plan)
     placer = _Placer(plan)
     for family in plan.families:
         if family.tile is not None:
@@ -355,6 +368,7 @@ def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
 
     Raises:
         ProgramError: an unknown method.
+        SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
     if method not in ("balanced", "linear"):
@@ -380,6 +394,7 @@ def place(plan: Plan, method: Method = "balanced") -> Placement:
 
     Raises:
         ProgramError: an unknown method.
+        SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
 
     >>> import codelet as cl
