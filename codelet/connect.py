@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet
+from codelet.conditions import Condition
 from codelet.copies import Stream
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
@@ -187,12 +188,17 @@ def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple
             expected="a tensor, or numbers known while the graph is built",
             fix="make it a variable and pass the value as an input",
         )
+    if isinstance(value, Condition):
+        truth = value.index.values(axes).astype(bool)
+        return Field(name, "state", FieldType(value.shape, truth.dtype), state=State(array=truth))
     return _array_state(codelet, name, value, axes)
 
 
 def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
     """A number, or an array over the grid, as vertex state."""
     try:
+        if _in_place_of(value) is not None:
+            raise TypeError("no array")
         with np.errstate(over="ignore"):
             values = known_array(value)
     except (TypeError, ValueError):
