@@ -18,11 +18,24 @@ import numpy as np
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
 from codelet.index import Axis, Index, Table, as_index, filled, from_values, on_common_axes, row_major, union_axes
 from codelet.integers import narrowed
+from codelet.lengths import NAMES
 from codelet.operators import NoNumber, shown
 from codelet.saving import Unchanging
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""
+
+
+class RowLength(int):
+    """The number of elements of all rows together, in the shape of a view of which every vertex sees one row.
+
+    In print it is the symbol for the length of a row: `(n, 3)`.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return NAMES[0]
 
 
 class Rows(Unchanging):

@@ -20,9 +20,10 @@ from codelet.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.grids import Axis, common_axes, union_axes
 from codelet.index import Index, as_index, row_major
 from codelet.indexing import expanded_items
+from codelet.lengths import NAMES
 from codelet.operators import NoNumber, shown
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
-from codelet.ragged import Ragged, Rows
+from codelet.ragged import Ragged, RowLength, Rows
 from codelet.strided import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -244,8 +245,14 @@ class Tensor(NoNumber):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, at each position of the grid where it depends on symbols; of a ragged one, that of all rows."""
-        return self.index.shape
+        """Its shape, at each position of the grid where it depends on symbols.
+
+        Along a dimension that is ragged it is the number of elements of all rows, and shown as `n`.
+        """
+        if self.rows is None:
+            return self.index.shape
+        at, shape = self.ragged_dimension, self.index.shape
+        return (*shape[:at], RowLength(shape[at]), *shape[at + 1 :])
 
     @property
     def ndim(self) -> int:
@@ -545,10 +552,11 @@ class Tensor(NoNumber):
         return source_elements(self.source)[self.index.values(axes)]
 
     def __repr__(self) -> str:
-        shape: list[object] = list(self.shape)
-        if self.rows is not None and self.rows.count:
-            shape[self.ragged_dimension] = f"{self.rows.lengths.min()}..{self.rows.lengths.max()}"
-        return f"Tensor({type_text(self.dtype, shape)} of {source_text(self.source)}: {self.index.text()})"
+        text = f"{type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()}"
+        if self.rows is not None:
+            ends = f"{self.rows.lengths.min()} to {self.rows.lengths.max()}" if self.rows.count else "no rows"
+            text += f", {NAMES[0]} from {ends}"
+        return f"Tensor({text})"
 
 
 class _Numbers:

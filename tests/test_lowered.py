@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.strategies import Case, cases
+from tests.strategies import Case, arrived, cases
 
 
 def lowered(case: Case):
@@ -23,6 +23,7 @@ def interpreted(case: Case):
 
 
 def assert_close(result, expected, rtol):
+    result = arrived(result)
     for name, value in expected.items():
         scale = 1 + np.abs(value).sum()
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
@@ -37,7 +38,7 @@ def test_floats(case: Case):
 @settings(max_examples=50)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
-    results = jax.jit(lowered(case))(case.inputs)
+    results = arrived(jax.jit(lowered(case))(case.inputs))
     for name, value in interpreted(case).items():
         assert results[name].dtype == value.dtype
         np.testing.assert_array_equal(results[name], value, err_msg=name)
@@ -47,7 +48,7 @@ def test_integers_exactly(case: Case):
 @given(cases(np.int32))
 def test_without_jit(case: Case):
     """One operation after another, each compiled by itself: slow, and the same jaxpr."""
-    results = lowered(case)(case.inputs)
+    results = arrived(lowered(case)(case.inputs))
     for name, value in interpreted(case).items():
         assert results[name].dtype == value.dtype
         np.testing.assert_array_equal(results[name], value, err_msg=name)
@@ -56,7 +57,7 @@ def test_without_jit(case: Case):
 @settings(max_examples=60)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
-    results = jax.jit(lowered(case))(case.inputs)
+    results = arrived(jax.jit(lowered(case))(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
@@ -160,6 +161,6 @@ def test_lowering_is_deterministic(case: Case):
 @settings(max_examples=1000)
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
-    results = jax.jit(lowered(case))(case.inputs)
+    results = arrived(jax.jit(lowered(case))(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)
