@@ -8,7 +8,6 @@ are fields; here the parameters are the input fields and the returned values the
 from __future__ import annotations
 
 import functools
-import html
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.display import as_block
 from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
@@ -346,7 +346,7 @@ class Codelet(Unchanging):
         return traces or f"{self!r}, not traced yet"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_block(self)
 
 
 @overload

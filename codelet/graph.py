@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import html
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
@@ -23,6 +22,7 @@ from jax.core import Tracer
 from codelet.codelets import Codelet, FieldType
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.copies import Stream
+from codelet.display import as_html, as_table
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -823,16 +823,9 @@ class Graph:
         return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables)} variables>"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{html.escape(f.compute_set.name)}</td><td>{html.escape(f.codelet.name)}</td>"
-            f"<td style='text-align:right'>{f.num_vertices:,}</td></tr>"
-            for f in self.families
-        )
-        return (
-            f"<b>{self.num_vertices:,} vertices, {self.num_edges:,} edges</b>"
-            f"<table><tr><th>compute set</th><th>codelet</th><th>vertices</th></tr>{cells}</table>"
-            f"<details><summary>in full</summary><pre>{html.escape(str(self))}</pre></details>"
-        )
+        rows = [(f.compute_set.name, f.codelet.name, f.num_vertices) for f in self.families]
+        table = as_table(("compute set", "codelet", "vertices"), rows)
+        return as_html(f"{self.num_vertices:,} vertices, {self.num_edges:,} edges", table, {"in full": self})
 
 
 def _symbol_names(axes: tuple[Axis, ...], frame: FrameType) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.copies import Stream
+from codelet.display import as_html, as_table
 from codelet.errors import (
     ArrayError,
     ForeignGraphError,
@@ -27,7 +28,7 @@ from codelet.errors import (
 )
 from codelet.graph import Graph
 from codelet.program import Program, as_program
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.tensor import Tensor, Variable, source_variables, type_text
 from codelet.walk import check_program
 from ipu_backend.exclusive import Exclusive
 from ipu_backend.profile import Profile
@@ -604,6 +605,15 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for variable in self._variables.values():
+            flags = self._state.written.flags(variable)
+            held = "all" if flags.all() else "some" if flags.any() else "none"
+            rows.append((variable.name, type_text(variable.dtype, variable.shape), held))
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return as_html(repr(self), as_table(("variable", "type", "elements with a value"), rows), programs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""

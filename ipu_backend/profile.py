@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
+from ipu_backend.files import written_whole
 from lowering.step_cycles import StepCycles
 
 
@@ -259,9 +261,18 @@ class Profile:
     def __repr__(self) -> str:
         return f"<Profile on {self.target}: {self.total_cycles:,} cycles>"
 
-    def summary(self) -> None:
-        """Print it: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet."""
-        print(self)
+    def summary(self) -> Text:
+        """It as text: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet.
+
+        It shows as the last line of a cell, and prints by `print(profile.summary())`.
+        """
+        return Text(self)
+
+    def _repr_html_(self) -> str:
+        rows = [(step.name, step.repeats, step.num_vertices, step.total_cycles) for step in self.steps]
+        table = as_table(("step", "turns", "vertices", "cycles"), rows)
+        heading = f"{self.total_cycles:,} cycles on {self.target}, {1e6 * self.seconds:,.1f} us"
+        return as_html(heading, table, {"in full": self})
 
     # --- as columns -----------------------------------------------------------------------------------
 
@@ -356,9 +367,10 @@ class Profile:
 
         Raises:
             TileError: a tile that does not exist.
+            FileError: a path at which no file can be written; what was there before is left as it was.
         """
         events = self.trace(tiles)
-        with open(path, "w", encoding="utf-8") as file:
+        with written_whole(path) as file:
             json.dump(events, file)
 
     # --- as figures -----------------------------------------------------------------------------------

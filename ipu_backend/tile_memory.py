@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.display import as_block
 from codelet.family import counted
 from codelet.tensor import Variable
 from lowering.memory import Memory
@@ -78,6 +79,9 @@ class TileMemory:
     def __str__(self) -> str:
         head = f"tile {self.tile}: {self.bytes_used:,} of {self.bytes_per_tile:,} bytes"
         return "\n".join([head, *map(str, self.held)])
+
+    def _repr_html_(self) -> str:
+        return as_block(self)
 
 
 def read_tile(memory: Memory, tile: int, values: Mapping[Variable, np.ndarray]) -> TileMemory:

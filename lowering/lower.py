@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.copies import Stream
+from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError, SavingError
 from codelet.family import Family
 from codelet.graph import Graph
@@ -189,11 +189,7 @@ class Lowered(Unchanging):
         return f"<Lowered: {types(self.plan.inputs)} -> {results}>"
 
     def _repr_html_(self) -> str:
-        return (
-            f"<b>{html.escape(repr(self))}</b>"
-            f"<details><summary>plan</summary><pre>{html.escape(str(self.plan))}</pre></details>"
-            f"<details><summary>jaxpr</summary><pre>{html.escape(str(self.jaxpr))}</pre></details>"
-        )
+        return as_html(repr(self), folded={"plan": self.plan, "jaxpr": self.jaxpr})
 
 
 def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Variable:
@@ -375,7 +371,7 @@ class LoweredFunction(Unchanging):
 
     def _repr_html_(self) -> str:
         inside = "".join(lowered._repr_html_() for lowered, _ in self._lowered.values())
-        return f"<b>{html.escape(repr(self))}</b>{inside}"
+        return as_html(repr(self), inside)
 
 
 @overload
