@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import ArrayError, UninitializedReadError, ViewError
+from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.tensor import Tensor, Variable, source_variables
@@ -53,22 +53,6 @@ def empty_state(graph: Graph) -> State:
 
 
 # --- reading ------------------------------------------------------------------------------------------
-
-
-def check_plain(tensor: Tensor, what: str) -> Tensor:
-    """A view that the host can read or write: without symbols, and with one length.
-
-    Raises:
-        ViewError: another.
-    """
-    if tensor.rows is not None or tensor.axes:
-        raise ViewError(
-            f"a view that depends on symbols is {what} by the host",
-            given=tensor,
-            expected="a view of numbers, slices and tables alone",
-            fix="put numbers where the symbols are; `x[i]` for all i is x itself",
-        )
-    return tensor
 
 
 def _logical(state: State, execution: Execution, variable: Variable) -> np.ndarray:

@@ -21,7 +21,7 @@ class Balanced(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.open.append(tag)
         assert not {name for name, _ in attrs} - {"style"}
-        assert all(re.fullmatch(r"text-align:(left|right)", value) for _, value in attrs)
+        assert all(re.fullmatch(r"text-align:(left|right)", value or "") for _, value in attrs)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
