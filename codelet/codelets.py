@@ -22,12 +22,14 @@ from codelet.display import as_block
 from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
+    CodeletError,
     CodeletTraceError,
     MissingFieldError,
     SavingError,
     UnknownFieldError,
 )
 from codelet.lengths import Answers, fresh_lengths, length_symbols, watched
+from codelet.returned import returned_fields
 from codelet.saving import Unchanging, reduced
 from codelet.statics import Settings, check_static, restored, trace_settings
 from codelet.tensor import type_text
@@ -265,15 +267,16 @@ class Codelet(Unchanging):
         structs = [kind.at(symbols).struct() for kind in inputs.values()]
 
         def by_name(*fields: Any) -> list[Any]:
-            returned = self.function(*fields, **static)
-            named = returned if isinstance(returned, Mapping) else {"out": returned}
+            named = returned_fields(self.name, self.function(*fields, **static), self.static)
             names.extend(named)
-            return [named[name] for name in named]
+            return list(named.values())
 
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
             make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
             jaxpr, answers = watched(make) if ragged else (make(), None)
+        except CodeletError:
+            raise
         except Exception as error:
             message = str(error).strip().split("\n")[0]
             raise CodeletTraceError(
@@ -288,18 +291,6 @@ class Codelet(Unchanging):
                 given="a traced array, from outside the codelet",
                 expected="fields, static values, and arrays that are not traced",
                 fix="pass the value in as a field",
-            )
-        if len(names) != len(jaxpr.out_avals) or not names:
-            raise CodeletTraceError(
-                f"codelet {self.name!r} returns something other than arrays",
-                given=f"{len(jaxpr.out_avals)} arrays under the names {names}",
-                expected="one array, or a dict whose values are arrays",
-            )
-        if "tile" in names or not all(isinstance(name, str) for name in names):
-            raise CodeletTraceError(
-                f"codelet {self.name!r} returns a field it may not have",
-                given=names,
-                expected="names that are strings other than 'tile'",
             )
         own = {fresh: symbol for symbol, fresh in symbols.items()}
         outputs = {

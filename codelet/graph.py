@@ -689,11 +689,11 @@ class Graph:
 
     # --- tiles ----------------------------------------------------------------------------------------
 
-    def set_tile_mapping(self, tensor: Tensor, tile: object) -> None:
+    def set_tile_mapping(self, tensor: Tensor | str, tile: object) -> None:
         """Say on which tiles the elements of a view live. Later mappings of an element replace earlier ones.
 
         Args:
-            tensor: a view; it may depend on symbols.
+            tensor: a view, which may depend on symbols, or the name of a variable.
             tile: a tile number, an index expression over the view's symbols, or an integer array of the
                 view's shape.
 
@@ -701,6 +701,8 @@ class Graph:
             TileError: a tile that does not exist, an array that does not fit, something that is no tensor, or a view
                 of padding.
         """
+        if isinstance(tensor, str):
+            tensor = self.variable(tensor)
         if not isinstance(tensor, Tensor):
             raise TileError(
                 "what is mapped to tiles is not a tensor",

@@ -15,6 +15,8 @@ import numpy as np
 from codelet.errors import Line, NotInGraphError
 from codelet.family import Family, Field
 from codelet.index import Axis, Index, row_major
+from codelet.returned import returned_fields
+from codelet.statics import restored
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
@@ -128,6 +130,10 @@ class Vertex:
 
         Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
         """
+        with restored(self.family.codelet.settings):
+            return self._call(read)
+
+    def _call(self, read: Any) -> dict[str, np.ndarray]:
         traced = self.family.codelet
         fields, types = self.fields, {field.name: field.type for field in self.family.fields}
         inputs = []
@@ -137,8 +143,7 @@ class Vertex:
                 inputs.append(_plain_numbers(value))
             else:
                 inputs.append(jnp.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype))
-        returned = traced.codelet.function(*inputs, **traced.static)
-        named = returned if isinstance(returned, Mapping) else {"out": returned}
+        named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
     def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -31,11 +31,14 @@ from jax.extend import core as jax_core
 from codelet.codelets import TracedCodelet
 from codelet.errors import CodeletError
 from ipu_backend.poplibs import (
+    CONVERT_CYCLES,
     Loop,
     ceil_div,
+    computed_in,
     dot_cycles,
     elementwise_loops,
     fill_cycles,
+    guess_text,
     kind_of,
     loop_of,
     matrix_unit,
@@ -93,8 +96,14 @@ class Equation(NamedTuple):
 
     @property
     def dtype(self) -> Any:
-        """What it computes in: the dtype of its first operand, or of its result where it has none."""
-        return (self.operands or self.results)[0].aval.dtype
+        """What it computes in: the dtype of its first operand, or of its result where it has none, once converted."""
+        return computed_in((self.operands or self.results)[0].aval.dtype)
+
+    @property
+    def converted(self) -> tuple[Any, ...]:
+        """Those of its operands and results that are converted, since the machine does not compute in their dtype."""
+        held = (atom for atom in (*self.operands, *self.results) if hasattr(atom.aval, "dtype"))
+        return tuple(atom for atom in held if computed_in(atom.aval.dtype) != atom.aval.dtype)
 
     def bytes_width(self, ipu: IPU) -> int:
         """The elements of the result that one instruction moves."""
@@ -205,7 +214,9 @@ def _integer_pow(eqn: Equation, ipu: IPU) -> Loop:
 
 @_rule("convert_element_type")
 def _convert(eqn: Equation, ipu: IPU) -> Loop | int:
-    before, after = eqn.dtype, eqn.results[0].aval.dtype
+    before, after = eqn.operands[0].aval.dtype, eqn.results[0].aval.dtype
+    if eqn.converted and before != after:
+        return loop_of("cast", np.int32)._replace(cycles=CONVERT_CYCLES)
     if before == after:  # only its weakness changes
         return 0
     floats = {"half", "float"} >= {kind_of(before), kind_of(after)}
@@ -404,6 +415,18 @@ def _cond(eqn: Equation, ipu: IPU) -> int:
     return TURN_CYCLES + max(body_cycles(_open(branch), ipu).cycles for branch in eqn.params["branches"])
 
 
+_MOVING = {
+    *("iota", "concatenate", "pad", "empty", "empty2", "transpose", "rev", "gather", "scatter"),
+    *("dynamic_slice", "dynamic_update_slice"),
+}
+"""Primitives that move elements without computing with them: what their dtype is does not matter."""
+
+
+def _has_body(eqn: Equation) -> bool:
+    """Whether an equation's own equations are counted, one by one."""
+    return eqn.primitive in ("scan", "while", "cond")
+
+
 def _unknown(eqn: Equation, ipu: IPU) -> int:
     elements = sum(math.prod(getattr(atom.aval, "shape", ())) for atom in (*eqn.operands, *eqn.results))
     warnings.warn(
@@ -413,6 +436,22 @@ def _unknown(eqn: Equation, ipu: IPU) -> int:
         stacklevel=1,
     )
     return UNKNOWN_CYCLES * elements
+
+
+def _cost(eqn: Equation, ipu: IPU) -> int | Loop:
+    """The cycles of an equation by its rule, and what it takes to convert what the machine does not compute in."""
+    cost = cycle_rules.get(eqn.primitive, _unknown)(eqn, ipu)
+    if not cost or not eqn.converted or eqn.primitive in _MOVING or _has_body(eqn):
+        return cost
+    for dtype in dict.fromkeys(atom.aval.dtype for atom in eqn.converted):
+        said = f"{guess_text(dtype)}; give the codelet cycles= to count others"
+        warnings.warn(said, UnknownCyclesWarning, stacklevel=1)
+    if eqn.primitive == "convert_element_type":  # what it takes is what its rule counts
+        return cost
+    if isinstance(cost, Loop):
+        elements = cost.elements or vector_width(eqn.dtype, ipu.vector_bytes)
+        return cost._replace(cycles=cost.cycles + CONVERT_CYCLES * elements * len(eqn.converted))
+    return cost + CONVERT_CYCLES * sum(map(_size, eqn.converted))
 
 
 # --- codelets -----------------------------------------------------------------------------------------
@@ -460,7 +499,7 @@ def body_cycles(jaxpr: jax_core.Jaxpr, ipu: IPU) -> BodyCycles:
         fused.clear()
 
     for eqn in inlined(jaxpr, names):
-        cost = cycle_rules.get(eqn.primitive, _unknown)(eqn, ipu)
+        cost = _cost(eqn, ipu)
         if isinstance(cost, Loop):
             shape = eqn.results[0].aval.shape
             width = vector_width(eqn.dtype, ipu.vector_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from codelet.tensor import Tensor, Variable, source_variables, type_text
 from codelet.walk import check_program
 from ipu_backend.exclusive import Exclusive
 from ipu_backend.names import Names
-from ipu_backend.options import Place, check_options, named_programs
+from ipu_backend.options import check_options, is_whole, named_programs
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
 from ipu_backend.progress import CHUNKS, progress_bar
@@ -47,7 +47,7 @@ from lowering.initialized import check_initialized
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.memory import Memory
 from lowering.pipeline import MachinePlan, plan_machine
-from lowering.place import place
+from lowering.place import Method, Place, place, placed_by
 from lowering.placement import Placement
 from lowering.plan import Plan
 from lowering.timeline import without_calls
@@ -117,6 +117,7 @@ class Engine:
             self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
         self._names = Names(graph)
         self._execution, self._placed = Execution(), None
+        self._placing: Place = placement
         if execution != "fused":
             self._placed = self._place(placement)
             if execution == "tiles":
@@ -136,7 +137,16 @@ class Engine:
         """One placement of all programs, which share their variables."""
         plans = [loaded.plan for loaded in self._programs.values()]
         together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
-        return how(together) if callable(how) else place(together, how)
+        return placed_by(how, together) if callable(how) else place(together, how)
+
+    def _where(self, plan: Plan, how: Place | None) -> Placement | Method:
+        """Where a program's plan lives, or how that is to be chosen: as all the programs of the engine, if not said."""
+        if how is None and self._placed is None and len(self._programs) == 1:
+            how = self._placing
+        if how is None:
+            placed = self._place(self._placing) if self._placed is None else self._placed
+            return replace(placed, plan=without_calls(plan))
+        return placed_by(how, without_calls(plan)) if callable(how) else how
 
     def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
         assert self._placed is not None
@@ -409,7 +419,7 @@ class Engine:
     @cached_property
     def _memory(self) -> Memory:
         """The memory in which every variable that the programs name is kept."""
-        placement = self._place("balanced") if self._placed is None else self._placed
+        placement = self._place(self._placing) if self._placed is None else self._placed
         return plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
 
     def read_tile(self, tile: int) -> TileMemory:
@@ -424,7 +434,7 @@ class Engine:
             TileError: a tile that the target does not have.
         """
         num_tiles = self.graph.target.num_tiles
-        if not isinstance(tile, (int, np.integer)) or not 0 <= tile < num_tiles:
+        if not is_whole(tile) or not 0 <= tile < num_tiles:
             raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
         with self._exclusive.use("read_tile"):
             known = [v for v in self._names.variables if v.value is not None or v in self._state.arrays]
@@ -436,7 +446,7 @@ class Engine:
         self,
         program: str | None = None,
         *,
-        placement: Literal["balanced", "linear"] = "balanced",
+        placement: Place | None = None,
         keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> MachinePlan:
@@ -444,7 +454,9 @@ class Engine:
 
         Args:
             program: its name, where the engine has several.
-            placement: `"balanced"` or `"linear"`, for what the graph leaves without a tile; see `lowering/place.py`.
+            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"` (see
+                `lowering/place.py`), or a function from the program's plan to its placement; as the engine was told,
+                and with all its programs together, when left off.
             keep: the variables whose values the host writes before the program and reads after it, as in Poplar
                 those with a host write or read; all when left off. The memory of the others is shared where they
                 are not live together. Constants, and what is read before it is written, are kept anyway.
@@ -453,14 +465,15 @@ class Engine:
         Raises:
             OutOfTileMemoryError: a tile would have to hold more than its memory.
             NotInGraphError: a name in `keep` that no variable has.
+            ProgramError: a placement that there is not, or a function that returns something else.
         """
         plan = self._program(program).plan
         kept = None if keep is None else self._kept(keep)
-        return plan_machine(plan, place(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
+        return plan_machine(plan, self._where(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
 
     def _kept(self, keep: Collection[Tensor | str]) -> list[Variable]:
         """The variables that are kept, all of one of which any element is."""
-        if isinstance(keep, (str, Tensor)):
+        if isinstance(keep, (str, Tensor)) or not isinstance(keep, Iterable):
             keep = [keep]
         return [variable for each in keep for variable in source_variables(self._names.tensor(each, "kept").source)]
 
@@ -468,7 +481,7 @@ class Engine:
         self,
         program: str | None = None,
         *,
-        placement: Literal["balanced", "linear"] = "balanced",
+        placement: Place | None = None,
         keep: Collection[Tensor | str] | None = None,
         allow_out_of_memory: bool = False,
     ) -> Profile:

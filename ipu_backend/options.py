@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
+from typing import TypeGuard
 
 import numpy as np
 
 from codelet.errors import ProgramError
 from codelet.graph import Graph
-from lowering.placement import Placement
-from lowering.plan import Plan
 
-Place = Literal["balanced", "linear"] | Callable[[Plan], Placement]
-"""How a plan is placed; see `lowering/place.py`. A function is given the plan without calls."""
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """Whether something is a whole number, Python's or NumPy's, and no truth value."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def check_options(graph: object, execution: object, placement: object, stream_bytes: object) -> None:
@@ -39,7 +39,7 @@ def check_options(graph: object, execution: object, placement: object, stream_by
             given=f"{placement=!r}",
             expected="'balanced', 'linear', or a function from a plan to its placement",
         )
-    if not isinstance(stream_bytes, (int, np.integer)) or isinstance(stream_bytes, bool) or stream_bytes < 1:
+    if not is_whole(stream_bytes) or stream_bytes < 1:
         raise ProgramError(
             "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
         )

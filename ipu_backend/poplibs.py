@@ -28,6 +28,36 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+CONVERT_CYCLES = 2
+"""To widen or round one element of a dtype that the machine does not compute in. A guess: a shift, and a rounding."""
+
+
+def computed_in(dtype: Any) -> Any:
+    """The dtype in which the machine computes with one for which it has no instructions, after converting it.
+
+    No IPU has bfloat16, and the chips modelled here have no float8 (Graphcore's C600 alone has): bfloat16 is counted
+    as float32 and smaller floats as float16, each element converted by `CONVERT_CYCLES` when it is read and written.
+    That is a guess.
+
+    >>> computed_in(jnp.dtype("bfloat16")), computed_in(jnp.dtype("float8_e4m3fn")), computed_in(np.dtype("int8"))
+    (dtype('float32'), dtype('float16'), dtype('int8'))
+    """
+    name = str(dtype)
+    if name == "bfloat16":
+        return np.dtype(np.float32)
+    return np.dtype(np.float16) if name.startswith(("float8_", "float6_", "float4_")) else dtype
+
+
+def guess_text(dtype: Any) -> str | None:
+    """How a dtype is counted that the machine computes in software, where that is a guess; None for any other."""
+    if computed_in(dtype) != dtype:
+        within = f"{computed_in(dtype)}, and {CONVERT_CYCLES} cycles to convert each element that is read or written"
+        return f"the machine has no {dtype}: it is counted as {within}, a guess"
+    if software_factor(dtype) > 2:
+        return f"the machine has no {dtype}: {software_factor(dtype)} times the cycles of float32 are counted, a guess"
+    return None
+
+
 def kind_of(dtype: Any) -> str:
     """Which columns of the tables a dtype is looked up in: "half", "float", "int" or "bool".
 

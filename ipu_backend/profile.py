@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
 from ipu_backend.files import written_whole
+from ipu_backend.options import is_whole
 from lowering.step_cycles import StepCycles
 
 
@@ -327,8 +328,9 @@ class Profile:
 
         Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
         """
+        tiles = tiles if isinstance(tiles, Iterable) else [tiles]
         for tile in tiles:
-            if not 0 <= tile < self.target.num_tiles:
+            if not is_whole(tile) or not 0 <= tile < self.target.num_tiles:
                 raise TileError(
                     "a tile does not exist", given=tile, expected=f"0 to {self.target.num_tiles - 1}, on {self.target}"
                 )
@@ -392,6 +394,13 @@ class Profile:
         """
         from ipu_backend.figures import figures
 
-        if figure not in figures:
+        if not isinstance(figure, str) or figure not in figures:
             raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
+        if axes is not None and not hasattr(axes, "stairs"):
+            raise FigureError(
+                "a figure is drawn into something that is no axes",
+                given=f"{type(axes).__name__}: {axes!r:.80}",
+                expected="axes of matplotlib",
+                fix="figure, axes = matplotlib.pyplot.subplots()",
+            )
         return figures[figure](self, axes)

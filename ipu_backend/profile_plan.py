@@ -15,6 +15,7 @@ from codelet.family import Family
 from codelet.target import Target
 from codelet.tensor import source_text
 from codelet.vertices import count_edges
+from ipu_backend.poplibs import guess_text
 from ipu_backend.profile import Profile, StepProfile
 from lowering.pipeline import MachinePlan
 from lowering.plan import CopyStep, ExecuteStep, Plan, StreamStep, SwitchStep, WhileStep
@@ -73,6 +74,9 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
     if any(isinstance(step, WhileStep) for step in steps):
         yield "a RepeatWhile counts for one turn, since how often it turns depends on values"
+    counted = [family for family in plan.families if family.codelet.codelet.cycles is None]
+    dtypes = (field.type.dtype for family in counted for field in family.fields)
+    yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
 
 
 def profile_plan(

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graph import Graph
@@ -112,6 +113,13 @@ class Writing:
         Raises:
             ArrayError: another shape, a dtype that does not fit, or elements that cannot be written.
         """
+        if isinstance(value, Tracer):
+            raise ArrayError(
+                "what the host writes is traced",
+                given=value,
+                expected="an array: an engine runs outside of jax.jit, jax.grad and the like",
+                fix="engine.function(inputs=..., outputs=...) is a pure function of the same program",
+            )
         variables = source_variables(tensor.source)
         for variable in variables:
             if variable.value is not None:
@@ -129,7 +137,9 @@ class Writing:
         if (numbers < 0).any() or len(np.unique(numbers)) < len(numbers):
             what = "holds padding" if (numbers < 0).any() else "names an element twice"
             raise ArrayError(
-                f"a view that the host writes {what}", given=tensor, expected="a view of each element once, without any"
+                f"a view that the host writes {what}",
+                given=tensor,
+                expected="a view that names every element once, and has no padding",
             )
         for variable in variables:
             own = numbers - variable.first_element

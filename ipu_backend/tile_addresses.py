@@ -4,7 +4,9 @@ In come a checked plan, planned on the machine. Memory is one array of tiles by 
 variable's words lie at the addresses of `lowering/memory.py`, shared by what is not live at once. Before each
 compute set and each copy every word that no live variable holds is poisoned, with NaN or with an integer no one
 expects, and so are the words of its exchange buffer, which what arrives would overwrite: a value that the plan
-has let go of too early comes out wrong. What tiles receive, compute and send is the tile array's.
+has let go of too early comes out wrong. Where vertices write a variable in the place of one that they read, they do
+so element after element, each computed from memory as it then is: a sharing that is wrong comes out wrong too. What
+tiles receive, compute and send is the tile array's.
 
 It is meant to be right, not fast, and to be run forward. Words of different dtypes at one address are held apart:
 that they share it is planned and counted, not run.
@@ -19,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
@@ -26,7 +29,7 @@ from codelet.tensor import Tensor, Variable, source_variables
 from ipu_backend.tile_array import TileArray
 from lowering.emit import State
 from lowering.emit_steps import emit
-from lowering.memory import Memory
+from lowering.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
 from lowering.plan import CopyStep, ExecuteStep, Plan, RepeatStep, Step, SwitchStep, WhileStep, bodies
 from lowering.streams import fed_types
@@ -82,6 +85,18 @@ class Addresses(TileArray):
         words = self.memories[variable.dtype].shape[1]
         return tiles * words + occupant.addresses[tiles] // variable.dtype.itemsize + word
 
+    def words_in(self, occupant: Occupant, dtype: np.dtype) -> np.ndarray:
+        """Where in the flat memory of a dtype the words are of which every byte is an occupant's.
+
+        A word of which only a part is may belong to what lies beside it.
+        """
+        starts = -(-occupant.addresses // dtype.itemsize)
+        counts = np.maximum(0, (occupant.addresses + occupant.num_bytes) // dtype.itemsize - starts)
+        counts[occupant.num_bytes == 0] = 0
+        tiles = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        return tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
+
     def fetch(self, state: State, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
         flat = state[self.memories[variable.dtype]].reshape(-1)
@@ -109,12 +124,7 @@ class Addresses(TileArray):
             buffers = [own for own in self.memory.occupants if own.kind == "exchange buffers"]
             for own in buffers:
                 if own.moments is not None and own.moments[moment]:
-                    starts, stops = (
-                        own.addresses // dtype.itemsize,
-                        -(-(own.addresses + own.num_bytes) // dtype.itemsize),
-                    )
-                    for tile in np.flatnonzero(own.num_bytes):
-                        live[tile * memory.shape[1] + starts[tile] : tile * memory.shape[1] + stops[tile]] = False
+                    live[self.words_in(own, dtype)] = False
             state[memory] = jnp.where(constant(live.reshape(memory.shape)), state[memory], poison_of(dtype))
 
     # --- what the emission of steps asks for --------------------------------------------------------------
@@ -156,9 +166,53 @@ class Addresses(TileArray):
         connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
         touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
         written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
+        in_place = self.in_place(step)
+        speaks = any(family.codelet.jaxpr.effects for family in step.families)
+        if in_place and not speaks:
+            self.overwrite(state, step, list(touched), in_place)
         opened = self._opened(state, list(touched))
         super().execute(opened, step)
-        self._closed(state, opened, list(written))
+        self._closed(state, opened, [v for v in written if v not in in_place or speaks])
+
+    def in_place(self, step: ExecuteStep) -> dict[Variable, np.ndarray]:
+        """The variables that a step writes where one lies that it reads, and where in its field each element is.
+
+        The latter of shape (size,), -1 for what the step does not write.
+        """
+        connected = [(family, f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
+        read = {v for _, f, t in connected if f.is_read for v in source_variables(t.source)}
+        found: dict[Variable, np.ndarray] = {}
+        for family, own, tensor in connected:
+            if not own.is_written or own.is_read or not isinstance(tensor.source, Variable) or tensor.rows is not None:
+                continue
+            occupant = self.memory.occupant(tensor.source)
+            if occupant is None or not any(v in read for v in occupant.variables if v is not tensor.source):
+                continue
+            places = found.setdefault(tensor.source, np.full(tensor.source.size, -1))
+            elements = tensor.index.values(family.axes).reshape(-1, tensor.size)
+            places[elements] = np.arange(tensor.size)
+        return {variable: places for variable, places in found.items() if variable.size}
+
+    def overwrite(
+        self, state: State, step: ExecuteStep, touched: Sequence[Variable], in_place: dict[Variable, np.ndarray]
+    ) -> None:
+        """Write some variables of a step's, element after element of their fields, each computed as memory then is."""
+        memories = list(self.memories.values())
+        around = {variable: array for variable, array in state.items() if variable not in memories}
+
+        def turn(k: Array, held: Sequence[Array]) -> list[Array]:
+            now: State = {**around, **dict(zip(memories, held, strict=True))}
+            opened = self._opened(now, touched)
+            super(Addresses, self).execute(opened, step)
+            for variable, places in in_place.items():
+                before = self.unload(variable, self.fetch(now, variable)).reshape(-1)
+                after = self.unload(variable, opened[variable]).reshape(-1)
+                chosen = jnp.where(constant(places) == k, after, before)
+                self.keep(now, variable, self.load(variable, chosen.reshape(variable.shape)))
+            return [now[own] for own in memories]
+
+        count = 1 + max(int(places.max()) for places in in_place.values())
+        state.update(zip(memories, lax.fori_loop(0, count, turn, [state[own] for own in memories]), strict=True))
 
     # --- the plan in memory -------------------------------------------------------------------------------
 

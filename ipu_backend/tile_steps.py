@@ -325,7 +325,11 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet
     chosen = {which: made[which[0]].sources[which[1]] for which, want in wants.items() if want.numbers.size}
     for variables in _pools(list(chosen.values())):
         readers = [which for which, source in chosen.items() if set(source_variables(source)) & set(variables)]
-        padding = tuple(np.asarray(value, variables[0].dtype) for value in numbers.padding)
+        read = [wants[which].numbers for which in readers] if numbers.padding else []
+        used = {-1 - code for own in read for code in np.unique(own[own < 0]).tolist()}
+        # What no field here reads may be of another dtype; it keeps its place, so that the others keep theirs.
+        values = (value if code in used else 0 for code, value in enumerate(numbers.padding))
+        padding = tuple(np.asarray(value, variables[0].dtype) for value in values)
         bringing, places = _bring(variables, tiles, [wants[which] for which in readers], layouts, padding)
         for (k, name), own in zip(readers, places, strict=True):
             operands[k][name] = Operand(wants[k, name].groups, len(bringings), own)
@@ -334,7 +338,9 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet
         if name not in operands[k]:  # empty, or padding alone
             value = np.zeros(want.numbers.shape, made[k].sources[name].dtype)
             for code, padding in enumerate(numbers.padding):
-                value[want.numbers == -1 - code] = padding.astype(value.dtype)
+                here = want.numbers == -1 - code
+                if here.any():
+                    value[here] = padding
             operands[k][name] = Operand(want.groups, None, None, value)
 
     stores: dict[Variable, _Store] = {}
@@ -377,7 +383,7 @@ def plan_taking(tensor: Tensor, layouts: Layouts) -> Taking:
     numbers = Numbers()
     own = numbers.of(tensor.source, tensor.index.values())
     variables = source_variables(tensor.source)
-    padding = tuple(np.asarray(value, tensor.dtype) for value in numbers.padding)
+    padding = tuple(np.asarray(value, tensor.dtype) for value in numbers.padding)  # of one source, so of one dtype
     return Taking(variables, padding, Selection(layouts.flat(variables, own, padding)), own)
 
 

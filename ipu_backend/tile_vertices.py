@@ -165,7 +165,7 @@ class _Chosen:
         assert rows is not None
         free = free_axes(self.family, tensor)
         everything = numbers.of(tensor.source, tensor.index.values(free))
-        everything = everything.reshape(-1, *tensor.shape)
+        everything = everything.reshape(math.prod(axis.extent for axis in free), *tensor.shape)
         along = np.moveaxis(everything, at + 1, 1)
         own = self.number_over(rows.axes)
         places = rows.offsets[own][:, None] + np.arange(int(rows.lengths[own[0]]))

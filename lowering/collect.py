@@ -376,4 +376,5 @@ def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs:
     steps = collector.steps(program)
     streams = tuple(stream for stream in graph.streams if stream in collector.streams)
     abort = collector.abort if collector.messages else None
-    return Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps, streams, abort, tuple(collector.messages))
+    given, wanted, messages = tuple(inputs), tuple(outputs), tuple(collector.messages)
+    return Plan(graph, graph.variables, given, wanted, steps, streams, abort, messages, program)

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
 from lowering.rewrite import (
-    REARRANGING,
     Atom,
     Atomic,
     Rearrangement,
@@ -29,10 +29,33 @@ from lowering.rewrite import (
     inline,
     rearrange,
     rearrangement,
+    rearranges,
     retrace,
     split_atom,
 )
+from lowering.understood import is_understood
 from lowering.views import reshape, transpose
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+def is_exact(product: jax_core.JaxprEqn) -> bool:
+    """Whether a sum of what a `mul` multiplies may be a dot: whether that rounds as products and sums do, or wraps.
+
+    A product of two numbers of 16 bits or fewer is rounded, or overflows, before it is summed. A dot would keep it.
+    """
+    dtype = product.outvars[0].aval.dtype  # type: ignore[attr-defined]
+    wide = jnp.issubdtype(dtype, jnp.inexact) and jnp.finfo(dtype).bits >= 32
+    return wide or jnp.issubdtype(dtype, jnp.integer)
+
+
+def precision_of(product: jax_core.JaxprEqn) -> Any:
+    """The precision of a dot in the place of a product: its own, or, for a `mul`, all that its dtype has.
+
+    By default a dot of float32 has less on some accelerators: TensorFloat-32 on GPUs, bfloat16 on TPUs.
+    """
+    return lax.Precision.HIGHEST if product.primitive.name == "mul" else product.params["precision"]
+
 
 # --- a sum of products, by its labels -------------------------------------------------------------------
 
@@ -153,7 +176,9 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
         return None
     view = rearrangement(eqn.invars[0], makers, stop=lambda atom: uses[atom] > 1)
     product = makers.get(view.root)
-    if product is None or uses[view.root] > 1 or product.primitive.name not in ("mul", "dot_general"):
+    if product is None or uses[view.root] > 1 or not is_understood(product, "mul", "dot_general"):
+        return None
+    if product.primitive.name == "mul" and not is_exact(product):
         return None
     if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
         return None
@@ -208,7 +233,6 @@ def _as_contraction(
         return None
     if set(left) == set(right) or gone == set(result):
         return None
-    parameters = product.params
     return Contraction(
         sides[0],
         sides[1],
@@ -216,8 +240,8 @@ def _as_contraction(
         right,
         tuple(result),
         labels.extents,
-        parameters.get("precision"),
-        parameters.get("preferred_element_type") or eqn.outvars[0].aval.dtype,  # type: ignore[attr-defined]
+        precision_of(product),
+        product.params.get("preferred_element_type") or eqn.outvars[0].aval.dtype,  # type: ignore[attr-defined]
     )
 
 
@@ -289,11 +313,11 @@ class _Contractor:
         self.contractions: dict[Any, Contraction] = {}
         self.views: dict[Any, Rearrangement] = {}
         for eqn in jaxpr.eqns:
-            if eqn.primitive.name == "reduce_sum":
+            if is_understood(eqn, "reduce_sum"):
                 found = _find(eqn, self.makers, self.uses)
                 if found is not None:
                     self.contractions[eqn] = found
-            elif eqn.primitive.name in REARRANGING and len(eqn.invars) == 1:
+            elif rearranges(eqn):
                 view = rearrangement(eqn.outvars[0], self.makers, stop=lambda _: False)
                 if view.root is not eqn.outvars[0] and 0 not in eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
                     self.views[eqn] = view

@@ -186,7 +186,11 @@ def _while(state: State, step: WhileStep) -> None:
             for value in lax.while_loop(holds, turn, start)
         ]
     else:
-        values = eqxi.while_loop(holds, turn, start, max_steps=step.max_steps, kind="checkpointed")
+        # The loop's own derivative rule hides its body from the rules on what was emitted.
+        body = trace_simplified(turn, start, inlined=step.max_steps == 1)
+        kinds = jax.tree.structure(start)
+        run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
+        values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind="checkpointed")
     state.update(zip(carried, values, strict=True))
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
@@ -257,7 +261,7 @@ def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], val
         structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), (list(values), sent))
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
         results = jax.tree.structure(([0] * len(function.writes), [Sent(0, 0)] * len(sent), [0] * len(streams.outputs)))  # type: ignore[arg-type]
-        closed = trace_simplified(run, *structs, feeds)
+        closed = trace_simplified(run, *structs, feeds, inlined=True)
 
         def call(tables: Sequence[Any], *given: Any) -> Any:
             own = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))

@@ -28,7 +28,8 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from lowering.rewrite import bind, bind_bodies, bodies_of, retrace
+from lowering.rewrite import bind, bind_bodies, bodies_of, evaluate, retrace
+from lowering.understood import is_understood
 from lowering.views import Array
 
 LEAST_BENEATH = 1 << 15
@@ -46,7 +47,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation is a reduction over a dimension with too much beneath it."""
-    if eqn.primitive.name not in _OPERATIONS or isinstance(eqn.invars[0], jax_core.Literal):
+    if not is_understood(eqn, *_OPERATIONS) or isinstance(eqn.invars[0], jax_core.Literal):
         return False
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]  # type: ignore[attr-defined]
     inner = max((int(axis) for axis in axes if shape[axis] > 1), default=None)
@@ -90,23 +91,14 @@ def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
     return function
 
 
-def _evaluate(closed: jax_core.ClosedJaxpr, inputs: tuple[Any, ...]) -> list[Any]:
-    jaxpr = closed.jaxpr
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
-    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in jaxpr.eqns:
-        operands = [value(atom) for atom in eqn.invars]
-        if _is_slow(eqn):
-            whole = lambda array, eqn=eqn: bind(eqn, [array])[0]  # noqa: E731
-            results = [lax.platform_dependent(operands[0], cpu=_by_halves(eqn), default=whole)]
-        else:
-            results = bind_bodies(eqn, operands, halve)
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
+def _run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+    if not _is_slow(eqn):
+        return bind_bodies(eqn, inputs, halve)
+    return [lax.platform_dependent(inputs[0], cpu=_by_halves(eqn), default=lambda array: bind(eqn, [array])[0])]
 
 
 def halve(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slow reductions done by halves, in the bodies of loops as well."""
     if not _has_slow(closed.jaxpr):
         return closed
-    return retrace(lambda *inputs: _evaluate(closed, inputs), closed)
+    return retrace(lambda *inputs: evaluate(closed, inputs, _run), closed)

@@ -7,7 +7,9 @@ its end to its head. Inputs, outputs, constants and what an engine keeps are alw
 step is live while it computes, and so is what it sends home.
 
 An output takes its input's place where this is the input's last use, both lie on the same tiles element by
-element, and each vertex reads of the input exactly what it writes of the output.
+element, and each vertex reads of the input exactly what it writes of the output, each element for itself: see
+`lowering/elementwise.py`. A codelet that reads what it overwrites through a field that is in-out keeps what it still
+needs in its own registers and on its stack, which is not counted.
 
 Source: live variables and reaching definitions as data-flow equations over a flow graph, A. Aho, M. Lam,
 R. Sethi and J. Ullman, Compilers (2006), chapter 9.2; always live and not always live, Poplar and PopLibs User
@@ -26,6 +28,7 @@ from codelet.family import counted
 from codelet.index import Index, row_major
 from codelet.tensor import Tensor, Variable, source_variables
 from lowering.dataflow import ElementSet
+from lowering.elementwise import may_overwrite
 from lowering.exchange import Exchange, StepExchange
 from lowering.placement import Placement
 from lowering.plan import (
@@ -269,18 +272,22 @@ def _same_access(a: Tensor, b: Tensor) -> bool:
 
 
 def _overwrites(step: Step, old: Variable, new: Variable) -> bool:
-    """Whether each vertex of a step, or a copy, reads of `old` exactly the positions that it writes of `new`."""
+    """Whether each vertex of a step, or a copy, can write `new` in the place of `old`, which it reads.
+
+    It reads of `old` exactly the positions that it writes of `new`, and needs none that it has overwritten.
+    """
     if isinstance(step, CopyStep):
         return step.whole_variables == (old, new)
     if not isinstance(step, ExecuteStep):
         return False
     for family in step.families:
         connected = [(field, field.tensor) for field in family.fields if field.tensor is not None]
-        made = [tensor for field, tensor in connected if field.is_written and tensor.source is new]
+        made = [(field, tensor) for field, tensor in connected if field.is_written and tensor.source is new]
         for field, tensor in connected:
-            reads_old = field.is_read and old in source_variables(tensor.source)
-            if reads_old and not any(_same_access(tensor, own) for own in made):
-                return False
+            if field.is_read and old in source_variables(tensor.source):
+                places = [own.name for own, target in made if _same_access(tensor, target)]
+                if not places or not may_overwrite(family.codelet, field.name, places[0]):
+                    return False
     return True
 
 

@@ -1,11 +1,13 @@
-"""Lowering: a graph, or a function that builds one, as a pure JAX function."""
+"""Lowered graphs: a graph and program as a pure JAX function, a dict of arrays in and a dict out.
+
+Functions that build graphs are lowered by `builders.py`, where `cl.lower` is too.
+"""
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,14 +17,14 @@ from jax.extend import core as jax_core
 
 from codelet.copies import Stream
 from codelet.display import as_html
-from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError, SavingError
+from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.program import Program, as_program
-from codelet.saving import Unchanging, reduced
-from codelet.statics import Settings, check_static, restored, static_key, structure_key, trace_settings
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.saving import Unchanging
+from codelet.statics import Settings, restored, trace_settings
+from codelet.tensor import Tensor, Variable, source_text, source_variables
 from codelet.walk import check_program
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
@@ -130,11 +132,18 @@ class Lowered(Unchanging):
         checked = eqx.branched_error_if([*results, jnp.ones(())], flag > 0, jnp.maximum(flag - 1, 0), messages)
         return [_with_slope_times(result, checked[-1]) for result in checked[:-1]]
 
-    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _name(self, key: Any) -> Any:
+        """The name of a variable or stream of the graph that is given itself; anything else as it is."""
+        own = isinstance(key, (Tensor, Stream)) and key.graph is self.graph
+        if own and isinstance(key, Tensor) and key.is_whole_variable:
+            return source_text(key.source)
+        return key.name if own and isinstance(key, Stream) else key
+
+    def __call__(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Run the graph.
 
         Args:
-            values: an array for every input, by name, and for every input stream its values, stacked along a
+            values: an array for every input, by name or tensor, and for every input stream its values, stacked along a
                 first axis.
 
         Returns:
@@ -149,6 +158,8 @@ class Lowered(Unchanging):
         assert outputs is not None
         inputs = [*plan.inputs, *self._compiled.fed]
         names = [variable.name for variable in inputs]
+        if isinstance(values, Mapping) and not all(isinstance(key, str) for key in values):
+            values = {self._name(key): value for key, value in values.items()}
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
@@ -166,6 +177,12 @@ class Lowered(Unchanging):
     def plan(self) -> Plan:
         """What the passes made of it; it prints."""
         return self._compiled.plan
+
+    @property
+    def program(self) -> Program:
+        """What runs when; it prints. `cl.Engine(run.graph, run.program)` loads the same on the machine."""
+        assert self.plan.program is not None
+        return self.plan.program
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -201,7 +218,13 @@ def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Var
     """
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor) or not tensor.is_whole_variable:
-        raise ProgramError(f"an {what} is not a variable", given=given, expected="a whole variable, or its name")
+        is_view = isinstance(tensor, Tensor)
+        raise ProgramError(
+            f"an {what} is not a variable",
+            given=given,
+            expected="a whole variable, or its name",
+            fix=f"make the variable the {what}, and view or write a part of its array" if is_view else None,
+        )
     if tensor.graph is not graph:
         raise ForeignGraphError(f"an {what} belongs to another graph", given=given)
     assert isinstance(tensor.source, Variable)
@@ -217,6 +240,13 @@ def named_variables(
         ForeignGraphError: a tensor of another graph.
         ProgramError: a view that is not all of a variable, or a constant as an input.
     """
+    for what, given in (("inputs", inputs), ("outputs", outputs)):
+        if isinstance(given, (str, Tensor, Stream)) or not isinstance(given, Iterable):
+            raise ProgramError(
+                f"the {what} are not a list",
+                given=f"{what}={given!r}",
+                expected=f"a list of variables or their names, which may be empty: {what}=[...]",
+            )
     streams = {stream.name: stream for stream in graph.streams}
     is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
     sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
@@ -251,6 +281,12 @@ def lower_plan(
     return Lowered(compiled, compiled.consts)
 
 
+def lower_built(plan: Plan) -> Lowered:
+    """A checked plan of which the outputs may be any views, as a pure function that is called by `flat` alone."""
+    compiled = _Compiled(plan, None)
+    return Lowered(compiled, compiled.consts)
+
+
 def lower_graph(
     graph: Graph, program: object, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
 ) -> Lowered:
@@ -259,178 +295,3 @@ def lower_graph(
     check_program(chosen, graph)
     sources, targets = named_variables(graph, inputs, outputs)
     return lower_plan(plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets]), targets)
-
-
-# --- functions that build graphs ----------------------------------------------------------------------
-
-
-def _path_name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-class LoweredFunction(Unchanging):
-    """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
-
-    The graph is built once for each structure, shapes and dtypes of the arguments, and each combination
-    of keyword arguments, which are static. Two that were made of one function are equal.
-    """
-
-    def __init__(self, build: Callable[..., Any]):
-        self.build = build
-        self.__name__ = getattr(build, "__name__", type(build).__name__)
-        self.__doc__ = build.__doc__
-        self._lowered: dict[Hashable, tuple[Lowered, Any]] = {}
-        try:
-            self._identity: Hashable = static_key(build)
-        except TypeError:  # an object that may change is equal to itself alone
-            self._identity = id(build)
-
-    def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
-        leaves, tree = jax.tree.flatten(args)
-        types = tuple((np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves)
-        key = self._key(tree, types, static)
-        if key not in self._lowered:
-            self._lowered[key] = self._lower(args, types, static)
-        return self._lowered[key]
-
-    def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
-        """What a graph is built for: the structure of the arguments, and the static values."""
-        named = f"of the function {self.__name__!r}"
-        otherwise = "arrays are positional arguments"
-        values = tuple(
-            (name, check_static(static[name], f"keyword argument {name!r} {named}", otherwise))
-            for name in sorted(static)
-        )
-        try:
-            return structure_key(tree), types, values, trace_settings()
-        except TypeError as error:
-            raise FieldTypeError(
-                f"an argument {named} holds beside its arrays a value that may change: {error}",
-                given=f"{tree!s:.200}",
-                expected="static fields of modules that can be hashed",
-            ) from None
-
-    def _lower(self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]) -> tuple[Lowered, Any]:
-        graph = Graph()
-        names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
-        tensors: list[Tensor] = []
-        arguments = []
-        remaining = iter(types)
-        for k, arg in enumerate(args):
-            prefix = names[k] if k < len(names) else f"argument{k}"
-            paths, tree = jax.tree_util.tree_flatten_with_path(arg)
-            made = []
-            for path, _ in paths:
-                shape, dtype = next(remaining)
-                name = "/".join(part for part in (prefix, _path_name(path)) if part)
-                made.append(graph.add_variable(name, shape, dtype))
-            tensors += made
-            arguments.append(jax.tree.unflatten(tree, made))
-        # Under an outer trace too, what the function computes of numbers it knows is known.
-        with jax.ensure_compile_time_eval():
-            returned = self.build(graph, *arguments, **static)
-        outputs, tree = jax.tree.flatten(returned)
-        for output in outputs:
-            if not isinstance(output, Tensor) or output.axes:
-                raise FieldTypeError(
-                    f"the function {self.__name__!r} returns something other than tensors",
-                    given=f"{output!r:.80}",
-                    expected="tensors of the graph, without symbols, in any pytree",
-                )
-            if output.graph is not graph:
-                raise ForeignGraphError(
-                    f"the function {self.__name__!r} returns a tensor of another graph", given=output
-                )
-        sources = [tensor.source for tensor in tensors]
-        plan = plan_graph(graph, graph.default_program, sources, outputs)  # type: ignore[arg-type]
-        compiled = _Compiled(plan, None)
-        return Lowered(compiled, compiled.consts), tree
-
-    def __call__(self, *args: Any, **static: Hashable) -> Any:
-        """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
-        lowered, tree = self._built(args, static)
-        leaves = jax.tree.leaves(args)
-        arrays = [as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)]
-        return jax.tree.unflatten(tree, lowered.flat(arrays))
-
-    def at(self, *args: Any, **static: Hashable) -> Lowered:
-        """What runs for arguments of these shapes and dtypes: its `graph`, `plan`, `families` and `jaxpr`."""
-        return self._built(args, static)[0]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LoweredFunction) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(self, self.build, (LoweredFunction, (self.build,)), f"the lowered function {self.__name__!r}")
-
-    def __repr__(self) -> str:
-        return f"<LoweredFunction {self.__name__}, built for {len(self._lowered)} kinds of arguments>"
-
-    def _repr_html_(self) -> str:
-        inside = "".join(lowered._repr_html_() for lowered, _ in self._lowered.values())
-        return as_html(repr(self), inside)
-
-
-@overload
-def lower(
-    graph: Graph,
-    program: Program | None = None,
-    *,
-    inputs: Sequence[Tensor | Stream | str],
-    outputs: Sequence[Tensor | Stream | str],
-) -> Lowered: ...
-@overload
-def lower(graph: Callable[..., Any]) -> LoweredFunction: ...
-def lower(
-    graph: Graph | Callable[..., Any],
-    program: object = None,
-    *,
-    inputs: Sequence[Tensor | Stream | str] | None = None,
-    outputs: Sequence[Tensor | Stream | str] | None = None,
-) -> Lowered | LoweredFunction:
-    """A graph, or a function that builds one, as a pure JAX function.
-
-    Args:
-        graph: a graph; or a function that takes a graph and tensors (in any pytrees) and returns
-            tensors (in any pytree).
-        program: what runs when; all compute sets in the order they were added when left off.
-        inputs: the variables that are arguments, for a graph. The program's input streams are arguments in
-            any case, and may be named among them or not.
-        outputs: the variables that are results, for a graph. The program's output streams are in any case.
-
-    Raises:
-        ProgramError: a graph without inputs and outputs, or ones that are not variables.
-        ForeignGraphError: a program, input or output of another graph.
-        WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
-        UninitializedReadError: an element that is read before anything writes it.
-        PartlyMappedError: elements with tiles beside elements without.
-
-    >>> import codelet as cl, jax
-    >>> @cl.codelet
-    ... def square(x):
-    ...     return x * x
-    >>> def squares(graph, x):
-    ...     i = cl.grid(*x.shape)
-    ...     return graph.add_vertex("squares", square, x=x[i])
-    >>> layer = cl.lower(squares)
-    >>> jax.grad(lambda x: layer(x).sum())(jax.numpy.arange(3.0)).tolist()
-    [0.0, 2.0, 4.0]
-    """
-    if isinstance(graph, Graph):
-        if inputs is None or outputs is None:
-            raise ProgramError(
-                "a graph is lowered without saying what goes in and out",
-                given="lower(graph)",
-                expected="lower(graph, inputs=[...], outputs=[...])",
-            )
-        return lower_graph(graph, program, inputs, outputs)
-    if not callable(graph) or program is not None or inputs is not None or outputs is not None:
-        raise ProgramError(
-            "only a graph, or a function that builds one, can be lowered",
-            given=f"{graph!r:.80}",
-            expected="lower(graph, inputs=[...], outputs=[...]) or lower(function)",
-        )
-    return LoweredFunction(graph)

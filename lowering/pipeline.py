@@ -10,6 +10,7 @@
                                                     emit (views; draws, parts, rows, segments, weave, windows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
+      -> updates that XLA would miscompile replaced in_place
       -> slow reductions done by halves             halve
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The

@@ -19,13 +19,13 @@ In both, what vertices that were given tiles write lives with its writer, unless
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from codelet.errors import ProgramError
+from codelet.errors import ProgramError, TileError
 from codelet.family import Family, Field
 from codelet.tensor import Tensor, Variable, source_elements
 from codelet.vertices import free_axes, over_axes, vertex_numbers
@@ -38,6 +38,9 @@ from lowering.vertex_cycles import FamilyCycles, family_cycles
 
 Method = Literal["balanced", "linear"]
 """How to place what the graph leaves open."""
+
+Place = Method | Callable[[Plan], Placement]
+"""How a plan is placed: by a method, or a function, which is given the plan without calls."""
 
 GRAIN_BYTES = 8
 """Linear ranges are multiples of this: what one vector instruction takes (PopLibs: the vector width)."""
@@ -395,3 +398,40 @@ def place(plan: Plan, method: Method = "balanced") -> Placement:
       double / double: 128 vertices on 4 tiles from 0 to 3, at most 32 on one
     """
     return place_by(without_calls(plan), method) if method == "linear" else place_and_exchange(plan, method).placement
+
+
+def placed_by(how: Callable[[Plan], Placement], plan: Plan) -> Placement:
+    """What a user's function says where a plan lives.
+
+    Args:
+        how: the function.
+        plan: without calls.
+
+    Raises:
+        ProgramError: it returns something else than a placement of the plan: every element and vertex on a tile that
+            there is.
+    """
+    expected = "a lowering.placement.Placement of the plan that it is given"
+    placement = how(plan)
+    if not isinstance(placement, Placement):
+        raise ProgramError(
+            "a function that places a plan returns no placement", given=type(placement).__name__, expected=expected
+        )
+    missing = [family for family in plan.families if family not in placement.vertex_tiles]
+    lengths = [(len(placement.vertex_tiles[f]), f.num_vertices) for f in plan.families if f not in missing]
+    if missing or any(own != count for own, count in lengths) or len(placement.element_tiles) < num_elements(plan):
+        raise ProgramError(
+            "a function that places a plan leaves something without a tile",
+            given=f"{placement!r}, {len(placement.element_tiles):,} elements, {len(placement.vertex_tiles):,} families",
+            expected=expected,
+        )
+    tiles = [placement.element_tiles, *placement.vertex_tiles.values()]
+    most = max((int(own.max(initial=-1)) for own in tiles), default=-1)
+    own = [placement.tiles_of(variable) for variable in plan.variables]
+    if most >= plan.graph.target.num_tiles or any(part.min(initial=0) < 0 for part in own):
+        raise TileError(
+            "a function that places a plan names a tile that does not exist",
+            given=most if most >= plan.graph.target.num_tiles else -1,
+            expected=f"0 to {plan.graph.target.num_tiles - 1}, on {plan.graph.target}",
+        )
+    return placement

@@ -14,6 +14,7 @@ from codelet.errors import Line
 from codelet.family import Family
 from codelet.graph import Graph
 from codelet.index import Axis, Index
+from codelet.program import Program
 from codelet.tensor import Pad, Source, Tensor, Variable
 
 
@@ -332,6 +333,7 @@ class Plan:
         abort: the flag of shape () that says whether the program aborted, and which of `messages` it aborted
             with, counted from 1. It is no variable of the graph; None where nothing aborts.
         messages: what the aborts say.
+        program: what was collected, of which the steps may be a part.
     """
 
     graph: Graph
@@ -342,6 +344,7 @@ class Plan:
     streams: tuple[Stream, ...] = ()
     abort: Variable | None = None
     messages: tuple[str, ...] = ()
+    program: Program | None = None
 
     @property
     def families(self) -> tuple[Family, ...]:

@@ -18,6 +18,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
+from lowering.understood import is_understood
 from lowering.views import reshape, transpose
 
 Atomic = Any  # a jaxpr's Var or Literal
@@ -87,23 +88,26 @@ def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> j
     return jax.make_jaxpr(function)(*structs)
 
 
-def _evaluate_inlined(jaxpr: jax_core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
+def evaluate(
+    closed: jax_core.ClosedJaxpr, inputs: Sequence[Any], run: Callable[[jax_core.JaxprEqn, list[Any]], list[Any]]
+) -> list[Any]:
+    """The results of a jaxpr whose every equation `run` runs."""
+    jaxpr = closed.jaxpr
+    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
     value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
     for eqn in jaxpr.eqns:
-        operands = [value(atom) for atom in eqn.invars]
-        if eqn.primitive.name in CALLS and not is_function(eqn):
-            inner = eqn.params["jaxpr"]
-            results = _evaluate_inlined(inner.jaxpr, inner.consts, operands)
-        else:
-            results = bind(eqn, operands)
-        values.update(zip(eqn.outvars, results, strict=True))
+        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
     return [value(atom) for atom in jaxpr.outvars]
+
+
+def _run_inlined(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+    inlined = is_understood(eqn, *CALLS) and not is_function(eqn)
+    return evaluate(eqn.params["jaxpr"], inputs, _run_inlined) if inlined else bind(eqn, inputs)
 
 
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr without calls of jitted functions."""
-    return retrace(lambda *inputs: _evaluate_inlined(closed.jaxpr, closed.consts, inputs), closed)
+    return retrace(lambda *inputs: evaluate(closed, inputs, _run_inlined), closed)
 
 
 # --- rearrangements -----------------------------------------------------------------------------------
@@ -201,7 +205,9 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
         case "transpose":
             return Rearrangement(view.root, tuple(view.dims[d] for d in eqn.params["permutation"]))
         case "reshape":
-            dims = regroup(view.atoms, eqn.params["new_sizes"])
+            order = eqn.params["dimensions"]  # in which the operand's dimensions are read, as by order="F"
+            dims = view.dims if order is None else tuple(view.dims[d] for d in order)
+            dims = regroup([atom for dim in dims for atom in dim], eqn.params["new_sizes"])
             return None if dims is None else Rearrangement(view.root, dims)
         case "squeeze":
             gone = {int(d) for d in eqn.params["dimensions"]}
@@ -221,15 +227,18 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
     return None
 
 
+def rearranges(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation is one that a rearrangement sees through."""
+    return len(eqn.invars) == 1 and is_understood(eqn, *REARRANGING)
+
+
 def rearrangement(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn], stop: Callable[[Any], bool]) -> Rearrangement:
-    """What a value is a rearrangement of, as far back as `stop` lets one look."""
+    """What a value is a rearrangement of, as far back as `stop` lets one look; of itself alone, if it is empty."""
     chain = []
     root = atom
-    while not isinstance(root, jax_core.Literal) and not stop(root):
+    while not isinstance(root, jax_core.Literal) and not stop(root) and 0 not in getattr(root.aval, "shape", ()):
         maker = makers.get(root)
-        if maker is None or maker.primitive.name not in REARRANGING:
-            break
-        if len(maker.invars) != 1 or isinstance(maker.invars[0], jax_core.Literal):
+        if maker is None or not rearranges(maker) or isinstance(maker.invars[0], jax_core.Literal):
             break
         chain.append(maker)
         root = maker.invars[0]

@@ -10,8 +10,12 @@ from jax.extend import core as jax_core
 
 from lowering.contract import contract
 from lowering.halve import halve
+from lowering.in_place import update_safely
 
 
-def trace_simplified(function: Callable[..., Any], *structs: Any) -> jax_core.ClosedJaxpr:
-    """A function traced for arguments of some shapes and dtypes, contracted, its slow reductions done by halves."""
-    return halve(contract(jax.make_jaxpr(function)(*structs)))
+def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
+    """A function traced for arguments of some shapes and dtypes, contracted, its slow reductions done by halves.
+
+    `inlined` says that it will stand in another one of ours; see `update_safely`.
+    """
+    return halve(update_safely(contract(jax.make_jaxpr(function)(*structs)), inlined=inlined))

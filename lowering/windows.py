@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -18,7 +19,9 @@ from jax.extend import core as jax_core
 from codelet.codelets import TracedCodelet
 from codelet.family import Family, Field
 from codelet.index import Axis, Key
+from lowering.contract import is_exact, precision_of
 from lowering.rewrite import Rearrangement, inline, rearrangement
+from lowering.understood import is_understood
 from lowering.views import Array, Dimension, arranged, reshape, take_apart, transpose
 
 # --- codelets that are inner products -------------------------------------------------------------------
@@ -29,8 +32,21 @@ def _in_order(view: Rearrangement) -> bool:
     return not any(atom.repeats for atom in view.atoms) and view.atoms == view.memory
 
 
-def inner_product_fields(codelet: TracedCodelet) -> tuple[str, str] | None:
-    """The two fields of which a codelet is the inner product, element by element; None if it is no such thing."""
+class InnerProduct(NamedTuple):
+    """The two fields of which a codelet is the inner product, and how precise it is."""
+
+    fields: tuple[str, str]
+    precision: Any
+
+
+def _convolves(precision: Any) -> bool:
+    """Whether a convolution can be as precise: it knows no algorithms of dots."""
+    parts = precision if isinstance(precision, tuple) else (precision,)
+    return all(part is None or isinstance(part, lax.Precision) for part in parts)
+
+
+def as_inner_product(codelet: TracedCodelet) -> InnerProduct | None:
+    """A codelet as the inner product of two fields, element by element; None if it is no such thing."""
     if len(codelet.inputs) != 2 or len(codelet.outputs) != 1:
         return None
     jaxpr = inline(codelet.jaxpr).jaxpr
@@ -41,24 +57,23 @@ def inner_product_fields(codelet: TracedCodelet) -> tuple[str, str] | None:
     last = makers.get(rearrangement(out, makers, stop=lambda _: False).root)
     if last is None:
         return None
-    product = makers.get(last.invars[0]) if last.primitive.name == "reduce_sum" else last
-    if product is None or len(product.invars) != 2:
+    summed = is_understood(last, "reduce_sum")
+    product = makers.get(last.invars[0]) if summed else last
+    if product is None or not is_understood(product, "mul" if summed else "dot_general"):
         return None
-    if last.primitive.name == "reduce_sum":
-        fits = product.primitive.name == "mul" and len(last.params["axes"]) == last.invars[0].aval.ndim  # type: ignore[attr-defined]
+    if summed:
+        fits = len(last.params["axes"]) == last.invars[0].aval.ndim and is_exact(product)  # type: ignore[attr-defined]
     else:
-        fits = (
-            product.primitive.name == "dot_general"
-            and product.params["dimension_numbers"][0][0] == (product.params["dimension_numbers"][0][1])
-        )
+        fits = product.params["dimension_numbers"][0][0] == product.params["dimension_numbers"][0][1]
     views = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     fields = dict(zip(jaxpr.invars, codelet.inputs, strict=True))
-    if not fits or not all(view.root in fields and _in_order(view) for view in views):
+    precision = precision_of(product)
+    if not fits or not _convolves(precision) or not all(view.root in fields and _in_order(view) for view in views):
         return None
-    names = [fields[view.root] for view in views]
-    if names[0] == names[1] or codelet.inputs[names[0]] != codelet.inputs[names[1]]:
+    left, right = (fields[view.root] for view in views)
+    if left == right or codelet.inputs[left] != codelet.inputs[right]:
         return None
-    return names[0], names[1]
+    return InnerProduct((left, right), precision)
 
 
 # --- families that are convolutions ---------------------------------------------------------------------
@@ -100,6 +115,7 @@ class Convolution:
         batch: dimensions of the array, with the axes that choose along them.
         channels: dimensions of the array, with the field's dimensions that run along them.
         kernel_axes: the axes that choose the kernel.
+        precision: of the products.
     """
 
     image: Field
@@ -110,6 +126,7 @@ class Convolution:
     batch: tuple[tuple[int, Axis], ...]
     channels: tuple[tuple[int, int], ...]
     kernel_axes: tuple[Axis, ...]
+    precision: Any
 
     @property
     def unpadded(self) -> tuple[int, ...]:
@@ -122,7 +139,7 @@ class Convolution:
         return (*(axis for _, axis in self.batch), *self.kernel_axes, *(window.axis for window in self.windows))
 
 
-def _match(family: Family, image: Field, kernel: Field) -> Convolution | None:
+def _match(family: Family, image: Field, kernel: Field, precision: Any) -> Convolution | None:
     assert image.tensor is not None
     assert kernel.tensor is not None
     access = take_apart(image.tensor.source.shape, image.tensor.index)
@@ -161,6 +178,7 @@ def _match(family: Family, image: Field, kernel: Field) -> Convolution | None:
         tuple(batch),
         tuple(channels),
         tuple(axis for axis in family.axes if axis in kernel_axes),
+        precision,
     )
 
 
@@ -168,12 +186,12 @@ def as_convolution(family: Family) -> Convolution | None:
     """A family as a convolution, if it is one."""
     by_name = {field.name: field for field in family.fields}
     overlapping = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
-    names = inner_product_fields(family.codelet) if overlapping else None
-    if names is None:
+    product = as_inner_product(family.codelet) if overlapping else None
+    if product is None:
         return None
-    for image, kernel in (names, names[::-1]):
+    for image, kernel in (product.fields, product.fields[::-1]):
         if by_name[image].tensor is not None and by_name[kernel].tensor is not None and by_name[image].tensor.size:  # type: ignore[union-attr]
-            found = _match(family, by_name[image], by_name[kernel])
+            found = _match(family, by_name[image], by_name[kernel], product.precision)
             if found is not None:
                 return found
     return None
@@ -191,10 +209,11 @@ def _image(found: Convolution, array: Array, widths: Sequence[tuple[int, int]]) 
             reach, step = windows[d].span(found.image.type.shape[windows[d].key]) - 1, 1
         else:
             reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
+        # Windows may lie in padding wholly: then nothing is left of the array.
         first, last = start - before, start - before + reach + 1
-        due[d] = (max(0, -first), max(0, last - extent))
-        starts.append(max(0, first))
-        stops.append(min(extent, last))
+        due[d] = (min(last, 0) - min(first, 0), max(last, extent) - max(first, extent))
+        starts.append(min(max(first, 0), extent))
+        stops.append(min(max(last, 0), extent))
         steps.append(step)
     if any(starts) or tuple(stops) != array.shape or max(steps) > 1:
         array = lax.slice(array, starts, stops, steps)
@@ -244,6 +263,7 @@ def convolve(
         window_strides=[window.stride for window in found.windows],
         padding=padding,
         rhs_dilation=[window.dilation for window in found.windows],
+        precision=found.precision,
         preferred_element_type=dtype,  # type: ignore[arg-type]
     )
     extents = [key.extent for key in found.keys if isinstance(key, Axis)]

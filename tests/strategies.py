@@ -94,6 +94,42 @@ def nothing_in(*, level):
     return jnp.full((2,), level, jnp.float32)
 
 
+# --- codelets that may, or may not, write a result where they have read their input ---------------------
+
+
+@cl.codelet
+def each_alone(x):
+    """Each element of the result depends on one of the input."""
+    return (2 * x - x[0:1].shape[0]).astype(x.dtype)
+
+
+@cl.codelet
+def backwards(x):
+    return x[::-1]
+
+
+@cl.codelet
+def running(x):
+    return _squash(jnp.cumsum(x)).astype(x.dtype)
+
+
+@cl.codelet
+def and_its_sum(x):
+    """The first result needs each element alone, the second needs all of them."""
+    return {"out": x + 1, "sum": jnp.sum(x).astype(x.dtype)}
+
+
+@cl.codelet
+def add_to_both(x, acc):
+    """A field that is read and written needs what another result is written over."""
+    return {"acc": _squash(acc + jnp.sum(x)).astype(acc.dtype), "out": x + 1}
+
+
+@cl.codelet
+def as_dtype(x, *, to):
+    return x.astype(to)
+
+
 # --- codelets of ragged fields ---------------------------------------------------------------------------
 
 
@@ -265,6 +301,9 @@ def one_less(left):
 def mixed(a, b, c):
     return {"c": _squash(a + 2 * b - c).astype(c.dtype)}
 
+
+WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float64"]}
+"""Dtypes that hold what a case computes with, by the kind of its dtype; those of 64 bits where x64 is on."""
 
 UNSURE = ("parameter", "short")
 """What the names of variables begin with that do not hold values throughout."""
@@ -514,6 +553,62 @@ class _Builder:
         # Overlapping views of one variable: as if the source were read whole first.
         return [cl.Copy(target[::-1], target)]
 
+    def short(self, shape: tuple[int, ...], dtype: Any = None) -> cl.Tensor:
+        """A variable that nobody gives a value from outside, nor reads in the end: its memory may be another's too."""
+        return self.case.graph.add_variable(f"short{next(self.numbers)}", shape, dtype or self.dtype)
+
+    def chained(self) -> list[Any]:
+        """From variable to variable, each vertex where it has read, by codelets of which some may write there."""
+        draw, graph = self.draw, self.case.graph
+        count, size = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+        first, last = self.variable((count, size)), self.variable((count, size))
+        other = draw(st.sampled_from(WIDER[np.dtype(self.dtype).kind]))
+        program, now = [], first
+        kinds = draw(st.lists(st.sampled_from([each_alone, backwards, running, and_its_sum, add_to_both, as_dtype])))
+        for kind in [each_alone, *kinds[:4], each_alone]:
+            compute_set, i = graph.add_compute_set(f"link{next(self.numbers)}"), cl.grid(count)
+            more: dict[str, Any] = {}
+            if kind is and_its_sum:
+                more["sum"] = self.variable((count,))[i]
+            if kind is add_to_both:
+                more["acc"] = self.variable((count,))[i]
+            if kind is as_dtype:
+                wide, back = self.short((count, size), other), graph.add_compute_set(f"link{next(self.numbers)}")
+                graph.add_vertex(back, as_dtype, x=now[i], out=wide[i], to=wide.dtype.name)
+                program.append(cl.Execute(back))
+                now, i, more["to"] = wide, cl.grid(count), np.dtype(self.dtype).name
+            new = self.short((count, size))
+            graph.add_vertex(compute_set, kind, x=now[i], out=new[i], **more)
+            program.append(cl.Execute(compute_set))
+            now = new
+        return [*program, cl.Copy(now, last)]
+
+    def either(self) -> list[Any]:
+        """A choice of which one branch reads what the other writes first, behind something that passes."""
+        graph, size = self.case.graph, self.draw(st.integers(1, 4))
+        held, out, given = self.variable((size,)), self.variable((size,)), self.variable((size,))
+        before, passing = self.short((size,)), graph.add_compute_set(f"pass by{next(self.numbers)}")
+        i = cl.grid(size)
+        graph.add_vertex(passing, each_alone, x=before[i : i + 1], out=out[i : i + 1])
+        ways = [cl.Copy(held, out), cl.Sequence(cl.Copy(given, held), cl.Copy(held[::-1], out))]
+        self.draw(st.randoms(use_true_random=False)).shuffle(ways)
+        control = self.number(self.draw(st.integers(0, 1)))
+        return [cl.Copy(given, before), passing, cl.If(control, *ways), cl.Copy(out, given)]
+
+    def empty(self) -> list[Any]:
+        """Fields without elements, families without vertices, and beside them some with."""
+        draw, graph = self.draw, self.case.graph
+        count, none = draw(st.integers(1, 3)), graph.add_variable(f"short{next(self.numbers)}", (3, 0), self.dtype)
+        x, compute_set = self.variable((count,)), graph.add_compute_set(f"little{next(self.numbers)}")
+        i, j = cl.grid(count), cl.grid(0)
+        tile = draw(st.sampled_from([None, 5]))
+        graph.add_vertex(compute_set, gather_up, x=x[i : i + 1], y=none[i], out=self.variable((count,))[i], tile=tile)
+        if draw(st.booleans()):
+            graph.add_vertex(compute_set, gather_up, x=x, y=x[j], out=self.variable((2,))[j], tile=tile)
+        if draw(st.booleans()):
+            graph.add_vertex(compute_set, backwards, x=none[i], out=self.short((3, 0))[i])
+        return [cl.Execute(compute_set), cl.Copy(none, self.short((3, 0)))]
+
     def counted(self) -> list[Any]:
         """A repeat whose body reads the count and adds it up."""
         graph = self.case.graph
@@ -658,6 +753,7 @@ class _Builder:
     def step(self, depth: int = 0) -> list[Any]:
         kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
+        kinds += ["chained", "either", "empty"]
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()
@@ -673,7 +769,7 @@ class _Builder:
             return self.loop(depth)
         if kind == "choice":
             return self.choice(depth)
-        if kind in ("calls", "ended", "streamed"):
+        if kind in ("calls", "ended", "streamed", "chained", "either", "empty"):
             return getattr(self, kind)()
         if kind == "repeat" and depth < 2:
             count = self.draw(st.integers(1, 3))

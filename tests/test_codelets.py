@@ -121,6 +121,31 @@ def test_a_random_key_is_wrapped_inside():
     np.testing.assert_array_equal(cl.lower(noise)(jax.random.key_data(key)), expected)
 
 
+@pytest.mark.parametrize("x64", [False, True])
+def test_python_numbers_are_returned_as_arrays_of_their_default_dtype(x64):
+    returned = {"half": 0.5, "two": 2, "yes": True, "i": 1j, "np": np.float32(3), "array": np.arange(2), "weak": None}
+
+    @cl.codelet
+    def several(x):
+        return {**returned, "weak": jnp.asarray(2.0) * 1, "x": x}
+
+    with jax.enable_x64(x64):
+        graph = cl.Graph()
+        x = graph.add_variable("x", (3,))
+        made = graph.add_vertex("a", several, x=x[cl.grid(3)])
+        values = {"x": np.arange(3, dtype=np.float32)}
+        run = cl.lower(graph, inputs=[x], outputs=list(made.values()))
+        assert not any(aval.weak_type for aval in run.jaxpr.out_avals)
+        found, meant = run(values), cl.interpret(graph, values, list(made.values()))
+        called = graph.vertex("a", 1).run(values)
+        for name, tensor in made.items():
+            expected = jnp.asarray(2.0 if name == "weak" else returned[name])
+            full = f"a/{name}"
+            assert tensor.dtype == found[full].dtype == meant[full].dtype == called[name].dtype == expected.dtype
+            for value in (found[full][1], meant[full][1], called[name]):
+                np.testing.assert_array_equal(value, expected)
+
+
 def test_numbers_are_weak_and_arrays_are_not():
     @cl.codelet
     def scale(x, s):
@@ -155,6 +180,8 @@ def test_what_cannot_be_a_codelet(function, says):
         (lambda x: 1 if x[0] > 0 else 2, "fails for these fields: TracerBoolConversionError"),
         (lambda x: None, "returns something other than arrays"),
         (lambda x: (x, x), "returns something other than arrays"),
+        (lambda x: (x,), "returns something other than arrays"),
+        (lambda x: {"a": {"b": x}}, "returns something other than arrays"),
         (lambda x: {"x": x[:2]}, "changes the type of its in-out field 'x'"),
         (lambda x: {"tile": x}, "returns a field it may not have"),
         (lambda x: {}, "returns something other than arrays"),

@@ -217,3 +217,70 @@ def test_dimensions_of_which_one_is_summed_are_not_merged():
     (made,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dot_general"]
     assert made.params["dimension_numbers"] == (((1,), (1,)), ((0,), (0,)))
     np.testing.assert_array_equal(jax_core.jaxpr_as_fun(closed)(a, b)[0], batched(a, b))
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+def dots(function, *arrays):
+    return [eqn.params for eqn in contracted(function, *arrays).jaxpr.eqns if eqn.primitive.name == "dot_general"]
+
+
+def test_sums_of_products_are_as_precise_as_their_dtype():
+    """By default a dot of float32 may have less than float32 has, on GPUs and TPUs."""
+    x, w = jnp.ones(3), jnp.ones((2, 3))
+    highest = (jax.lax.Precision.HIGHEST,) * 2
+    spread = lambda x, w: (x[None] * w).sum(1)  # noqa: E731
+    assert [made["precision"] for made in dots(spread, x, w)] == [highest]
+    slopes = contracted(jax.grad(lambda x, w: jnp.sin(spread(x, w)).sum(), (0, 1)), x, w)
+    assert {e.params["precision"] for e in slopes.jaxpr.eqns if e.primitive.name == "dot_general"} <= {highest}
+    assert [made["precision"] for made in dots(spread, x.astype(jnp.complex64), w)] == [highest]
+
+
+@pytest.mark.parametrize(
+    "precision", [None, lax.Precision.HIGHEST, (lax.Precision.HIGH, lax.Precision.DEFAULT), "BF16_BF16_F32_X3"]
+)
+def test_the_precision_of_dots_survives(precision):
+    precision = lax.DotAlgorithmPreset[precision] if isinstance(precision, str) else precision
+    numbers = (((2,), (2,)), ((0,), (0,)))
+    chunks = lambda a, b: lax.dot_general(a, b, numbers, precision=precision).sum(0)  # noqa: E731
+    a, b = jnp.ones((2, 3, 4)), jnp.ones((2, 5, 4))
+    (before,) = [e.params for e in jax.make_jaxpr(chunks)(a, b).jaxpr.eqns if e.primitive.name == "dot_general"]
+    (after,) = dots(chunks, a, b)
+    assert after["precision"] == before["precision"]
+    assert names(contracted(chunks, a, b)) == ["dot_general"]
+
+
+def test_accumulation_types_of_dots_survive():
+    numbers = (((2,), (2,)), ((0,), (0,)))
+    for dtype, wide in ((jnp.bfloat16, jnp.float32), (jnp.int8, jnp.int32), (jnp.bfloat16, None)):
+        chunks = lambda a, b, wide=wide: lax.reduce_sum(  # noqa: E731
+            lax.dot_general(a, b, numbers, preferred_element_type=wide), (0,)
+        )
+        (made,) = dots(chunks, jnp.ones((2, 3, 4), dtype), jnp.ones((2, 5, 4), dtype))
+        assert made["preferred_element_type"] == (wide or dtype)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn])
+def test_products_that_are_rounded_stay_products(dtype):
+    spread = lambda x, w: lax.reduce_sum(x[None] * w, (1,))  # noqa: E731
+    assert not dots(spread, jnp.ones(3, dtype), jnp.ones((2, 3), dtype))
+    assert not dots(lambda x, w: (x[None] * w).sum(1), jnp.ones(3, dtype), jnp.ones((2, 3), dtype))
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.int16, jnp.int32, jnp.uint32])
+def test_integers_wrap_as_before(dtype):
+    random = np.random.default_rng(0)
+    x, w = (random.integers(-(2**30), 2**30, shape).astype(dtype) for shape in ((5,), (3, 5)))
+    spread = lambda x, w: lax.reduce_sum(x[None] * w, (1,))  # noqa: E731
+    assert dots(spread, x, w)
+    (result,) = jax_core.jaxpr_as_fun(contracted(spread, x, w))(x, w)
+    np.testing.assert_array_equal(result, (x[None] * w).sum(1, dtype=dtype))
+
+
+@given(st.permutations(range(3)), st.sampled_from([(6, 4), (2, 12), (24,), (4, 3, 2)]))
+@settings(max_examples=20)
+def test_reshapes_in_another_order(order, shape):
+    x = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    closed = contracted(lambda x: lax.reshape(x, shape, dimensions=tuple(order)), x)
+    np.testing.assert_array_equal(jax_core.jaxpr_as_fun(closed)(x)[0], x.transpose(order).reshape(shape))

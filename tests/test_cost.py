@@ -239,7 +239,23 @@ def test_the_table_names_primitives():
 def test_dtypes_the_machine_lacks_take_longer():
     with jax.enable_x64(True):
         assert cycles(jnp.add, ones(16, dtype=np.float64), ones(16, dtype=np.float64)) > 5 * 53
-    assert cycles(jnp.add, ones(16, dtype=jnp.bfloat16), ones(16, dtype=jnp.bfloat16)) == 53
+    # what the machine has no instructions for is computed in what it has, and each element converted: said, not silent
+    products = {}
+    for dtype, within in ((jnp.bfloat16, F32), (jnp.float8_e4m3fn, F16)):
+        for function, shape in ((jnp.add, (16,)), (jnp.dot, (16,)), (jnp.dot, (64, 64)), (jnp.exp, (32,))):
+            operands = [ones(*shape, dtype=dtype)] * (1 if function is jnp.exp else 2)
+            with pytest.warns(UnknownCyclesWarning, match=f"the machine has no {jnp.dtype(dtype)}: .* a guess"):
+                found = cycles(function, *operands)
+            inside = cycles(function, *(one.astype(within) for one in operands))
+            moved = sum(one.size for one in operands) + function(*operands).size
+            assert found == inside + poplibs.CONVERT_CYCLES * moved
+            products[str(within), function, shape] = found / inside
+    # A product of matrices is mostly computing: it used to take ten times float32's.
+    assert products["float32", jnp.dot, (64, 64)] < 2.5
+    with pytest.warns(UnknownCyclesWarning, match="no bfloat16"):
+        assert cycles(lambda x: x.astype(F32), ones(16, dtype=jnp.bfloat16)) > cycles(
+            lambda x: x.astype(F32), ones(16, dtype=F16)
+        )
 
 
 def test_a_wider_machine_takes_fewer_turns():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from lowering.placement import Placement, num_elements
 from tests.strategies import total
 
 
@@ -203,3 +204,50 @@ def test_a_variable_without_all_its_tiles_is_told_from_one_without_any():
         graph.set_tile_mapping(x[part], 0)
         with pytest.raises(cl.PartlyMappedError, match=said):
             cl.Engine(graph)
+
+
+def test_a_profile_is_of_where_the_engine_places():
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x, y = graph.add_variable("x", (64,)), graph.add_variable("y", (8,))
+    i = cl.grid(8)
+    graph.add_vertex("sums", total, x=x[8 * i : 8 * i + 8], out=y[i])
+    seen = []
+
+    def on_tile_3(plan):
+        seen.append(plan)
+        return Placement(
+            plan, 8, np.full(num_elements(plan), 3, np.int32), {f: np.full(8, 3, np.int32) for f in plan.families}
+        )
+
+    for execution in ("fused", "tiles"):
+        engine = cl.Engine(graph, execution=execution, placement=on_tile_3)
+        assert np.flatnonzero(engine.profile().compute_by_tile).tolist() == [3]
+        assert set(engine.machine().placement.element_tiles.tolist()) == {3}
+        assert np.flatnonzero(engine.profile(placement="linear").compute_by_tile).tolist() == [0]
+    assert np.flatnonzero(cl.Engine(graph).profile(placement=on_tile_3).compute_by_tile).tolist() == [3]
+    assert len(seen) >= 4
+    # Several programs live in one placement.
+    with graph.record() as other:
+        graph.add_vertex("double", double, x=y[i], out=graph.add_variable("z", (8,))[i])
+    engine = cl.Engine(graph, {"one": graph.compute_sets[0], "two": other}, placement="linear")
+    tiles = [engine.machine(name).placement.tiles_of(y.source) for name in ("one", "two")]
+    np.testing.assert_array_equal(*tiles)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "said"),
+    [
+        (lambda plan: None, cl.ProgramError, "returns no placement\n  given:    NoneType"),
+        (lambda plan: Placement(plan, 8, np.zeros(80, np.int32), {}), cl.ProgramError, "without a tile"),
+        (
+            lambda plan: Placement(plan, 8, np.full(80, 8), {f: np.zeros(8, np.int32) for f in plan.families}),
+            cl.TileError,
+            "names a tile that does not exist\n  given:    8\n  expected: 0 to 7",
+        ),
+    ],
+)
+def test_functions_that_place_wrongly(how, error, said):
+    with pytest.raises(error, match=said):
+        small_engine().profile(placement=how)
+    with pytest.raises(error, match=said):
+        cl.Engine(small_engine().graph, execution="tiles", placement=how)

@@ -51,6 +51,18 @@ class World:
         return self.graph.add_variable("square", (4, 4))
 
     @functools.cached_property
+    def one(self) -> cl.Tensor:
+        return self.graph.add_constant("one", np.ones(()))
+
+    @functools.cached_property
+    def feed(self):
+        return self.graph.add_input_stream("feed", (4,))
+
+    @functools.cached_property
+    def sent(self):
+        return self.graph.add_output_stream("sent", (4,))
+
+    @functools.cached_property
     def whole(self) -> cl.Tensor:
         return self.graph.add_variable("whole", (4,), "int32")
 
@@ -89,7 +101,119 @@ TENSORS = [
 
 # --- codelets -----------------------------------------------------------------------------------------
 
+
+def returning(make):
+    """A mistake in what a codelet of a field `a` returns."""
+
+    def add(w):
+        w.graph.add_vertex("a", cl.codelet(lambda a: make(a)), a=w.x)
+
+    return add
+
+
+def given_static(value):
+    """A mistake in what a static value is given."""
+    return lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=value)
+
+
 CODELETS = [
+    Mistake(
+        "nothing returned",
+        returning(lambda a: None),
+        cl.CodeletTraceError,
+        "given:    None",
+        "one array, or a flat dict",
+    ),
+    Mistake("an empty dict returned", returning(lambda a: {}), cl.CodeletTraceError, "an empty dict", "a flat dict"),
+    Mistake("a list returned", returning(lambda a: [a, a]), cl.CodeletTraceError, "a list of 2", "jnp.stack(...)"),
+    Mistake("a tuple returned", returning(lambda a: (a,)), cl.CodeletTraceError, "a tuple of 1", "name them"),
+    Mistake(
+        "a nested dict returned",
+        returning(lambda a: {"a": {"b": a}}),
+        cl.CodeletTraceError,
+        "a dict in a dict for its field 'a'",
+        "names of their own",
+    ),
+    Mistake("a string returned", returning(lambda a: "a"), cl.CodeletTraceError, "str 'a'", "return arrays"),
+    Mistake(
+        "a typed key returned",
+        returning(lambda a: jax.random.key(0)),
+        cl.CodeletTraceError,
+        "key<fry>",
+        "jax.random.key_data(key)",
+    ),
+    Mistake(
+        "a number for the name of a result",
+        returning(lambda a: {1: a}),
+        cl.CodeletTraceError,
+        "1",
+        "names that are strings",
+    ),
+    Mistake(
+        "a result called tile",
+        returning(lambda a: {"tile": a}),
+        cl.CodeletTraceError,
+        "'tile'",
+        "another name than 'tile'",
+    ),
+    Mistake(
+        "a result called as a static value",
+        lambda w: w.graph.add_vertex("a", cl.codelet(lambda a, *, by: {"by": a}), a=w.x, by=1),
+        cl.CodeletTraceError,
+        "'by'",
+        "another name than 'by'",
+    ),
+    Mistake(
+        "a symbol for a static value",
+        given_static(cl.grid(4)),
+        cl.FieldTypeError,
+        "is a symbol",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "an array for a static value",
+        given_static(np.ones(2)),
+        cl.FieldTypeError,
+        "is an array",
+        "def scaled_by(a, by)",
+    ),
+    Mistake(
+        "a list for a static value",
+        given_static([1, 2]),
+        cl.FieldTypeError,
+        "[1, 2]",
+        "a tuple does not change: (1, 2)",
+    ),
+    Mistake("a dict for a static value", given_static({"a": 1}), cl.FieldTypeError, "{'a': 1}", "a frozen dataclass"),
+    Mistake("a set for a static value", given_static({1}), cl.FieldTypeError, "{1}", "frozenset({1})"),
+    Mistake(
+        "a list in a tuple for a static value",
+        given_static((1, [2])),
+        cl.FieldTypeError,
+        "(1, [2])",
+        "a tuple does not change",
+    ),
+    Mistake(
+        "a tensor for a static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x, by=w.square),
+        cl.FieldTypeError,
+        "is a tensor",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "a traced static value",
+        lambda w: jax.jit(lambda t: w.graph.add_vertex("s", scaled_by, a=w.x, by=t))(1.0),
+        cl.FieldTypeError,
+        "is a traced value",
+        "a positional parameter takes it",
+    ),
+    Mistake(
+        "no static value",
+        lambda w: w.graph.add_vertex("s", scaled_by, a=w.x),
+        cl.MissingFieldError,
+        "its static 'by'",
+        "by=...",
+    ),
     Mistake(
         "a default for a field",
         lambda w: cl.codelet(lambda a, b=2: a + b),
@@ -151,7 +275,159 @@ LOWERING = [
 
 # --- the engine -----------------------------------------------------------------------------------------
 
-ENGINE: list[Mistake] = []
+
+def _one_more(a):
+    return {"a": a + 1}
+
+
+def _engine(w: World, program=None, **options) -> cl.Engine:
+    """An engine that adds one to `x`; `square` has no value."""
+    assert (w.one, w.square, w.feed, w.sent)
+    w.graph.add_vertex("step", cl.codelet(_one_more), a=w.x[cl.grid(4)])
+    made = cl.Engine(w.graph, program, **options)
+    made.write({"x": np.zeros(4)})
+    return made
+
+
+def _fed(w: World, values=(), out=None) -> cl.Engine:
+    """An engine that goes three times round a loop over streams."""
+    made = _engine(w, cl.Repeat(3, [cl.Copy(w.feed, w.x), cl.Copy(w.x, w.sent)]))
+    made.connect("feed", values)
+    if out is not None:
+        made.connect("sent", out)
+    return made
+
+
+def _again(w: World):
+    engines: list[cl.Engine] = []
+    engines.append(_fed(w, np.zeros((3, 4), "f"), lambda _: engines[0].read("x")))
+    engines[0].run()
+
+
+def _engine_mistakes() -> Iterator[Mistake]:
+    nan, zeros = np.nan, np.zeros((2, 4), "f")
+    e: type[cl.CodeletError] = cl.ProgramError
+    yield Mistake("no graph", lambda w: cl.Engine(None), e, "NoneType: None", "a cl.Graph")
+    yield Mistake("a graph's name", lambda w: cl.Engine("x"), e, "str: 'x'", "a cl.Graph")
+    yield Mistake("a builder for a graph", lambda w: cl.Engine(_one_more), e, "no graph", "call what builds it first")
+    yield Mistake("no programs", lambda w: cl.Engine(w.graph, {}), e, "no programs", "at least one, by name")
+    yield Mistake("programs without names", lambda w: cl.Engine(w.graph, {1: []}), e, "no names", "by name")
+    yield Mistake("an unknown execution", lambda w: cl.Engine(w.graph, execution="gpu"), e, "'gpu'", "'fused', 'tiles'")
+    yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
+    yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")
+    yield Mistake("bytes by a name", lambda w: cl.Engine(w.graph, stream_bytes="a"), e, "'a'", "a number of bytes")
+    yield Mistake("half a byte", lambda w: cl.Engine(w.graph, stream_bytes=0.5), e, "0.5", "a number of bytes")
+    yield Mistake("no bytes", lambda w: cl.Engine(w.graph, stream_bytes=0), e, "=0", "a number of bytes")
+    yield Mistake("running what is not there", lambda w: _engine(w).run("train"), e, "train", "'main'")
+    yield Mistake("running a number", lambda w: _engine(w).run(3), e, "3", "'main'")
+    yield Mistake("running one of two", lambda w: _engine(w, {"a": [], "b": []}).run(), e, "several", "'a' or 'b'")
+    yield Mistake("inputs as text", lambda w: _engine(w).function(inputs="x", outputs=[]), e, "list", "inputs=[...]")
+    yield Mistake("an output alone", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), e, "list", "outputs=[...]")
+    yield Mistake(
+        "a view as an input",
+        lambda w: _engine(w).function(inputs=[w.x[:2]], outputs=[]),
+        e,
+        "Tensor(float32[2] of x",
+        "make the variable the input",
+    )
+    e = cl.ArrayError
+    yield Mistake("writing a list", lambda w: _engine(w).write([1]), e, "list: [1]", 'engine.write({"x": array})')
+    yield Mistake("writing a name", lambda w: _engine(w).write("x"), e, "str: 'x'", "a dict of arrays")
+    yield Mistake("writing two of four", lambda w: _engine(w).write({"x": [1, 2]}), e, "int32[2]", "float32[4]")
+    yield Mistake("writing text", lambda w: _engine(w).write({"x": "abc"}), e, "not an array", "float32[4]")
+    yield Mistake("writing nothing", lambda w: _engine(w).write({"x": None}), e, "NoneType", "float32[4]")
+    yield Mistake("writing two lengths", lambda w: _engine(w).write({"x": [[1], [2, 3]]}), e, "list", "float32[4]")
+    yield Mistake("writing complex", lambda w: _engine(w).write({"x": zeros[0] * 1j}), e, "complex", "convert it")
+    yield Mistake("writing a tensor", lambda w: _engine(w).write({"x": w.x}), e, "Tensor", "float32[4]")
+    yield Mistake("writing a stream", lambda w: _engine(w).write({"feed": 1}), e, "a stream", "connect('feed', values)")
+    yield Mistake("writing by a stream", lambda w: _engine(w).write({w.sent: 1}), e, "a stream", "connect('sent'")
+    yield Mistake("writing padding", lambda w: _engine(w).write({w.x.pad(1): [0] * 6}), e, "padding", "no padding")
+    yield Mistake("writing twice", lambda w: _engine(w).write({w.x[[0, 0]]: [1, 2]}), e, "twice", "every element once")
+    yield Mistake("writing x twice", lambda w: _engine(w).write({"x": [0] * 4, w.x: [1] * 4}), e, "two arrays", "one")
+    yield Mistake("writing a constant", lambda w: _engine(w).write({w.one: 2}), e, "constant 'one'", "a variable")
+    yield Mistake(
+        "writing under a trace",
+        lambda w: jax.jit(lambda v: _engine(w).write({"x": v}))(zeros),
+        e,
+        "traced",
+        ".function(",
+    )
+    yield Mistake(
+        "values of another shape", lambda w: _fed(w).connect("feed", zeros[:, :3]), e, "float32[2,3]", "float32[2,4]"
+    )
+    yield Mistake("values of another dtype", lambda w: _fed(w, [[1] * 4] * 3).run(), e, "int64[4]", "np.asarray(...")
+    yield Mistake("values of two lengths", lambda w: _fed(w, [[1, [2]]] * 3).run(), e, "object[]", "float32[4]")
+    yield Mistake("loading a list", lambda w: _engine(w).load_state([1]), e, "no state", "engine.state()")
+    yield Mistake("loading a file's name", lambda w: _engine(w).load_state("a.npz"), e, "'a.npz'", "a dict of arrays")
+    yield Mistake("loading one of four", lambda w: _engine(w).load_state({"x": [1.0]}), e, "[1]", "float32[4]")
+    yield Mistake("loading a view", lambda w: _engine(w).load_state({w.x[0]: 1.0}), e, "whole variables", "the name")
+    e = cl.NotInGraphError
+    yield Mistake("writing what is not there", lambda w: _engine(w).write({"z": 1}), e, "'z'", "x")
+    yield Mistake("writing by a number", lambda w: _engine(w).write({3: 1}), e, "int: 3", "a tensor")
+    yield Mistake("writing a codelet", lambda w: _engine(w).write({double: 1}), e, "Codelet", "a tensor")
+    yield Mistake("reading what is not there", lambda w: _engine(w).read("z"), e, "'z'", "x")
+    yield Mistake("reading nothing", lambda w: _engine(w).read(None), e, "NoneType", "a tensor")
+    yield Mistake("reading a compute set", lambda w: _engine(w).read(w.graph.compute_sets), e, "step", "a tensor")
+    yield Mistake(
+        "reading what came later",
+        lambda w: _engine(w).read(w.graph.add_variable("later", ())),
+        e,
+        "added after",
+        "a new Engine",
+    )
+    yield Mistake("connecting a variable", lambda w: _engine(w).connect("x", []), e, "a variable", "engine.write")
+    yield Mistake("connecting what is not there", lambda w: _engine(w).connect("z", []), e, "z", "feed, sent")
+    yield Mistake("nothing on a tile", lambda w: _engine(w).read_tile(0)["z"], e, "nothing of 'z'", "x")
+    yield Mistake("keeping what is not there", lambda w: _engine(w).profile(keep=["z"]), e, "'z'", "x")
+    yield Mistake("keeping a number", lambda w: _engine(w).profile(keep=3), e, "int: 3", "a tensor")
+    yield Mistake(
+        "reading of another graph",
+        lambda w: _engine(w).read(cl.Graph().add_variable("x", ())),
+        cl.ForeignGraphError,
+        "another graph",
+        "the graph that the engine was made of",
+    )
+    e = cl.ViewError
+    yield Mistake("writing at a symbol", lambda w: _engine(w).write({w.x[cl.grid(4)]: 1}), e, "symbols", "numbers")
+    yield Mistake("reading at a symbol", lambda w: _engine(w).read(w.x[cl.grid(4)]), e, "symbols", "numbers")
+    e = cl.UninitializedReadError
+    yield Mistake("reading too early", lambda w: _engine(w).read(w.square[0]), e, "square[0, 0]", "engine.write")
+    e = cl.NotFiniteError
+    yield Mistake(
+        "writing NaN", lambda w: _engine(w, check_finite=True).write({w.x[1]: nan}), e, "nan at", "finite numbers"
+    )
+    e = cl.StreamError
+    yield Mistake("reading what comes in", lambda w: _engine(w).read("feed"), e, "nothing to read", "an output stream")
+    yield Mistake(
+        "connecting a number", lambda w: _fed(w).connect("feed", 3), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting text", lambda w: _fed(w).connect("feed", "abc"), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting a dict", lambda w: _fed(w).connect("feed", {"a": 1}), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting a list to an output", lambda w: _fed(w).connect("sent", [1]), e, "takes no values", "a function"
+    )
+    yield Mistake("too few values", lambda w: _fed(w, zeros).run(), e, "ended after 2", "connect more values")
+    yield Mistake("nothing connected", lambda w: _engine(w, cl.Copy(w.feed, w.x)).run(), e, "not connected", "connect(")
+    e = cl.EngineInUseError
+    yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
+    e = cl.TileError
+    yield Mistake("half a tile", lambda w: _engine(w).read_tile(1.5), e, "1.5", "a number from 0 to 7")
+    yield Mistake("a tile too many", lambda w: _engine(w).read_tile(8), e, "8", "0 to 7")
+    yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
+    e = cl.FigureError
+    yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
+    yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
+    e = cl.FileError
+    yield Mistake(
+        "a trace in no folder", lambda w: _engine(w).profile().write_trace("/no/a.json"), e, "'/no/a.json'", "makedirs"
+    )
+
+
+ENGINE: list[Mistake] = list(_engine_mistakes())
 
 # --- the machine: placement, memory, cycles, profiles ---------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The tile array: any placement gives the values of the interpreter, and no tile sees another's row."""
 
+import itertools
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.errors import ProgramError, TileError
-from ipu_backend.tile_addresses import compile_addresses
+from ipu_backend.tile_addresses import Addresses, compile_addresses
 from ipu_backend.tile_array import TileArray, bring, compute
 from lowering.exchange import plan_exchange
 from lowering.pipeline import plan_graph, plan_machine
@@ -22,7 +24,7 @@ from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
 from lowering.timeline import without_calls
 from tests.placements import TILES, plan_of
-from tests.strategies import Case, cases
+from tests.strategies import Case, and_its_sum, as_dtype, backwards, cases, each_alone, running
 from tests.test_lowered import assert_close, interpreted
 
 
@@ -287,6 +289,122 @@ def test_a_wrong_plan_of_memory_shows():
     ]
     over = replace(machine, memory=replace(machine.memory, occupants=tuple(occupants)))
     assert np.isnan(run(over)).any()
+
+
+def links() -> Any:
+    """Variables each made of the one before on the same tiles, by codelets that need what they would overwrite."""
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, sums, y = graph.add_variable("x", (4, 3)), graph.add_variable("sums", (4,)), graph.add_variable("y", (4, 3))
+    i, now = cl.grid(4), x
+    for number, kind in enumerate((each_alone, backwards, each_alone, and_its_sum, running)):
+        new = graph.add_variable(f"link{number}", (4, 3))
+        more = {"sum": sums[i]} if kind is and_its_sum else {}
+        graph.add_vertex(f"step {number}", kind, x=now[i], out=new[i], **more)
+        now = new
+    graph.add_vertex("last", each_alone, x=now[i], out=y[i])
+    return graph, x, y, sums
+
+
+def test_a_wrong_sharing_of_memory_shows(monkeypatch):
+    """Only results whose elements need one element each lie where their input lay; else addresses give other values."""
+
+    def run():
+        graph, x, y, sums = links()
+        function = cl.Engine(graph, execution="addresses").function(inputs=[x], outputs=[y, sums])
+        return function({"x": given})
+
+    given = np.arange(12, dtype=np.float32).reshape(4, 3)
+    graph, x, y, sums = links()
+    expected = cl.interpret(graph, {"x": given}, [y, sums])
+    for name, value in run().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-6)
+    shared = [[v.name for v in own.variables] for own in cl.Engine(graph).machine(keep=[x, y, sums]).liveness.ranges]
+    assert shared == [["x"], ["sums"], ["y"], ["link0"], ["link1", "link2"], ["link3"], ["link4"]]
+    monkeypatch.setattr("lowering.liveness.may_overwrite", lambda *_: True)
+    for name, value in run().items():
+        assert not np.allclose(value, expected[name]), name
+
+
+def test_words_beside_a_freed_one_keep_their_values():
+    """Of a word of eight bytes only a half may be free."""
+    with jax.enable_x64(True):
+        graph = cl.Graph(cl.IPU(num_tiles=1))
+        x, y = graph.add_variable("x", (3,), "float64"), graph.add_variable("y", (3,), "float64")
+        odd = graph.add_variable("odd", (1,), "float32")
+        i = cl.grid(3)
+        # Four bytes, then words of eight bytes that do not begin where one of memory does; and buffers between.
+        short = graph.add_vertex("narrow", as_dtype, x=x[i], to="float32")
+        wide = graph.add_vertex("wide", as_dtype, x=short[2 - i], to="float64")
+        graph.add_vertex("turn", backwards, x=wide, out=y)
+        program = cl.Sequence(cl.Copy(x[:1], y[:1]), graph.default_program)
+        engine = cl.Engine(graph, program, execution="addresses")
+        values = {"x": np.array([1.0, 2.0, 3.0]), "odd": np.ones(1, np.float32)}
+        for outputs in ([y], [y, odd], [y, x, odd], [short, y, odd]):
+            results = engine.function(inputs=[x, odd], outputs=outputs)(values)
+            for name, value in cl.interpret(graph, values, outputs, program).items():
+                np.testing.assert_array_equal(results[name], value)
+        # Poison covers what is wholly free: words of which any byte is another's are left.
+        machine = engine.machine()
+        execution = Addresses(machine)
+        for dtype in execution.memories:
+            for start, size in itertools.product(range(0, 40, 4), range(0, 24, 4)):
+                own = replace(machine.memory.occupants[0], addresses=np.array([start]), num_bytes=np.array([size]))
+                words = execution.words_in(own, dtype)
+                ends = [(w * dtype.itemsize, (w + 1) * dtype.itemsize) for w in range(20)]
+                assert words.tolist() == [w for w, (a, b) in enumerate(ends) if a >= start and b <= start + size]
+
+
+@settings(max_examples=6)
+@given(st.sampled_from([np.float64, np.int64]), PLACES, st.data())
+def test_addresses_of_words_of_eight_bytes(dtype, where, data):
+    with jax.enable_x64(True):
+        case = data.draw(cases(dtype, max_steps=2))
+        results = jax.jit(function_of(case, where, "addresses"))(case.inputs)
+        assert_close(results, interpreted(case), 1e-9)
+
+
+@cl.codelet
+def sums_of(a, b, c):
+    return a.sum() + b.sum() + c.sum()
+
+
+def test_padding_of_every_dtype_beside_another():
+    """Values of one dtype that another does not hold: infinity, and more than eight bits."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    kinds = {"a": ("float32", np.inf), "b": ("int8", -3), "c": ("bool", True), "d": ("uint8", 200)}
+    views = {name: graph.add_variable(name, (5,), dtype).pad(1, "constant", v) for name, (dtype, v) in kinds.items()}
+    i = cl.grid(5)
+    near = {name: view[i : i + 3] for name, view in views.items()}
+    first = graph.add_vertex("one", sums_of, a=near["a"], b=near["b"], c=near["c"], tile=i % 2)
+    second = graph.add_vertex("one", sums_of, a=near["d"], b=near["b"], c=near["d"], tile=i % 3)
+    values = {name: np.arange(5).astype(dtype) for name, (dtype, _) in kinds.items()}
+    expected = cl.interpret(graph, values, [first, second])
+    for execution in ("tiles", "addresses"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            run = cl.Engine(graph, execution=execution).function(inputs=list(kinds), outputs=[first, second])
+            for name, value in run(values).items():
+                np.testing.assert_array_equal(value, expected[name])
+
+
+def test_fields_without_elements_and_families_without_vertices():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, rows = graph.add_variable("x", (6,)), graph.add_variable("rows", (6, 0))
+    i, j, none = cl.grid(3), cl.grid(6), cl.grid(0)
+    table = cl.table(np.array([0, 1, 2, 3]), offsets=[0, 1, 3, 4])
+    outputs = [
+        graph.add_vertex("a", and_its_sum, x=rows[table[i]], out=graph.add_variable("e", (6, 0))[table[i]], tile=i),
+        graph.add_vertex("a", backwards, x=rows[j], tile=j % 2),
+        graph.add_vertex("a", and_its_sum, x=x[none : none + 1], tile=3)["out"],
+        graph.add_vertex("a", each_alone, x=x[j : j + 1], tile=j // 4),
+    ]
+    graph_outputs = [own for own in outputs if isinstance(own, cl.Tensor)]
+    values = {"x": np.arange(6.0, dtype=np.float32), "rows": np.zeros((6, 0), np.float32)}
+    expected = cl.interpret(graph, values, graph_outputs)
+    for execution in ("tiles", "addresses"):
+        run = cl.Engine(graph, execution=execution).function(inputs=[x, rows], outputs=graph_outputs)
+        for name, value in run(values).items():
+            np.testing.assert_array_equal(value, expected[name])
 
 
 def test_the_engine_runs_addresses():

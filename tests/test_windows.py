@@ -167,3 +167,66 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     (name,) = [v.name for v in graph.variables if v.name not in values]
     result = cl.lower(graph, inputs=[x, w], outputs=[y])(values)[name]
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
+
+
+# --- windows in padding -----------------------------------------------------------------------------------
+
+
+def test_windows_that_lie_wholly_in_padding():
+    graph, program = cl.Graph(), []
+    x, plane = graph.add_variable("x", (4,)), graph.add_variable("plane", (2, 3))
+    i, (n, m) = cl.grid(3), cl.grid(2, 3)
+    outputs = []
+    for mode in ("constant", "edge", "wrap", "reflect"):
+        after, before = x.pad((0, 10), mode), x.pad((10, 0), mode)
+        around = plane.pad(((9, 9), (9, 9)), mode)
+        windows = [after[i + 6 : i + 9], after[i + 4 : i + 7], after[i + 3 : i + 6], before[i + 1 : i + 4]]
+        corners = [
+            around[n : n + 2, m : m + 3],
+            around[n : n + 4 : 3, m + 14 : m + 19 : 2],
+            around[n + 11 : n + 13, m : m + 3],
+        ]
+        channels = plane.pad(((0, 0), (0, 9)), mode)[:, i + 5 : i + 8]
+        for view, kernel in (*((own, x[:3]) for own in windows), *((own, plane) for own in (*corners, channels))):
+            outputs += [graph.add_vertex("inner", codelet, x=view, w=kernel) for codelet in (inner, multiply_and_add)]
+        outputs.append(graph.add_vertex("total", total, x=after[i + 6 : i + 9]))
+        outputs.append(graph.add_vertex("none", total, x=after[i + 6 : i + 6]))
+        copied = graph.add_variable(f"copied {mode}", (2, 3))
+        program.append(cl.Copy(around[:2, -3:], copied))
+        outputs.append(copied)
+    values = {"x": np.arange(1, 5, dtype=np.float32), "plane": np.asarray(normal(2, 3))}
+    program = cl.Sequence(*program, graph.default_program)
+    run = cl.lower(graph, program, inputs=[x, plane], outputs=outputs)
+    results = jax.jit(run)(values)
+    for name, expected in cl.interpret(graph, values, outputs, program).items():
+        np.testing.assert_allclose(results[name], expected, rtol=1e-5, atol=1e-5)
+    for name, slope in jax.jit(jax.grad(lambda v: sum(jnp.sum(y) for y in run(v).values())))(values).items():
+        assert np.isfinite(slope).all(), name
+
+
+# --- how precise they are ---------------------------------------------------------------------------------
+
+
+def convolution_of(codelet, dtype=np.float32, length=3):
+    ours = cl.lower(lambda graph, x, w: graph.add_vertex("sum", codelet, x=x[(i := cl.grid(7)) : i + length], w=w))
+    closed = ours.at(jnp.zeros(6 + length, dtype), jnp.zeros(length, dtype)).jaxpr
+    return [eqn.params for eqn in closed.jaxpr.eqns if eqn.primitive.name == "conv_general_dilated"]
+
+
+def test_precision_and_accumulation_survive():
+    highest, high = lax.Precision.HIGHEST, lax.Precision.HIGH
+    assert [p["precision"] for p in convolution_of(multiply_and_add)] == [(highest, highest)]
+    assert [p["precision"] for p in convolution_of(inner)] == [None]
+    (own,) = convolution_of(cl.codelet(lambda x, w: jnp.dot(x, w, precision=high)))
+    assert own["precision"] == (high, high)
+    (wide,) = convolution_of(cl.codelet(lambda x, w: jnp.dot(x, w, preferred_element_type=jnp.float32)), jnp.bfloat16)
+    assert wide["preferred_element_type"] == np.float32
+    algorithm = cl.codelet(lambda x, w: jnp.dot(x, w, precision=lax.DotAlgorithmPreset.F32_F32_F32))
+    assert not convolution_of(algorithm)
+
+
+def test_products_that_are_rounded_are_not_convolved():
+    rounded = cl.codelet(lambda x, w: lax.reduce_sum(x * w, (0,)))
+    assert convolution_of(rounded)
+    assert not convolution_of(rounded, jnp.bfloat16)
+    assert not convolution_of(multiply_and_add, jnp.bfloat16)  # whose sum is of float32, of rounded products

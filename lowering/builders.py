@@ -1,0 +1,295 @@
+"""Builders: `cl.lower`, of a graph, or of a function that builds one.
+
+A function that takes a graph and tensors and returns tensors is a layer: a pure function of arrays. It is called once
+for each kind of arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, overload
+
+import jax
+import numpy as np
+
+from codelet.copies import Stream
+from codelet.display import as_html
+from codelet.errors import FieldTypeError, ForeignGraphError, ProgramError
+from codelet.family import ComputeSet
+from codelet.graph import Graph
+from codelet.hostdata import as_array
+from codelet.program import Program, as_program
+from codelet.saving import Unchanging, reduced
+from codelet.statics import check_static, static_key, structure_key, trace_settings
+from codelet.target import Target
+from codelet.tensor import Tensor
+from codelet.walk import check_program
+from lowering.lower import Lowered, lower_built, lower_graph
+from lowering.pipeline import plan_graph
+from lowering.streams import sent_by_stream
+
+
+class _Built(NamedTuple):
+    """What a function has built.
+
+    Attributes:
+        lowered: what runs: from all arguments to the tensors that were returned, and what streams send.
+        returned: what was returned, tensors and streams, in order.
+        tree: how it was returned.
+    """
+
+    lowered: Lowered
+    returned: tuple[Tensor | Stream, ...]
+    tree: Any
+
+
+def _is_program(value: object) -> bool:
+    """Whether a value stands for a program."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_is_program, value))
+    return isinstance(value, (Program, ComputeSet))
+
+
+def _path_name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+class LoweredFunction(Unchanging):
+    """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
+
+    The graph is built once for each structure, shapes and dtypes of the arguments, and each combination
+    of keyword arguments, which are static. Two that were made of one function, for one target, are equal.
+    """
+
+    def __init__(self, build: Callable[..., Any], target: Target | None = None):
+        self.build = build
+        self.target = target
+        self.__name__ = getattr(build, "__name__", type(build).__name__)
+        self.__doc__ = build.__doc__
+        self._lowered: dict[Hashable, _Built] = {}
+        try:
+            self._identity: Hashable = static_key(build), target
+            hash(self._identity)
+        except TypeError:  # an object that may change is equal to itself alone
+            self._identity = id(build)
+
+    def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> _Built:
+        leaves, tree = jax.tree.flatten(args)
+        types = tuple((np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves)
+        key = self._key(tree, types, static)
+        if key not in self._lowered:
+            self._lowered[key] = self._lower(args, types, static)
+        return self._lowered[key]
+
+    def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
+        """What a graph is built for: the structure of the arguments, and the static values."""
+        named = f"of the function {self.__name__!r}"
+        otherwise = "arrays are positional arguments"
+        values = tuple(
+            (name, check_static(static[name], f"keyword argument {name!r} {named}", otherwise))
+            for name in sorted(static)
+        )
+        try:
+            return structure_key(tree), types, values, trace_settings()
+        except TypeError as error:
+            raise FieldTypeError(
+                f"an argument {named} holds beside its arrays a value that may change: {error}",
+                given=f"{tree!s:.200}",
+                expected="static fields of modules that can be hashed",
+            ) from None
+
+    def _lower(self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]) -> _Built:
+        graph = Graph(self.target)
+        names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
+        tensors: list[Tensor] = []
+        arguments = []
+        remaining = iter(types)
+        for k, arg in enumerate(args):
+            prefix = names[k] if k < len(names) else f"argument{k}"
+            paths, tree = jax.tree_util.tree_flatten_with_path(arg)
+            made = []
+            for path, _ in paths:
+                shape, dtype = next(remaining)
+                name = "/".join(part for part in (prefix, _path_name(path)) if part)
+                made.append(graph.add_variable(name, shape, dtype))
+            tensors += made
+            arguments.append(jax.tree.unflatten(tree, made))
+        # Under an outer trace too, what the function computes of numbers it knows is known.
+        with jax.ensure_compile_time_eval():
+            returned = self.build(graph, *arguments, **static)
+        program: object = None
+        if isinstance(returned, tuple) and len(returned) == 2 and _is_program(returned[1]):
+            returned, program = returned
+        outputs, tree = jax.tree.flatten(returned)
+        for output in outputs:
+            self._check_output(graph, output)
+        chosen = graph.default_program if program is None else as_program(program)
+        check_program(chosen, graph)
+        sources = [tensor.source for tensor in tensors]
+        wanted = [output for output in outputs if isinstance(output, Tensor)]
+        plan = plan_graph(graph, chosen, sources, wanted)  # type: ignore[arg-type]
+        for stream in plan.streams:
+            if stream.is_input:
+                raise ProgramError(
+                    f"the function {self.__name__!r} builds a program that takes values of a stream",
+                    given=stream,
+                    expected="values that are arguments of the function",
+                    fix="an argument with a first axis of turns, or cl.lower(graph, program, inputs=..., outputs=...)",
+                )
+        for output in outputs:
+            if isinstance(output, Stream) and output not in plan.streams:
+                raise ProgramError(
+                    f"the function {self.__name__!r} returns a stream that its program sends nothing to",
+                    given=output,
+                    expected="streams that are copied to",
+                    fix="return outputs, program",
+                )
+        return _Built(lower_built(plan), tuple(outputs), tree)
+
+    def _check_output(self, graph: Graph, output: object) -> None:
+        """See that what the function returns is of its graph."""
+        sent = isinstance(output, Stream) and not output.is_input
+        if not sent and (not isinstance(output, Tensor) or output.axes):
+            raise FieldTypeError(
+                f"the function {self.__name__!r} returns something other than tensors",
+                given=f"{output!r:.80}",
+                expected="tensors of the graph, without symbols, in any pytree",
+                fix="return outputs, program" if _is_program(output) else None,
+            )
+        if output.graph is not graph:  # type: ignore[union-attr]
+            raise ForeignGraphError(f"the function {self.__name__!r} returns a tensor of another graph", given=output)
+
+    def __call__(self, *args: Any, **static: Hashable) -> Any:
+        """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
+        lowered, returned, tree = self._built(args, static)
+        leaves = jax.tree.leaves(args)
+        arrays = [as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)]
+        results = lowered.flat(arrays)
+        count = len(lowered.plan.outputs)
+        sent, tensors = sent_by_stream(lowered.plan, results[count:]), iter(results[:count])
+        values = [sent[output] if isinstance(output, Stream) else next(tensors) for output in returned]
+        return jax.tree.unflatten(tree, values)
+
+    def at(self, *args: Any, **static: Hashable) -> Lowered:
+        """What runs for arguments of these shapes and dtypes: its `graph`, `program`, `plan`, `families`, `jaxpr`."""
+        return self._built(args, static).lowered
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoweredFunction) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(
+            self, self.build, (LoweredFunction, (self.build, self.target)), f"the lowered function {self.__name__!r}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<LoweredFunction {self.__name__}, built for {len(self._lowered)} kinds of arguments>"
+
+    def _repr_html_(self) -> str:
+        inside = "".join(built.lowered._repr_html_() for built in self._lowered.values())
+        return as_html(repr(self), inside)
+
+
+def _advice(given: object, program: object) -> str | None:
+    """What to write where something else is lowered, or a function with what only a graph takes."""
+    if isinstance(given, Program):
+        return "cl.lower(graph, program, inputs=[...], outputs=[...]): the graph comes first"
+    if callable(given) and program is not None:
+        return "let the function return its outputs and the program: `return y, program`"
+    if callable(given):
+        return "its arguments are the inputs, and what it returns are the outputs: cl.lower(function)"
+    return None
+
+
+@overload
+def lower(
+    graph: Graph,
+    program: Program | None = None,
+    *,
+    inputs: Sequence[Tensor | Stream | str],
+    outputs: Sequence[Tensor | Stream | str],
+) -> Lowered: ...
+@overload
+def lower(graph: Callable[..., Any], *, target: Target | None = None) -> LoweredFunction: ...
+def lower(
+    graph: Graph | Callable[..., Any],
+    program: object = None,
+    *,
+    inputs: Sequence[Tensor | Stream | str] | None = None,
+    outputs: Sequence[Tensor | Stream | str] | None = None,
+    target: Target | None = None,
+) -> Lowered | LoweredFunction:
+    """A graph, or a function that builds one, as a pure JAX function.
+
+    Args:
+        graph: a graph; or a function that takes a graph and tensors (in any pytrees) and returns
+            tensors (in any pytree), and output streams among them, for what is sent. If it returns a pair whose
+            second part is a program, a compute set or a list of these, this is what runs, and the first part is
+            what comes out; without one, all compute sets run in the order in which they were added.
+        program: what runs when; all compute sets in the order they were added when left off.
+        inputs: the variables that are arguments, for a graph. The program's input streams are arguments in
+            any case, and may be named among them or not.
+        outputs: the variables that are results, for a graph. The program's output streams are in any case.
+        target: the machine that graphs are built for by a function; `cl.Engine(layer.at(x).graph, layer.at(x).program)`
+            plans them on it.
+
+    Raises:
+        ProgramError: a graph without inputs and outputs, or ones that are not variables.
+        ForeignGraphError: a program, input or output of another graph.
+        WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
+        UninitializedReadError: an element that is read before anything writes it.
+        PartlyMappedError: elements with tiles beside elements without.
+
+    >>> import codelet as cl, jax
+    >>> @cl.codelet
+    ... def square(x):
+    ...     return x * x
+    >>> def squares(graph, x):
+    ...     i = cl.grid(*x.shape)
+    ...     return graph.add_vertex("squares", square, x=x[i])
+    >>> layer = cl.lower(squares)
+    >>> jax.grad(lambda x: layer(x).sum())(jax.numpy.arange(3.0)).tolist()
+    [0.0, 2.0, 4.0]
+
+    With a program: what is built runs as it says.
+
+    >>> @cl.codelet
+    ... def newton(y, x):
+    ...     return {"y": (y + x / y) / 2}
+    >>> def roots(graph, x, *, turns):
+    ...     y, i = graph.add_variable("y", x.shape), cl.grid(*x.shape)
+    ...     with graph.record() as step:
+    ...         graph.add_vertex("step", newton, y=y[i], x=x[i])
+    ...     return y, [cl.Copy(1.0, y), cl.Repeat(turns, step)]
+    >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
+    [2.0, 3.0]
+    """
+    if isinstance(graph, Graph):
+        if target is not None:
+            raise ProgramError(
+                "a graph is lowered for another machine than its own",
+                given=f"target={target!r:.80}",
+                expected="target= for a function that builds a graph",
+                fix="cl.Graph(target)",
+            )
+        if inputs is None or outputs is None:
+            raise ProgramError(
+                "a graph is lowered without saying what goes in and out",
+                given="lower(graph)",
+                expected="lower(graph, inputs=[...], outputs=[...])",
+            )
+        return lower_graph(graph, program, inputs, outputs)
+    if not callable(graph) or program is not None or inputs is not None or outputs is not None:
+        raise ProgramError(
+            "only a graph, or a function that builds one, can be lowered",
+            given=f"{graph!r:.80}",
+            expected="lower(graph, inputs=[...], outputs=[...]) or lower(function)",
+            fix=_advice(graph, program),
+        )
+    if target is not None and not isinstance(target, Target):
+        raise ProgramError("a target is not a machine", given=f"{target!r:.80}", expected="cl.IPU(...)")
+    return LoweredFunction(graph, target)

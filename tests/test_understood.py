@@ -1,0 +1,113 @@
+"""Rules look through what they understand: operations with drawn parameters, over a grid, mean what JAX means."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import codelet as cl
+from lowering.understood import UNDERSTOOD, is_understood
+from tests.operations import KINDS, as_codelet, operations
+from tests.strategies import total
+
+ALONG = {"both": (0, 1), "first": (0,), "second": (1,), "neither": ()}
+COUNTS = (2, 3)
+
+
+def over_vertices(function, along):
+    """A function of two arrays over a grid of 2 x 3, of whose axes each array has some, by plain JAX."""
+    for axis in (1, 0):
+        function = jax.vmap(function, tuple(0 if axis in ALONG[own] else None for own in along))
+    return function
+
+
+def check(chosen, dtype):
+    """A graph of some operations, each over a grid, and its sums, against plain JAX, with the gradient."""
+    random = np.random.default_rng(len(chosen))
+    shapes = [
+        tuple((*(COUNTS[axis] for axis in ALONG[own]), *s) for own, s in zip(along, op.shapes, strict=True))
+        for op, along in chosen
+    ]
+    values = [tuple(jnp.asarray(random.integers(-3, 4, s), dtype) for s in pair) for pair in shapes]
+    codelets = [as_codelet(op) for op, _ in chosen]
+
+    def build(graph, values):
+        results = []
+        for k, ((_, along), code, (a, b)) in enumerate(zip(chosen, codelets, values, strict=True)):
+            grid = cl.grid(*COUNTS)
+            a, b = (t[tuple(grid[axis] for axis in ALONG[own])] for t, own in zip((a, b), along, strict=True))
+            made = graph.add_vertex(f"apply{k}", code, a=a, b=b)
+            # An axis that neither has is none of what is made.
+            results.append(
+                (made, graph.add_vertex(f"add{k}", total, x=made[cl.grid(made.shape[0])] if made.ndim else made))
+            )
+        return results
+
+    def plain(values):
+        results = []
+        for (op, along), (a, b) in zip(chosen, values, strict=True):
+            made = over_vertices(op.function, along)(a, b)
+            results.append((made, made.sum(tuple(range(1, made.ndim)))))
+        return results
+
+    ours = cl.lower(build)
+    scale = lambda x: max(1, float(jnp.abs(x).max(initial=0)))  # noqa: E731
+    tolerance = 0 if np.issubdtype(dtype, np.integer) else 2e-6
+    for result, expected in zip(
+        jax.tree.leaves(jax.jit(ours)(values)), jax.tree.leaves(jax.jit(plain)(values)), strict=True
+    ):
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * scale(expected))
+    if tolerance:
+        weigh = lambda run: lambda v: sum(jnp.vdot(jnp.cos(jnp.arange(x.size)), x) for x in jax.tree.leaves(run(v)))  # noqa: E731
+        slopes = [jax.tree.leaves(jax.jit(jax.grad(weigh(run)))(values)) for run in (ours, plain)]
+        for slope, expected in zip(*slopes, strict=True):
+            np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-5 * scale(expected))
+
+
+def drawn(draw, count):
+    along = st.tuples(st.sampled_from(list(ALONG)), st.sampled_from(list(ALONG)))
+    along = along.filter(lambda own: {*ALONG[own[0]], *ALONG[own[1]]} == {0, 1})
+    return [(draw(kind), draw(along)) for kind in count]
+
+
+@settings(max_examples=2, phases=[Phase.generate])
+@given(st.data())
+def test_operations_over_a_grid(data):
+    check(drawn(data.draw, [st.composite(kind)() for kind in KINDS]), np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@settings(max_examples=40, phases=[Phase.generate])
+@given(st.data())
+def test_many_operations_over_a_grid(dtype, data):
+    check(drawn(data.draw, [operations()] * 10), dtype)
+
+
+def test_parameters_that_no_rule_knows_are_not_understood():
+    x = jnp.ones((2, 3))
+    (eqn,) = jax.make_jaxpr(lambda x: x.T)(x).eqns
+    assert is_understood(eqn, "transpose")
+    assert not is_understood(eqn, "reshape")
+    assert not is_understood(eqn.replace(params={**eqn.params, "new": 1}), "transpose")
+    assert is_understood(eqn.replace(params={**eqn.params, "new": None}), "transpose")
+    (wide,) = jax.make_jaxpr(lambda x: lax.mul(x, x))(x).eqns
+    assert is_understood(wide, "mul")
+    assert not is_understood(wide.replace(params={**wide.params, "out_dtype": np.dtype(np.float64)}), "mul")
+
+
+def test_the_order_of_a_reshape_is_kept():
+    a = jnp.arange(12.0).reshape(2, 3, 2)
+    column = cl.codelet(lambda a: a.reshape(-1, order="F"))
+    layer = cl.lower(lambda graph, a: graph.add_vertex("turn", column, a=a[cl.grid(2)]))
+    np.testing.assert_array_equal(layer(a), [part.reshape(-1, order="F") for part in np.asarray(a)])
+
+
+def test_every_understood_primitive_is_one_of_jax():
+    assert {
+        name for name in UNDERSTOOD if not (hasattr(lax, name + "_p") or name in ("jit", "pjit", "broadcast_in_dim"))
+    } == set()
