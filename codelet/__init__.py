@@ -26,7 +26,10 @@ from codelet.program import Sequence as Sequence
 from codelet.program import Switch as Switch
 from codelet.program import WriteUndef as WriteUndef
 from codelet.symbols import grid as grid
+from codelet.symbols import maximum as maximum
+from codelet.symbols import minimum as minimum
 from codelet.symbols import table as table
+from codelet.symbols import where as where
 from codelet.tensor import Tensor as Tensor
 from codelet.tensor import concat as concat
 from codelet.vertices import Edge as Edge

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet
+from codelet.conditions import Condition
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
 from codelet.hostdata import known_array
@@ -159,6 +160,9 @@ def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple
             expected="a tensor, or numbers known while the graph is built",
             fix="make it a variable and pass the value as an input",
         )
+    if isinstance(value, Condition):
+        truth = value.index.values(axes).astype(bool)
+        return Field(name, "state", FieldType(value.shape, truth.dtype), state=State(array=truth))
     return _array_state(codelet, name, value, axes)
 
 

@@ -60,7 +60,7 @@ def _notebook_cell(filename: str) -> str | None:
     return " ".join(named) if named else None
 
 
-_NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "contextlib", "functools")
+_NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "contextlib", "functools", "numpy")
 """The packages whose lines a user did not write: codelet's own, and those that call codelet on a user's behalf."""
 
 
@@ -140,6 +140,14 @@ class ViewError(CodeletError):
     """A view that cannot be formed: shapes that do not fit, or a slice of no fixed length."""
 
 
+class TensorError(CodeletError):
+    """A tensor used as the numbers that it will hold when the program runs."""
+
+
+class UnnamedError(ViewError, AttributeError):
+    """The name asked of a view that is not one whole variable."""
+
+
 class OutOfBoundsError(ViewError, IndexError):
     """A view that reaches outside its tensor."""
 
@@ -211,6 +219,10 @@ class UninitializedReadError(CodeletError):
 
 class OutOfTileMemoryError(CodeletError):
     """A tile that would have to hold more than its memory."""
+
+
+class SizeError(CodeletError, MemoryError):
+    """Something that this computer's memory does not hold, told before it is tried."""
 
 
 # --- running ------------------------------------------------------------------------------------------

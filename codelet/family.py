@@ -109,6 +109,7 @@ class Family:
         lines: the user's lines that added its vertices.
         line_of_vertex: for vertices added one at a time, which of `lines` each is from; None when all
             are from the first.
+        inside: what the user calls the symbols that combined axes stand for.
     """
 
     compute_set: ComputeSet
@@ -119,6 +120,7 @@ class Family:
     tile: Index | None
     lines: tuple[Line, ...]
     line_of_vertex: np.ndarray | None = None
+    inside: tuple[tuple[Axis, str], ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Family:
         made = memo[id(self)] = object.__new__(Family)
@@ -167,8 +169,8 @@ class Family:
 
     @functools.cached_property
     def names(self) -> dict[Axis, str]:
-        """What the axes are called in print."""
-        return dict(zip(self.axes, self.axis_names, strict=True))
+        """What the axes, and the symbols that combined ones stand for, are called in print."""
+        return {**dict(self.inside), **dict(zip(self.axes, self.axis_names, strict=True))}
 
     @property
     def is_gathered(self) -> bool:

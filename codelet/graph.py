@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType
+from codelet.conditions import Condition
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.copies import Stream
+from codelet.declared import checked_constant, checked_dtype, checked_shape
 from codelet.display import as_html, as_table
 from codelet.errors import (
     DuplicateNameError,
@@ -37,41 +37,26 @@ from codelet.errors import (
 )
 from codelet.family import Columns, ComputeSet, Family, Field, counted
 from codelet.functions import Function
-from codelet.hostdata import known_array
-from codelet.index import Axis, Index, as_index, row_major, union_axes
+from codelet.grids import Axis, common_axes, union_axes, whole_grids
+from codelet.index import Index, as_index, row_major
 from codelet.program import Program, Recording, Sequence, as_program
 from codelet.statics import static_key
+from codelet.symbols import symbol_names
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
 from codelet.walk import check_program
 
 
-def _checked_type(name: str, shape: object, dtype: object, what: str) -> tuple[tuple[int, ...], np.dtype]:
-    """A shape and a dtype as JAX has them."""
-    if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
-    try:
-        extents = tuple(int(n) for n in shape)  # type: ignore[union-attr]
-    except (TypeError, ValueError):
-        extents = (-1,)
-    if min(extents, default=0) < 0:
-        raise VariableError(
-            f"the shape of {what} {name!r} is not a shape", given=shape, expected="non-negative integers"
-        )
-    try:
-        canonical = jax.dtypes.canonicalize_dtype(dtype)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise VariableError(
-            f"the dtype of {what} {name!r} is not one of JAX's",
-            given=dtype,
-            expected="float32, int32, ...",
-        ) from error
-    return extents, np.dtype(canonical)
-
-
 def _base_name(tensor: object) -> str:
     """The name of a variable without scopes."""
     return source_text(tensor.source).rpartition("/")[2] if isinstance(tensor, Tensor) else str(tensor)
+
+
+def _over(value: Any, axes: tuple[Axis, ...]) -> Any:
+    """What a field is given as a family over `axes` holds it: over these alone, without idle symbols."""
+    if isinstance(value, Index):
+        return value.over(axes).without_idle_symbols()
+    return value.over(axes) if isinstance(value, (Tensor, Condition)) else value
 
 
 class TileMapping(NamedTuple):
@@ -197,7 +182,8 @@ class Graph:
     # --- variables ------------------------------------------------------------------------------------
 
     def _new_variable(self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str) -> Tensor:
-        extents, canonical = _checked_type(name, shape, dtype, what)
+        whose = f"{what} {name!r}"
+        extents, canonical = checked_shape(shape, whose), checked_dtype(dtype, whose)
         full = self._claim(name, what)
         variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
         self._variables[full] = variable
@@ -230,20 +216,7 @@ class Graph:
             DuplicateNameError: a name that is taken.
             VariableError: a value that is no array.
         """
-        if isinstance(value, Tracer):
-            raise VariableError(
-                f"the value of constant {name!r} is traced",
-                given=value,
-                expected="an array whose numbers are known",
-                fix="make it an input",
-            )
-        try:
-            held = known_array(value, dtype)
-        except (TypeError, ValueError) as error:
-            raise VariableError(
-                f"the value of constant {name!r} is not an array", given=type(value).__name__
-            ) from error
-        held.flags.writeable = False
+        held = checked_constant(value, dtype, name)
         return self._new_variable(name, held.shape, held.dtype, held, "constant")
 
     def copied_constant(self, value: np.ndarray, destination: Tensor | Stream) -> Tensor:
@@ -369,6 +342,12 @@ class Graph:
         """
         program = as_program(body)
         check_program(program, self)
+        if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
+            raise ProgramError(
+                "the parameters of a function are no list",
+                given=f"{parameters!r:.80}",
+                expected="a list of variables, [x, y], or a dict of them by name",
+            )
         named: dict[str, Tensor] = {}
         if isinstance(parameters, Mapping):
             named.update(parameters)  # type: ignore[arg-type]
@@ -378,7 +357,9 @@ class Graph:
             if len(set(names)) < len(names):
                 raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
             named.update(zip(names, listed, strict=True))
-        for parameter in named.values():
+        for name_of, parameter in named.items():
+            if not isinstance(name_of, str):
+                raise ProgramError("a parameter's name is no name", given=f"{name_of!r:.80}", expected="a string")
             is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
             if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
                 raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
@@ -392,7 +373,7 @@ class Graph:
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"
-        extents, canonical = _checked_type(name, shape, dtype, what)
+        extents, canonical = checked_shape(shape, f"{what} {name!r}"), checked_dtype(dtype, f"{what} {name!r}")
         stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
         self._streams[stream.name] = stream
         return stream
@@ -607,9 +588,11 @@ class Graph:
         frame: FrameType,
     ) -> Any:
         place = self._tile_index(tile) if tile is not None else None
-        symbols = [value.axes for value in (*fields.values(), place) if isinstance(value, (Tensor, Index))]
         # A symbol brings its whole grid: an axis that no field uses still multiplies the vertices.
-        axes = union_axes([axis.grid.axes for group in symbols for axis in group])
+        varying = [value for value in (*fields.values(), place) if isinstance(value, (Tensor, Index, Condition))]
+        axes = whole_grids(axis for value in varying for axis in value.axes)
+        fields = {name: _over(value, axes) for name, value in fields.items()}
+        place = _over(place, axes)
         traced, connected = connect(self, codelet, fields, axes)
         extents = tuple(axis.extent for axis in axes)
         if place is not None:
@@ -638,14 +621,16 @@ class Graph:
                 tensor = Tensor(variable.source, variable.index.bound(axes))
                 connected.append(Field(name, "out", FieldType(kind.shape, kind.dtype), tensor))
         by_name = {field.name: field for field in connected}
+        names = symbol_names(axes, frame.f_locals)
         family = Family(
             compute_set,
             traced,
             axes,
-            _symbol_names(axes, frame),
+            names.of_axes,
             tuple(by_name[name] for name in traced.field_names),
             place,
             (Line(frame.f_code, frame.f_lineno),),
+            inside=names.of_symbols,
         )
         if family.num_vertices:
             self._families.append(family)
@@ -711,12 +696,8 @@ class Graph:
             )
         own_tensor(self, tensor)
         index = self._tile_index(tile)
-        if tensor.rows is not None and not index.shape:
-            shape: list[int] = [1] * tensor.ndim
-            shape[tensor.ragged_dimension] = tensor.rows.total
-            index = tensor.rows.spread(index).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
-            index = index.broadcast_to(tensor.shape)
-        stray = set(index.axes) - {axis for own in tensor.axes for axis in own.grid.axes}
+        named = {symbol for axis in tensor.axes for symbol in (axis, *axis.ancestors)}
+        stray = set(index.axes) - {axis for symbol in named for axis in (symbol, *symbol.grid.axes)}
         if stray:
             raise TileError(
                 "a tile mapping has a symbol that its tensor does not have",
@@ -724,6 +705,13 @@ class Graph:
                 expected="symbols of the view that is mapped",
                 fix="map a view by the symbol, as in graph.set_tile_mapping(x[i], i // 4)",
             )
+        axes = common_axes((*tensor.axes, *index.axes))
+        tensor, index = tensor.over(axes), index.over(axes).without_idle_symbols()
+        if tensor.rows is not None and not index.shape:
+            shape: list[int] = [1] * tensor.ndim
+            shape[tensor.ragged_dimension] = tensor.rows.total
+            index = tensor.rows.spread(index).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
+            index = index.broadcast_to(tensor.shape)
         if index.shape not in ((), tensor.shape):
             raise TileError(
                 "a tile mapping does not fit its tensor",
@@ -828,17 +816,3 @@ class Graph:
         rows = [(f.compute_set.name, f.codelet.name, f.num_vertices) for f in self.families]
         table = as_table(("compute set", "codelet", "vertices"), rows)
         return as_html(f"{self.num_vertices:,} vertices, {self.num_edges:,} edges", table, {"in full": self})
-
-
-def _symbol_names(axes: tuple[Axis, ...], frame: FrameType) -> tuple[str, ...]:
-    """What the caller's local variables call the symbols of `axes`; i0, i1, ... where they have no name."""
-    found: dict[Axis, str] = {}
-    if axes:
-        for name, value in frame.f_locals.items():
-            if isinstance(value, Index) and not value.shape and not value.tables and len(value.symbols) == 1:
-                axis, coefficient = value.symbols[0]
-                is_symbol = (value.offset, coefficient) == (axis.values.start, axis.values.step)
-                # An interactive shell keeps its last result under names of underscores.
-                if is_symbol and (axis not in found or found[axis].startswith("_")):
-                    found[axis] = name
-    return tuple(found.get(axis, f"i{k}") for k, axis in enumerate(axes))

@@ -16,73 +16,25 @@ compilers it is a quasi-affine access function with an explicit table where it i
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.core import Tracer
 from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import SymbolError, ViewError
+from codelet.grids import Axis as Axis
+from codelet.grids import Grid as Grid
+from codelet.grids import Key as Key
+from codelet.grids import common_axes
+from codelet.grids import union_axes as union_axes
+from codelet.index_text import index_text
+from codelet.integer_operators import IntegerOperators
 from codelet.integers import are_equal, combined, divides, narrowed
+from codelet.operators import NoNumber, shown
 from codelet.saving import Unchanging
-
-_copies = itertools.count(1)
-_last_serial = 0
-
-
-def _serial() -> int:
-    """A number greater than all before it, of other processes too, whose grids may be read from files: the clock."""
-    global _last_serial
-    _last_serial = max(_last_serial + 1, time.time_ns())
-    return _last_serial
-
-
-class Axis(Unchanging):
-    """One axis of a grid: `values[k]` is the number its symbol stands for at position `k`.
-
-    Axes are compared by identity: two grids of equal sizes have different axes.
-    """
-
-    __slots__ = ("grid", "sort_key", "values")
-
-    def __init__(self, grid: Grid, position: int, values: range):
-        self.grid = grid
-        self.values = values
-        self.sort_key = (grid.serial, position, 0)
-
-    @property
-    def extent(self) -> int:
-        """The number of positions."""
-        return len(self.values)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        # Two that were read from one file have places of their own.
-        self.sort_key = (*self.sort_key[:2], next(_copies))
-
-    def __repr__(self) -> str:
-        return f"Axis({self.values!r})"
-
-
-class Grid(Unchanging):
-    """The axes that one call of `grid` made. Grids are ordered by when they were made."""
-
-    __slots__ = ("axes", "serial")
-
-    def __init__(self, ranges: Iterable[range]):
-        self.serial = _serial()
-        self.axes = tuple(Axis(self, position, values) for position, values in enumerate(ranges))
-
-
-Key = int | Axis
-"""What an `Index` varies over: a dimension of its own, by number, or a grid axis."""
 
 
 class Table(NamedTuple):
@@ -109,12 +61,15 @@ def _aligned(values: np.ndarray, keys: Sequence[Key], order: Sequence[Key]) -> n
     return arranged.reshape([next(extents) if key in position else 1 for key in order])
 
 
-class Index(Unchanging):
+class Index(IntegerOperators, Unchanging):
     """An integer array of shape `shape` that depends on grid symbols; see the module's docstring.
 
-    Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis and holds no
-    zero coefficient; every table varies over existing dimensions, each at most once. Instances are
-    never changed after they are made.
+    Invariants: `strides` has one entry per dimension; `symbols` is sorted by grid and axis; every table
+    varies over existing dimensions, each at most once; no axis stands for another that is there too.
+    Instances are never changed after they are made.
+
+    A symbol that was written and cancels, as in `0 * i`, is idle: it is kept with a coefficient of zero, since
+    a loop over it would add as many vertices. What a family holds has no idle symbols any more; its axes have.
     """
 
     __slots__ = ("offset", "shape", "strides", "symbols", "tables")
@@ -147,7 +102,7 @@ class Index(Unchanging):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The grid axes it depends on, in the order in which they were made."""
+        """The grid axes of all symbols written in it, idle ones too, in the order in which they were made."""
         found = {axis for axis, _ in self.symbols}
         for table in self.tables:
             found.update(key for key in table.keys if isinstance(key, Axis))
@@ -155,8 +110,13 @@ class Index(Unchanging):
 
     @property
     def constant(self) -> int | None:
-        """Its value when it is one fixed number, else None."""
+        """Its value when it is one number, written without symbols, else None."""
         return self.offset if not (self.shape or self.symbols or self.tables) else None
+
+    @property
+    def fixed(self) -> int | None:
+        """Its value when it is one number at all positions of the grid, whatever was written, else None."""
+        return self.offset if not (self.shape or self.tables or any(c for _, c in self.symbols)) else None
 
     @property
     def is_strided(self) -> bool:
@@ -175,10 +135,11 @@ class Index(Unchanging):
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The axes and then the dimensions along which it varies."""
+        """The axes and then the dimensions along which it varies: idle symbols are not among them."""
         tabled = {key for table in self.tables for key in table.keys}
+        idle = {axis for axis, c in self.symbols if not c} - tabled
         dimensions = (d for d in range(self.ndim) if self.strides[d] or d in tabled)
-        return (*self.axes, *dimensions)
+        return (*(axis for axis in self.axes if axis not in idle), *dimensions)
 
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:
         """Its values, with one array axis for each of `keys`, which must include all it varies over.
@@ -239,7 +200,7 @@ class Index(Unchanging):
     def bounds(self) -> tuple[int, int] | None:
         """The least and greatest value over all positions, exactly; None where there are no positions."""
         keys = self.keys
-        if 0 in self.shape or any(self.extent(key) == 0 for key in keys):
+        if 0 in self.shape or any(axis.extent == 0 for axis in self.axes):
             return None
         low = high = self.offset
         tabled = [key for table in self.tables for key in table.keys]
@@ -275,6 +236,24 @@ class Index(Unchanging):
             reach += stride * (extent - 1)
         return not self.tables
 
+    def mentioning(self, axes: Sequence[Axis]) -> Index:
+        """It as if the symbols of `axes` were written in it as well; those that are not in it are idle."""
+        if not axes:
+            return self
+        own = self.axes
+        missing = [axis for axis in axes if axis not in own]
+        if not missing:
+            return self
+        symbols = _sorted_symbols({**dict(self.symbols), **dict.fromkeys(missing, 0)})
+        return Index(self.offset, self.shape, self.strides, symbols, self.tables).over(common_axes([*own, *missing]))
+
+    def without_idle_symbols(self) -> Index:
+        """It with the symbols alone along which it varies."""
+        kept = tuple((axis, c) for axis, c in self.symbols if c)
+        if len(kept) == len(self.symbols):
+            return self
+        return Index(self.offset, self.shape, self.strides, kept, self.tables)
+
     def only(self, keys: Iterable[Key], tables: tuple[Table, ...], offset: int) -> Index:
         """The part of it made of `offset`, `tables` and the affine terms of `keys`."""
         wanted = set(keys)
@@ -300,7 +279,7 @@ class Index(Unchanging):
             dropped = tuple(k for k, key in enumerate(table.keys) if isinstance(key, int) and key not in kept)
             keys = [key for k, key in enumerate(table.keys) if k not in dropped]
             renamed = tuple(key + lead if isinstance(key, int) else key for key in keys)
-            tables.append(Table(renamed, table.values.squeeze(dropped), table.scale))
+            tables.append(Table(renamed, table.values.squeeze(dropped) if dropped else table.values, table.scale))
         return Index(self.offset, shape, tuple(strides), self.symbols, tuple(tables))
 
     def with_trailing_ones(self, count: int) -> Index:
@@ -311,18 +290,20 @@ class Index(Unchanging):
     def __add__(self, other: object) -> Index:
         added = as_index(other)
         if added is None:
-            return NotImplemented
-        shape = broadcast_shapes(self.shape, added.shape)
-        left, right = self.broadcast_to(shape), added.broadcast_to(shape)
+            return self._no_operand("+", other)
+        left, right = _paired(self, added)
         symbols = dict(left.symbols)
         for axis, coefficient in right.symbols:
             symbols[axis] = symbols.get(axis, 0) + coefficient
+        tables = _merged_tables(left.tables, right.tables)
+        if len(tables) < len(left.tables) + len(right.tables):
+            _keep_symbols(symbols, left.tables, tables)
         return Index(
             left.offset + right.offset,
-            shape,
+            left.shape,
             tuple(a + b for a, b in zip(left.strides, right.strides, strict=True)),
             _sorted_symbols(symbols),
-            _merged_tables(left.tables, right.tables),
+            tables,
         )
 
     __radd__ = __add__
@@ -332,14 +313,15 @@ class Index(Unchanging):
 
     def __sub__(self, other: object) -> Index:
         subtracted = as_index(other)
-        return NotImplemented if subtracted is None else self + subtracted._scaled(-1)
+        return self._no_operand("-", other) if subtracted is None else self + subtracted._scaled(-1)
 
     def __rsub__(self, other: object) -> Index:
-        return self._scaled(-1) + other
+        given = as_index(other)
+        return self._no_operand("-", other) if given is None else self._scaled(-1) + given
 
     def _scaled(self, factor: int) -> Index:
         if factor == 0:
-            return filled(0, self.shape)
+            return filled(0, self.shape).mentioning(self.axes)
         return Index(
             self.offset * factor,
             self.shape,
@@ -351,15 +333,12 @@ class Index(Unchanging):
     def __mul__(self, other: object) -> Index:
         factor = as_index(other)
         if factor is None:
-            return NotImplemented
-        if factor.constant is not None:
-            return self._scaled(factor.constant)
-        if self.constant is not None:
-            return factor._scaled(self.constant)
-        shape = broadcast_shapes(self.shape, factor.shape)
-        left, right = self.broadcast_to(shape), factor.broadcast_to(shape)
-        keys = _union_keys([left.keys, right.keys])
-        return from_values(left.values_over(keys) * right.values_over(keys), keys, shape)
+            return self._no_operand("*", other)
+        if factor.fixed is not None:
+            return self._scaled(factor.fixed).mentioning(factor.axes)
+        if self.fixed is not None:
+            return factor._scaled(self.fixed).mentioning(self.axes)
+        return self._elementwise(np.multiply, factor)
 
     __rmul__ = __mul__
 
@@ -390,13 +369,15 @@ class Index(Unchanging):
     def _divided(self, divisor: object, *, remainder: bool) -> Index:
         """`//` or `%`: the part that divides is divided, or vanishes; the rest is tabulated if it must."""
         number = as_index(divisor)
-        if number is None or number.constant is None or number.constant <= 0:
+        if number is None and isinstance(divisor, NoNumber):
+            return NotImplemented  # type: ignore[return-value]
+        if number is None or number.fixed is None or number.fixed <= 0:
             raise SymbolError(
                 "an index expression is divided by something other than a positive number",
-                given=divisor,
+                given=f"{self.text()} {'%' if remainder else '//'} {shown(divisor)}",
                 expected="a positive integer to the right of // or %",
             )
-        modulus = number.constant
+        modulus = number.fixed
         whole, rest = self._parts_by(modulus)
         ends = rest.bounds() or (0, 0)
         quotient = ends[0] // modulus
@@ -407,7 +388,8 @@ class Index(Unchanging):
             fits = ends[0] >= -(2**31) and max(ends[1], modulus) < 2**31
             values = rest.values_over(keys, np.int32 if fits else np.int64)
             result = from_values(values % modulus if remainder else values // modulus, keys, self.shape)
-        return result if remainder else whole._exactly_divided(modulus) + result
+        result = result if remainder else whole._exactly_divided(modulus) + result
+        return result.mentioning((*self.axes, *number.axes))
 
     def __floordiv__(self, divisor: object) -> Index:
         return self._divided(divisor, remainder=False)
@@ -415,53 +397,23 @@ class Index(Unchanging):
     def __mod__(self, divisor: object) -> Index:
         return self._divided(divisor, remainder=True)
 
-    def __truediv__(self, divisor: object) -> Index:
-        raise SymbolError(
-            "an index expression is divided into fractions", given=f"{self} / {divisor}", fix="`//` rounds down"
-        )
+    # --- element by element; the operators are of `IntegerOperators` ------------------------------------
 
-    def _refuse(self, what: str) -> SymbolError:
-        return SymbolError(
-            f"an index expression has no {what} while the graph is built",
-            given=self,
-            expected="a plain number",
-            fix="it stands for all positions of its grid at once; choose with `//`, `%` or a table, "
-            "or loop over a Python range instead of a grid",
-        )
+    def _operand(self, other: object) -> Index | None:
+        return as_index(other)
 
-    def __bool__(self) -> bool:
-        raise self._refuse("truth value")
-
-    def __int__(self) -> int:
-        raise self._refuse("single value")
-
-    def __index__(self) -> int:
-        raise self._refuse("single value")
-
-    def __float__(self) -> float:
-        raise self._refuse("single value")
-
-    def __eq__(self, other: object) -> bool:
-        raise self._refuse("truth value to compare")
-
-    def __lt__(self, other: object) -> bool:
-        raise self._refuse("truth value to compare")
-
-    __le__ = __gt__ = __ge__ = __lt__
-
-    __hash__ = object.__hash__
-
-    def __array__(self, *_: object, **__: object) -> np.ndarray:
-        raise self._refuse("array value")
-
-    # NumPy then leaves `array + index` to `__radd__`.
-    __array_ufunc__ = None
+    def _elementwise(self, operation: np.ufunc, other: Index) -> Index:
+        """What an operation on integers gives, tabulated over all that either varies over."""
+        left, right = _paired(self, other)
+        keys = _union_keys([left.keys, right.keys])
+        values = operation(left.values_over(keys), right.values_over(keys))
+        return from_values(values, keys, left.shape).mentioning((*left.axes, *right.axes))
 
     # --- views ----------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         if not self.shape:
-            raise self._refuse("length")
+            raise self._refuse("`len`", f"len({self.text()})")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Index]:
@@ -482,11 +434,14 @@ class Index(Unchanging):
 
     def compose(self, inner: Sequence[Index], shape: tuple[int, ...]) -> Index:
         """`self[inner[0], inner[1], ...]` for one index of shape `shape` per dimension, all in bounds."""
-        total = Index(self.offset, shape, (0,) * len(shape), self.symbols)
-        for stride, index in zip(self.strides, inner, strict=True):
+        outer, *inner = on_common_axes([self, *inner])
+        total = Index(outer.offset, shape, (0,) * len(shape), outer.symbols)
+        for stride, index in zip(outer.strides, inner, strict=True):
             if stride:
                 total = total + index._scaled(stride)
-        for table in self.tables:
+            elif index.symbols or index.tables:
+                total = total.mentioning(index.axes)
+        for table in outer.tables:
             total = total + _compose_table(table, inner, shape)
         return total
 
@@ -528,7 +483,7 @@ class Index(Unchanging):
         if shape == self.shape:
             return self
         if 0 in shape:
-            return filled(0, shape)
+            return filled(0, shape).mentioning(self.axes)
         merged = self._coalesced()
         flat = row_major(shape)
         inner = [
@@ -547,7 +502,7 @@ class Index(Unchanging):
             target, coefficient = names.get(key, key), self.coefficient(key)
             if isinstance(target, int):
                 strides[target] += coefficient
-            elif coefficient:
+            elif coefficient or not isinstance(key, int):
                 symbols[target] = symbols.get(target, 0) + coefficient
         tables = tuple(Table(tuple(names.get(k, k) for k in t.keys), t.values, t.scale) for t in self.tables)
         return Index(self.offset, shape, tuple(strides), _sorted_symbols(symbols), tables)
@@ -563,6 +518,17 @@ class Index(Unchanging):
         names: dict[Key, Key] = dict(enumerate(axes))
         names.update({d: d - len(axes) for d in range(len(axes), self.ndim)})
         return self.rekeyed(names, self.shape[len(axes) :])
+
+    def over(self, axes: Sequence[Axis]) -> Index:
+        """It over axes that stand for all of its own; see `common_axes`."""
+        moved = [axis for axis in self.axes if axis not in axes]
+        if not moved:
+            return self
+        hosts = [next(axis for axis in axes if own in axis.ancestors) for own in moved]
+        where = [from_values(h.ancestors[own], (h,), ()) for own, h in zip(moved, hosts, strict=True)]
+        inner = [index.broadcast_to(self.shape) for index in where]
+        inner += [Index(0, self.shape, tuple(int(k == d) for k in range(self.ndim))) for d in range(self.ndim)]
+        return self.lifted(moved).compose(inner, self.shape)
 
     def at(self, positions: dict[Axis, int]) -> Index:
         """It at fixed positions along some grid axes."""
@@ -583,36 +549,8 @@ class Index(Unchanging):
         return f"Index({self.text()})" if not self.shape else f"Index({self.text()}, shape={self.shape})"
 
     def text(self, names: dict[Axis, str] | None = None) -> str:
-        """The expression in symbols and dimensions.
-
-        `names` says what the symbols of grid axes are called; without it positions are, i0, i1, ...
-        Dimensions are called f0, f1, ...
-        """
-        offset, terms = self.offset, []
-        for key in self.keys:
-            coefficient, name = self.coefficient(key), f"f{key}"
-            if isinstance(key, Axis):
-                name = names.get(key, "?") if names else f"i{self.axes.index(key)}"
-                start, step = key.values.start, key.values.step
-                if names and (start, step) != (0, 1) and coefficient % step == 0:
-                    coefficient //= step
-                    offset -= coefficient * start
-                elif names and (start, step) != (0, 1):
-                    name = f"position of {name}"
-            if coefficient:
-                terms.append((coefficient, name))
-        for table in self.tables:
-            if table.values.size == 1:
-                offset += int(table.values.flat[0]) * table.scale
-            else:
-                where = [f"f{key}" if isinstance(key, int) else (names or {}).get(key, "i") for key in table.keys]
-                terms.append((table.scale, f"table{list(table.values.shape)}[{', '.join(where)}]"))
-        parts = [str(offset)] if offset or not terms else []
-        for coefficient, name in terms:
-            factor = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
-            sign = "-" if coefficient < 0 else "+"
-            parts.append(f"{sign} {factor}" if parts else factor if sign == "+" else f"-{factor}")
-        return " ".join(parts)
+        """The expression in symbols and dimensions; `names` says what the symbols of grid axes are called."""
+        return index_text(self, names)
 
 
 def row_major(shape: tuple[int, ...]) -> Index:
@@ -623,9 +561,21 @@ def row_major(shape: tuple[int, ...]) -> Index:
     return Index(0, shape, tuple(strides))
 
 
-def union_axes(groups: Iterable[Sequence[Axis]]) -> tuple[Axis, ...]:
-    """All axes of several collections, each once, in the order in which they were made."""
-    return tuple(sorted({axis for group in groups for axis in group}, key=lambda axis: axis.sort_key))
+def on_common_axes(indices: Sequence[Index]) -> list[Index]:
+    """The same indices, those of them that share symbols over the combined axis of these."""
+    axes = {axis for index in indices if index.symbols or index.tables for axis in index.axes}
+    if not any(axis.ancestors for axis in axes):
+        return list(indices)
+    common = common_axes(axes)
+    return [index.over(common) for index in indices]
+
+
+def _paired(left: Index, right: Index) -> tuple[Index, Index]:
+    """Two indices over common axes, of one shape."""
+    if (left.symbols or left.tables) and (right.symbols or right.tables):
+        left, right = on_common_axes([left, right])
+    shape = broadcast_shapes(left.shape, right.shape)
+    return left.broadcast_to(shape), right.broadcast_to(shape)
 
 
 def _union_keys(groups: Sequence[Sequence[Key]]) -> tuple[Key, ...]:
@@ -635,8 +585,15 @@ def _union_keys(groups: Sequence[Sequence[Key]]) -> tuple[Key, ...]:
 
 
 def _sorted_symbols(symbols: dict[Axis, int]) -> tuple[tuple[Axis, int], ...]:
-    kept = [(axis, c) for axis, c in symbols.items() if c]
-    return tuple(sorted(kept, key=lambda item: item[0].sort_key))
+    return tuple(sorted(symbols.items(), key=lambda item: item[0].sort_key))
+
+
+def _keep_symbols(symbols: dict[Axis, int], tables: tuple[Table, ...], left: tuple[Table, ...]) -> None:
+    """Note the axes of tables that cancelled as those of idle symbols."""
+    kept = {key for table in left for key in table.keys}
+    for key in (key for table in tables for key in table.keys if key not in kept):
+        if isinstance(key, Axis):
+            symbols.setdefault(key, 0)
 
 
 def _merged_tables(tables: tuple[Table, ...], more: tuple[Table, ...]) -> tuple[Table, ...]:
@@ -670,7 +627,7 @@ def as_index(value: object) -> Index | None:
     """A number, an integer array or an index as an `Index`; None when it is none of these."""
     if isinstance(value, Index):
         return value
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_, NoNumber, Tracer)):
         return None
     if isinstance(value, (int, np.integer)):
         return Index(int(value))

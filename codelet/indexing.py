@@ -7,10 +7,14 @@ where a ragged table or a slice whose length depends on a symbol is among them.
 from __future__ import annotations
 
 import numpy as np
+from jax.core import Tracer
 
+from codelet.conditions import Condition
 from codelet.errors import OutOfBoundsError, ViewError
+from codelet.grids import Axis, common_axes, union_axes
 from codelet.index import Index, as_index, broadcast_shapes, filled, from_values
-from codelet.ragged import Ragged, compose_ragged, ragged_slice
+from codelet.operators import NoNumber, shown
+from codelet.ragged import Ragged, RaggedTable, compose_ragged, ragged_slice
 
 
 def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
@@ -30,17 +34,23 @@ def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
 def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[Index | Ragged, int, int]:
     """Start, step and length of a slice that may have symbolic ends; a ragged one is all of its positions."""
     extent = shape[dimension]
-    ends = [None if end is None else as_index(end) for end in (item.start, item.stop, item.step)]
     given = (item.start, item.stop, item.step)
+    ends = [None if end is None else as_index(end) for end in given]
+    shown_slice = ":".join("" if end is None else shown(end) for end in given).removesuffix(":")
     if any(index is None and end is not None for index, end in zip(ends, given, strict=True)):
-        raise ViewError("a slice has an end that is not an integer", given=item, expected="integers or symbols")
+        raise ViewError("a slice has an end that is not an integer", given=shown_slice, expected="integers or symbols")
     start, stop, step = (index if index is None or index.constant is None else index.constant for index in ends)
+    stride = 1 if ends[2] is None else ends[2].fixed
+    if stride is None or stride == 0:
+        raise ViewError(
+            "a slice's step is zero" if stride == 0 else "a slice's step depends on a symbol",
+            given=shown_slice,
+            expected="a number other than zero as the step",
+            fix="one position for each vertex is x[i]; a table or a grid's symbol may be at any distances",
+        )
     if not isinstance(start, Index) and not isinstance(stop, Index) and not isinstance(step, Index):
-        first, last, stride = slice(start, stop, step).indices(extent)
+        first, last, _ = slice(start, stop, stride).indices(extent)
         return Index(first), stride, len(range(first, last, stride))
-    stride = 1 if step is None else step
-    if isinstance(stride, Index) or stride == 0:
-        raise ViewError("a slice's step must be a number other than zero", given=item)
     wrap = lambda end: end + extent if isinstance(end, int) and end < 0 else end  # noqa: E731
     first = wrap(start) if start is not None else (0 if stride > 0 else extent - 1)
     last = wrap(stop) if stop is not None else (extent if stride > 0 else -1)
@@ -49,18 +59,32 @@ def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[I
         raise ViewError(
             "a slice has an end that is an array", given=item, expected="one start and one stop for each vertex"
         )
-    if span.constant is None:
-        ragged = ragged_slice(first, span, stride)
+    written = () if not isinstance(step, Index) else step.axes
+    if span.fixed is None:
+        ragged = ragged_slice(first.mentioning(written), span, stride)
         return ragged, stride, ragged.rows.total
-    return first, stride, max(0, -(-span.constant // stride))
+    return first.mentioning((*span.axes, *written)), stride, max(0, -(-span.fixed // stride))
+
+
+def _as_mask(item: object) -> np.ndarray | None:
+    """An array of truth values among the items of an indexing; None for anything else."""
+    if not isinstance(item, list) and (not hasattr(item, "__array__") or isinstance(item, (NoNumber, Tracer))):
+        return None
+    try:
+        mask = np.asarray(item)
+    except ValueError:  # lists of several lengths
+        return None
+    return mask if mask.dtype == bool and mask.ndim else None
 
 
 def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
     """The items of an indexing with masks made positions, the ellipsis written out, missing slices added."""
     listed: list[object] = []
+    masks: list[tuple[int, np.ndarray]] = []  # each with its place among what is listed
     for item in items if isinstance(items, tuple) else (items,):
-        mask = np.asarray(item) if isinstance(item, (np.ndarray, list)) else None
-        if mask is not None and mask.dtype == bool:
+        mask = _as_mask(item)
+        if mask is not None:
+            masks.append((len(listed), mask))
             listed.extend(np.nonzero(mask))
         else:
             listed.append(item)
@@ -73,7 +97,37 @@ def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
     if len(dots) > 1:
         raise ViewError("an indexing has more than one ellipsis", given=items)
     at = dots[0] if dots else len(listed)
+    for place, mask in masks:
+        before = sum(1 for item in listed[:place] if item is not None and item is not Ellipsis)
+        first = before if place < at else before + len(shape) - used
+        if mask.shape != shape[first : first + mask.ndim]:
+            raise OutOfBoundsError(
+                f"a mask does not fit a tensor of shape {shape}",
+                given=f"a mask of shape {mask.shape} for dimension {first}",
+                expected=f"a mask of shape {shape[first : first + mask.ndim]}: a truth value for each position",
+                fix="the numbers of the positions may be fewer: x[numpy.flatnonzero(mask)]",
+            )
     return [*listed[:at], *[slice(None)] * (len(shape) - used), *listed[at + 1 :]]
+
+
+def _as_position(item: object) -> Index | None:
+    try:
+        return as_index(item)
+    except ValueError:  # lists of several lengths
+        return None
+
+
+def _mended(item: object) -> str | None:
+    """What to write instead of something that is no index."""
+    if isinstance(item, Condition):
+        return "choose a position, x[cl.where(condition, a, b)], or look it up in a table of those where it holds"
+    if isinstance(item, RaggedTable):
+        return "look up a row of the table first: x[table[i]]"
+    if hasattr(item, "source"):
+        return "positions that are data of the program are looked up in a codelet; those known now are a cl.table"
+    if isinstance(item, (bool, np.bool_)):
+        return "x[None] is x with one more dimension"
+    return None
 
 
 def take(index: Index, items: object) -> Index | Ragged:
@@ -100,12 +154,13 @@ def take(index: Index, items: object) -> Index | Ragged:
             _checked(item.index, dimension, shape)
             plan.append(item)
         else:
-            position = as_index(item)
+            position = _as_position(item)
             if position is None:
                 raise ViewError(
                     f"dimension {dimension} cannot be indexed with {type(item).__name__}",
-                    given=item,
+                    given=shown(item),
                     expected="integers, slices, symbols, integer arrays or tables",
+                    fix=_mended(item),
                 )
             plan.append(_checked(_wrapped(position, shape[dimension]), dimension, shape))
         dimension += 1
@@ -129,13 +184,14 @@ def _as_positions(part: object) -> Index | None:
     return part.index if isinstance(part, Ragged) else part if isinstance(part, Index) else None
 
 
+def _start(part: object) -> Index | Ragged | None:
+    """The positions of an item of a plan, or the first of them; None for a new axis."""
+    return part[0] if isinstance(part, tuple) else part  # type: ignore[return-value]
+
+
 def _find_ragged(plan: list[object]) -> tuple[int, Ragged] | None:
     """The ragged item of a plan, if there is one, and its place."""
-    found = [
-        (k, ragged)
-        for k, part in enumerate(plan)
-        if isinstance(ragged := part[0] if isinstance(part, tuple) else part, Ragged)
-    ]
+    found = [(k, ragged) for k, part in enumerate(plan) if isinstance(ragged := _start(part), Ragged)]
     if len(found) > 1:
         raise ViewError(
             "a tensor is indexed with two lengths that depend on symbols",
@@ -146,9 +202,28 @@ def _find_ragged(plan: list[object]) -> tuple[int, Ragged] | None:
     return found[0] if found else None
 
 
+def _on_common_axes(
+    plan: list[object], index: Index, axes: tuple[Axis, ...]
+) -> tuple[list[object], Index, tuple[int, Ragged] | None]:
+    """The items of a plan and what is indexed, over axes that stand for all of theirs."""
+    changed: list[object] = []
+    for part in plan:
+        start = _start(part)
+        moved = None if start is None else start.over(axes)
+        if isinstance(part, tuple):
+            length = moved.rows.total if isinstance(moved, Ragged) else part[2]
+            changed.append((moved, part[1], length))
+        else:
+            changed.append(moved)
+    return changed, index.over(axes), _find_ragged(changed)
+
+
 def _apply(index: Index, plan: list[object]) -> Index | Ragged:
     """Lay out the result's dimensions as NumPy does, then compose."""
     ragged = _find_ragged(plan)
+    written = union_axes([index.axes, *(start.axes for start in map(_start, plan) if start is not None)])
+    if any(axis.ancestors for axis in written):
+        plan, index, ragged = _on_common_axes(plan, index, common_axes(written))
     positions = [_as_positions(part) for part in plan]
     arrays = [k for k, part in enumerate(positions) if part is not None]
     block: tuple[int, ...] = ()
@@ -189,5 +264,5 @@ def _apply(index: Index, plan: list[object]) -> Index | Ragged:
         dimension = place.get(ragged[0], block_at)
         return compose_ragged(index, inner, dimension, ragged[1].rows)
     if 0 in shape:
-        return filled(0, shape)
+        return filled(0, shape).mentioning(written)
     return index.compose(inner, shape)

@@ -16,12 +16,26 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
-from codelet.index import Axis, Index, Table, as_index, filled, from_values, union_axes
+from codelet.index import Axis, Index, Table, as_index, filled, from_values, on_common_axes, row_major, union_axes
 from codelet.integers import narrowed
+from codelet.lengths import NAMES
+from codelet.operators import NoNumber, shown
 from codelet.saving import Unchanging
 
 MAX_ELEMENTS = 2**31 - 1
 """The most elements that all vertices together may have of a ragged dimension."""
+
+
+class RowLength(int):
+    """The number of elements of all rows together, in the shape of a view of which every vertex sees one row.
+
+    In print it is the symbol for the length of a row: `(n, 3)`.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return NAMES[0]
 
 
 class Rows(Unchanging):
@@ -137,7 +151,16 @@ def groups_of(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found, group_of.reshape(-1)
 
 
-class Ragged(Unchanging):
+def _refused(what: str, use: str, given: str) -> SymbolError:
+    return SymbolError(
+        f"{what} has no {use}",
+        given=given,
+        expected="a row for a dimension of a tensor, as in x[table[i]]",
+        fix="compute with the entries before they are made a ragged table, or with the elements within the codelet",
+    )
+
+
+class Ragged(NoNumber, Unchanging):
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 
     Attributes:
@@ -158,13 +181,27 @@ class Ragged(Unchanging):
         """The grid axes it depends on."""
         return union_axes([self.index.axes, self.rows.axes])
 
+    def over(self, axes: Sequence[Axis]) -> Ragged:
+        """It over axes that stand for all of its own; see `common_axes`."""
+        if set(self.axes) <= set(axes):
+            return self
+        extents = tuple(axis.extent for axis in self.rows.axes)
+        rows, number = self.rows, row_major(extents).bound(self.rows.axes).over(axes)
+        numbers = number.values(number.axes).reshape(-1)
+        own = Rows(number.axes, rows.lengths[numbers])
+        shape = (*self.index.shape[: self.dimension], own.total, *self.index.shape[self.dimension + 1 :])
+        inner = [Index(0, shape, tuple(int(k == d) for k in range(len(shape)))) for d in range(len(shape))]
+        inner[self.dimension] = stretched(rows.offsets[numbers], 1, own).rekeyed({0: self.dimension}, shape)
+        return compose_ragged(self.index.over(axes), inner, self.dimension, own)
+
+    def _refuse(self, use: str, given: str) -> SymbolError:
+        return _refused("a row of another length at each vertex", use, given)
+
     def __repr__(self) -> str:
         return f"Ragged({self.rows} at {self.index.text()})"
 
-    __array_ufunc__ = None
 
-
-class RaggedTable(Unchanging):
+class RaggedTable(NoNumber, Unchanging):
     """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
 
     __slots__ = ("offsets", "values")
@@ -206,7 +243,7 @@ class RaggedTable(Unchanging):
         if chosen is None or chosen.shape:
             raise ViewError(
                 "a ragged table is not looked up by one position",
-                given=row,
+                given=shown(row),
                 expected="a number, a symbol or an index expression",
             )
         ends = chosen.bounds()
@@ -216,11 +253,17 @@ class RaggedTable(Unchanging):
                 given=f"rows {ends[0]} to {ends[1]}",
                 expected=f"0 to {len(self) - 1}",
             )
-        if chosen.constant is not None:
-            return self.values[int(self.offsets[chosen.constant]) : int(self.offsets[chosen.constant + 1])]
-        numbers = chosen.values(chosen.axes).reshape(-1)
-        rows = Rows(chosen.axes, np.diff(self.offsets)[numbers])
-        return Ragged(self.values[stretched(self.offsets[numbers], 1, rows)], 0, rows)
+        if chosen.fixed is not None:
+            entries = self.values[int(self.offsets[chosen.fixed]) : int(self.offsets[chosen.fixed + 1])]
+            return entries.mentioning(chosen.axes)
+        axes = chosen.without_idle_symbols().axes
+        numbers = chosen.values_over(axes).reshape(-1)
+        rows = Rows(axes, np.diff(self.offsets)[numbers])
+        entries = self.values[stretched(self.offsets[numbers], 1, rows)]
+        return Ragged(entries.mentioning([axis for axis in chosen.axes if axis not in axes]), 0, rows)
+
+    def _refuse(self, use: str, given: str) -> SymbolError:
+        return _refused("a ragged table", use, given)
 
     def __repr__(self) -> str:
         return f"table of {Rows((), np.diff(self.offsets))}"
@@ -246,15 +289,19 @@ def ragged_slice(start: Index, span: Index, step: int) -> Ragged:
         span: how far it goes, of shape ().
         step: from one position to the next.
     """
-    lengths = np.maximum(0, -(-span.values(span.axes).reshape(-1) // step))
-    rows = Rows(span.axes, lengths)
+    start, span = on_common_axes([start, span])
+    axes = span.without_idle_symbols().axes
+    lengths = np.maximum(0, -(-span.values_over(axes).reshape(-1) // step))
+    rows = Rows(axes, lengths)
     tables = tuple(table for table in start.tables if set(table.keys) & set(rows.axes))
-    own = start.only([axis for axis in start.axes if axis in rows.axes], tables, start.offset)
+    own = start.only(rows.axes, tables, start.offset).without_idle_symbols()
+    others = [axis for axis in (*start.axes, *span.axes) if axis not in rows.axes]
+    rest = start.only(others, tuple(t for t in start.tables if not any(t is o for o in tables)), 0).mentioning(others)
     if set(own.axes) <= set(rows.axes):
         inside = stretched(np.broadcast_to(own.values(rows.axes).reshape(-1), rows.count), step, rows)
     else:
         inside = rows.spread(own) + from_values(step * rows.places, (0,), (rows.total,))
-    return Ragged(inside + (start - own), 0, rows)
+    return Ragged(inside + rest, 0, rows)
 
 
 def compose_ragged(index: Index, items: Sequence[Index], dimension: int, rows: Rows) -> Ragged:

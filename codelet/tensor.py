@@ -12,13 +12,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
-from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
-from codelet.index import Axis, Index, as_index, row_major, union_axes
+from codelet.errors import FieldTypeError, ForeignGraphError, TensorError, UnnamedError, ViewError
+from codelet.extents import as_dimension, as_integers, as_order, as_shape
+from codelet.grids import Axis, common_axes, union_axes
+from codelet.index import Index, as_index, row_major
 from codelet.indexing import expanded_items
+from codelet.lengths import NAMES
+from codelet.operators import NoNumber, shown
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
-from codelet.ragged import Ragged, Rows
+from codelet.ragged import Ragged, RowLength, Rows
 from codelet.strided import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -170,7 +175,7 @@ def source_text(source: Source) -> str:
 _new = object.__new__
 
 
-class Tensor:
+class Tensor(NoNumber):
     """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
 
     It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
@@ -218,14 +223,36 @@ class Tensor:
         return self.source.graph
 
     @property
+    def name(self) -> str:
+        """The name of the variable that it is all of, scopes included.
+
+        Raises:
+            UnnamedError: a view of something else than one whole variable.
+        """
+        if not self.is_whole_variable:
+            raise UnnamedError(
+                "a view has no name",
+                given=self,
+                expected="a variable, all of it, as graph.add_variable returns it",
+                fix=f"it views {', '.join(v.name for v in source_variables(self.source))}",
+            )
+        return source_text(self.source)
+
+    @property
     def dtype(self) -> np.dtype:
         """The dtype of its elements."""
         return self.source.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, at each position of the grid where it depends on symbols; of a ragged one, that of all rows."""
-        return self.index.shape
+        """Its shape, at each position of the grid where it depends on symbols.
+
+        Along a dimension that is ragged it is the number of elements of all rows, and shown as `n`.
+        """
+        if self.rows is None:
+            return self.index.shape
+        at, shape = self.ragged_dimension, self.index.shape
+        return (*shape[:at], RowLength(shape[at]), *shape[at + 1 :])
 
     @property
     def ndim(self) -> int:
@@ -309,6 +336,14 @@ class Tensor:
             return Tensor(self.source, taken.index, taken.rows, taken.dimension)
         return Tensor(self.source, taken)
 
+    def over(self, axes: Sequence[Axis]) -> Tensor:
+        """It over axes that stand for all of its own, without idle symbols: a view as a family holds it."""
+        if self.rows is None:
+            index = self.index.over(axes).without_idle_symbols()
+            return self if index is self.index else Tensor(self.source, index)
+        moved = Ragged(self.index, self.ragged_dimension, self.rows).over(axes)
+        return Tensor(self.source, moved.index.without_idle_symbols(), moved.rows, moved.dimension)
+
     def _within_rows(self, items: object) -> Tensor:
         """A view of a ragged tensor that keeps all of each row."""
         rows, at = self.rows, self.ragged_dimension
@@ -322,7 +357,7 @@ class Tensor:
             elif item is not None and (
                 dimension == at
                 or not (is_slice or (position is not None and not position.shape))
-                or (position is not None and set(position.axes) & set(rows.axes))
+                or (position is not None and set(position.keys) & set(rows.axes))
             ):
                 raise ViewError(
                     "a view with a ragged dimension is indexed by more than numbers and slices beside that dimension",
@@ -349,40 +384,63 @@ class Tensor:
             )
 
     def __len__(self) -> int:
-        if not self.shape:
-            raise ViewError("a tensor without dimensions has no length", given=self)
+        if not self.shape or (self.rows is not None and self.ragged_dimension == 0):
+            raise ViewError(
+                "a tensor without dimensions has no length"
+                if not self.shape
+                else "a view has another length for each vertex",
+                given=self,
+                expected="a tensor whose first dimension is the same for all vertices",
+                fix="within a codelet the length of a field is x.shape[0]" if self.shape else "x.size is 1",
+            )
         return self.shape[0]
+
+    def __eq__(self, other: object) -> Any:
+        # Tensors are themselves and no other, so that they may be keys; with numbers elements would be compared.
+        if isinstance(other, (int, float, complex, np.generic, np.ndarray, jax.Array, Index)):
+            raise self._refuse("`==`", f"{shown(self)} == {shown(other)}")
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def _refuse(self, use: str, given: str) -> TensorError:
+        decided = use in ("`bool`", "`int`", "`float`", "`complex`")
+        fix = "add a vertex that computes it: graph.add_vertex(compute_set, codelet, field=tensor)"
+        if decided:
+            fix = "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
+        elif use in ("`numpy.asarray`", "`jax.numpy.asarray`", "`format`"):
+            fix += "; engine.read(tensor), or what a lowered function returns, has the numbers that it computed"
+        return TensorError(
+            f"a tensor has no {use}: it is a view, whose elements have no numbers while the graph is built",
+            given=given,
+            expected="a view of it, or a field of a vertex",
+            fix=fix,
+        )
+
+    @property
+    def __jax_array__(self) -> Any:
+        # Not a method: JAX's compiled functions look for it, call it never, and word a mistake of their own.
+        raise self._refuse("`jax.numpy.asarray`", repr(self))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[k] for k in range(len(self)))
 
-    def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """Its elements, in row-major order, in another shape; one extent may be -1.
 
         Raises:
             ViewError: a shape of another size.
         """
         self._refuse_rows("reshaped")
-        first = shape[0] if shape else ()
-        wanted = first if isinstance(first, tuple) else tuple(n for n in shape if not isinstance(n, tuple))
-        known = math.prod(n for n in wanted if n != -1)
-        full = tuple(self.size // known if n == -1 and known else n for n in wanted)
-        if wanted.count(-1) > 1 or min(full, default=0) < 0 or math.prod(full) != self.size:
-            raise ViewError("a reshape changes the number of elements", given=f"{self.shape} to {wanted}")
-        return Tensor(self.source, self.index.reshape(full))
+        return Tensor(self.source, self.index.reshape(as_shape(shape, self.shape)))
 
     def flatten(self) -> Tensor:
         """Its elements, in row-major order, in one dimension."""
         return self.reshape((self.size,))
 
-    def transpose(self, *order: int) -> Tensor:
+    def transpose(self, *order: int | Sequence[int]) -> Tensor:
         """Its dimensions in another order, or reversed when none is given."""
-        order = order or tuple(range(self.ndim))[::-1]
-        positive = tuple(d + self.ndim if d < 0 else d for d in order)
-        if sorted(positive) != list(range(self.ndim)):
-            raise ViewError(
-                "a transpose does not name each dimension once", given=order, expected=f"0 to {self.ndim - 1}"
-            )
+        positive = as_order(order, self.ndim)
         moved = positive.index(self.ragged_dimension) if self.rows is not None else 0
         return Tensor(self.source, self.index.transpose(positive), self.rows, moved)
 
@@ -391,40 +449,48 @@ class Tensor:
         """Its dimensions reversed."""
         return self.transpose()
 
-    def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
+    def broadcast_to(self, shape: int | Sequence[int]) -> Tensor:
         """Its elements repeated over `shape`, by NumPy's rules."""
         self._refuse_rows("broadcast")
+        wanted = as_integers((shape,), "the shape of a broadcast")
         try:
-            fits = np.broadcast_shapes(shape, self.shape) == tuple(shape)
+            fits = np.broadcast_shapes(wanted, self.shape) == wanted
         except ValueError:
             fits = False
         if not fits:
-            raise ViewError("a tensor cannot be broadcast to this shape", given=f"{self.shape} to {shape}")
-        return Tensor(self.source, self.index.broadcast_to(tuple(shape)))
-
-    def _dimension(self, dimension: int, count: int) -> int:
-        if not -count <= dimension < count:
-            raise ViewError("a dimension does not exist", given=dimension, expected=f"{-count} to {count - 1}")
-        return dimension % count
+            raise ViewError(
+                "a tensor cannot be broadcast to this shape",
+                given=f"{self.shape} to {wanted}",
+                expected="a shape that ends in the tensor's, but for its extents of 1",
+            )
+        return Tensor(self.source, self.index.broadcast_to(wanted))
 
     def expand(self, dimension: int) -> Tensor:
         """A new dimension of extent 1 before `dimension`."""
-        at = self._dimension(dimension, self.ndim + 1)
+        at = as_dimension(dimension, self.ndim + 1)
         return self[(slice(None),) * at + (None,)]
 
     def squeeze(self, dimension: int | None = None) -> Tensor:
         """Without `dimension`, of extent 1; without all such dimensions when none is named."""
         if dimension is None:
             return self[tuple(0 if n == 1 else slice(None) for n in self.shape)]
-        at = self._dimension(dimension, self.ndim)
+        at = as_dimension(dimension, self.ndim)
         if self.shape[at] != 1:
-            raise ViewError("a squeezed dimension has more than one element", given=f"dimension {at} of {self.shape}")
+            raise ViewError(
+                "a squeezed dimension has more than one element",
+                given=f"dimension {at} of {self.shape}",
+                expected="a dimension of extent 1",
+            )
         return self[(slice(None),) * at + (0,)]
 
     def reverse(self, dimension: int) -> Tensor:
         """With the order of one dimension reversed."""
-        at = self._dimension(dimension, self.ndim)
+        at = as_dimension(dimension, self.ndim)
         return self[(slice(None),) * at + (slice(None, None, -1),)]
+
+    def text(self) -> str:
+        """It in an error about an expression: what is viewed, and where."""
+        return self.name if self.is_whole_variable else repr(self)
 
     def pad(self, widths: object, mode: str = "constant", value: object = 0) -> Tensor:
         """With more positions before and after its dimensions, as `numpy.pad` adds them. It needs no memory.
@@ -471,9 +537,10 @@ class Tensor:
         if not any(map(any, pairs)):
             return self
         # As of a join, symbols become dimensions of what is padded.
-        axes = self.axes
-        pad = Pad(Tensor(self.source, self.index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
-        return Tensor(pad, row_major(pad.shape).bound(axes))
+        index = self.index.without_idle_symbols()
+        axes = index.axes
+        pad = Pad(Tensor(self.source, index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
+        return Tensor(pad, row_major(pad.shape).bound(axes).mentioning(self.axes))
 
     def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
         """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.
@@ -485,10 +552,11 @@ class Tensor:
         return source_elements(self.source)[self.index.values(axes)]
 
     def __repr__(self) -> str:
-        shape: list[object] = list(self.shape)
-        if self.rows is not None and self.rows.count:
-            shape[self.ragged_dimension] = f"{self.rows.lengths.min()}..{self.rows.lengths.max()}"
-        return f"Tensor({type_text(self.dtype, shape)} of {source_text(self.source)}: {self.index.text()})"
+        text = f"{type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()}"
+        if self.rows is not None:
+            ends = f"{self.rows.lengths.min()} to {self.rows.lengths.max()}" if self.rows.count else "no rows"
+            text += f", {NAMES[0]} from {ends}"
+        return f"Tensor({text})"
 
 
 class _Numbers:
@@ -552,10 +620,19 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     >>> both.shape
     (5,)
     """
-    if not tensors:
-        raise ViewError("there is nothing to join", given="concat([])")
-    first = tensors[0]
-    at = first._dimension(dimension, first.ndim)
+    listed = list(tensors) if isinstance(tensors, (Tensor, Sequence)) else [tensors]
+    for tensor in listed:
+        if not isinstance(tensor, Tensor):
+            raise ViewError(
+                "something that is no tensor is joined",
+                given=f"{tensor!r:.80}",
+                expected="a list of tensors: cl.concat([x, y])",
+                fix="graph.add_constant makes an array a tensor",
+            )
+    if not listed:
+        raise ViewError("there is nothing to join", given="concat([])", expected="a list of one tensor or more")
+    tensors, first = listed, listed[0]
+    at = as_dimension(dimension, first.ndim)
     others = [n for d, n in enumerate(first.shape) if d != at]
     for tensor in tensors:
         tensor._refuse_rows("joined")
@@ -570,11 +647,13 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
                 expected=f"shapes that differ in dimension {at} alone",
             )
     # A join must be one array for all positions of the grid: symbols become dimensions of it.
-    axes = union_axes([tensor.axes for tensor in tensors])
+    written = common_axes(axis for tensor in tensors for axis in tensor.axes)
+    indices = [tensor.index.over(written).without_idle_symbols() for tensor in tensors]
+    axes = union_axes([index.axes for index in indices])
     extents = tuple(axis.extent for axis in axes)
     parts = []
-    for tensor in tensors:
-        spread = tensor.index.lifted(axes)
-        parts.append(Tensor(tensor.source, spread.broadcast_to((*extents, *tensor.shape))))
+    for tensor, index in zip(tensors, indices, strict=True):
+        spread = index.lifted(axes).broadcast_to((*extents, *tensor.shape))
+        parts.append(Tensor(tensor.source, spread))
     join = Join(tuple(parts), len(axes) + at)
-    return Tensor(join, row_major(join.shape).bound(axes))
+    return Tensor(join, row_major(join.shape).bound(axes).mentioning(written))

@@ -76,7 +76,8 @@ class Vertex:
     @property
     def symbols(self) -> dict[str, int]:
         """The values of the grid's symbols at this vertex."""
-        return {self.family.names[axis]: axis.values[place] for axis, place in self._position.items()}
+        names, position = self.family.names, self._position.items()
+        return {names[symbol]: axis.number(symbol, place) for axis, place in position for symbol in axis.symbols}
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -244,6 +245,18 @@ def family_vertices(family: Family) -> Iterator[Vertex]:
     return (Vertex(family, number) for number in range(family.num_vertices))
 
 
+def _place(axis: Axis, numbers: Mapping[Axis, int]) -> int | None:
+    """The position of an axis at which its symbols stand for given numbers; None if there is none."""
+    if any(number not in symbol.values for symbol, number in numbers.items()):
+        return None
+    if not axis.ancestors:
+        return axis.values.index(numbers[axis])
+    holds = np.ones(axis.extent, bool)
+    for symbol, number in numbers.items():
+        holds &= axis.ancestors[symbol] == symbol.values.index(number)
+    return int(holds.argmax()) if holds.any() else None
+
+
 def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]) -> Vertex:
     """One vertex of a compute set; see `Graph.vertex`."""
     name = compute_set if isinstance(compute_set, str) else compute_set.name
@@ -255,11 +268,13 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
             number -= family.num_vertices
     found = []
     for family in families:
-        if number is None and not family.is_gathered and set(family.axis_names) == set(symbols):
-            values = [symbols[axis_name] for axis_name in family.axis_names]
-            if all(value in axis.values for axis, value in zip(family.axes, values, strict=True)):
-                places = [axis.values.index(value) for axis, value in zip(family.axes, values, strict=True)]
-                found.append(Vertex(family, int(np.ravel_multi_index(places, family.extents)) if places else 0))
+        if number is None and not family.is_gathered:
+            named = {symbol: family.names[symbol] for axis in family.axes for symbol in axis.symbols}
+            if set(named.values()) == set(symbols):
+                places = [_place(axis, {own: symbols[named[own]] for own in axis.symbols}) for axis in family.axes]
+                known = [place for place in places if place is not None]
+                if len(known) == len(places):
+                    found.append(Vertex(family, int(np.ravel_multi_index(known, family.extents)) if known else 0))
     if len(found) == 1:
         return found[0]
     has = "; ".join(str(family).split("\n")[0] for family in families)

@@ -167,7 +167,7 @@ class Addresses(TileArray):
         touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
         written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
         in_place = self.in_place(step)
-        speaks = any(family.codelet.jaxpr.effects for family in step.families)
+        speaks = any(family.codelet.has_effects for family in step.families)
         if in_place and not speaks:
             self.overwrite(state, step, list(touched), in_place)
         opened = self._opened(state, list(touched))

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.index import Axis, Index
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.index import Axis
+from codelet.tensor import Tensor, Variable, source_text, source_variables
+from lowering.elements import Elements
 from lowering.plan import (
     AbortStep,
     CallStep,
@@ -130,141 +131,114 @@ def flow(plan: Plan) -> Plan:
 
 
 class ElementSet:
-    """A set of elements of the graph, as one flag for each element of each variable that has any."""
+    """A set of elements of the graph: of each variable that has any, which."""
 
     def __init__(self) -> None:
-        self._flags: dict[Variable, np.ndarray | bool] = {}  # True alone stands for all of a variable
+        self._held: dict[Variable, Elements] = {}
 
     def copy(self) -> ElementSet:
         """A set with the same elements."""
         made = ElementSet()
-        made._flags = {v: flags if flags is True else flags.copy() for v, flags in self._flags.items()}  # type: ignore[union-attr]
+        made._held = dict(self._held)
         return made
+
+    def _of(self, variable: Variable) -> Elements:
+        return self._held.get(variable) or Elements.nothing(variable.size)
 
     def add_variable(self, variable: Variable) -> None:
         """Add all elements of a variable."""
-        self._flags[variable] = True
+        self._held[variable] = Elements.everything(variable.size)
 
     def remove_variable(self, variable: Variable) -> None:
         """Remove all elements of a variable."""
-        self._flags.pop(variable, None)
+        self._held.pop(variable, None)
 
     def flags(self, variable: Variable) -> np.ndarray:
         """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
-        return self._array(variable)
+        return self._of(variable).as_flags()
 
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
-        """Add the elements of a view at all positions of the grid."""
-        if tensor.is_whole_variable:
-            self.add_variable(tensor.source)  # type: ignore[arg-type]
+        """Add the elements of a view at all positions of the grid.
+
+        Raises:
+            SizeError: they are too many to be told apart one by one.
+        """
+        source = tensor.source
+        if isinstance(source, Variable):
+            held = self._of(source)
+            if not held.is_all:
+                self._held[source] = held | Elements.of_view(tensor.index, axes, source.size, source.name)
             return
-        if isinstance(tensor.source, Variable):
-            variable = tensor.source
-            flags = self._flags.get(variable, False)
-            if flags is True:
-                return
-            if flags is False:
-                flags = np.zeros(variable.size, bool)
-            assert isinstance(flags, np.ndarray)
-            _mark(flags, tensor.index, axes)
-            self._flags[variable] = True if flags.all() else flags
+        touched = Elements.of_view(tensor.index, axes, source.size, source_text(source))
+        if touched.is_all:
+            for part, _ in source.regions():
+                self.add(part, ())
             return
-        marked = np.zeros(tensor.source.size, bool)
-        _mark(marked, tensor.index, axes)
-        for part, box in tensor.source.regions():
-            chosen = marked.reshape(tensor.source.shape)[box]
+        marked = touched.as_flags().reshape(source.shape)
+        for part, box in source.regions():
+            chosen = marked[box]
             if chosen.all():
                 self.add(part, ())
             elif chosen.any():
                 self.add(part.flatten()[np.flatnonzero(chosen)], ())
 
-    def _array(self, variable: Variable) -> np.ndarray:
-        """The flags of a variable, as an array to be read."""
-        return np.broadcast_to(self._flags.get(variable, False), variable.size)
-
     def remove(self, tensor: Tensor) -> None:
         """Remove the elements of a view without symbols."""
-        if tensor.is_whole_variable:
-            self._flags.pop(tensor.source, None)  # type: ignore[arg-type]
-            return
         gone = ElementSet()
         gone.add(tensor, ())
-        for variable in gone._flags:
-            self._flags[variable] = self._array(variable) & ~gone._array(variable)
+        for variable, elements in gone._held.items():
+            self._held[variable] = self._of(variable) - elements
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
         """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
-        if all(self._flags.get(variable) is True for variable in source_variables(source.source)):
+        if all(self._of(variable).is_all for variable in source_variables(source.source)):
             self.add(destination, ())
             return
         elements = source.elements().reshape(-1)
         held = elements < 0
         for variable in source_variables(source.source):
             inside = (elements >= variable.first_element) & (elements < variable.first_element + variable.size)
-            held[inside] = self._array(variable)[elements[inside] - variable.first_element]
+            held[inside] = self.flags(variable)[elements[inside] - variable.first_element]
         targets = destination.elements().reshape(-1)
         for variable in source_variables(destination.source):
             inside = (targets >= variable.first_element) & (targets < variable.first_element + variable.size)
-            flags = self._array(variable).copy()
+            flags = self.flags(variable).copy()
             flags[targets[inside] - variable.first_element] = held[inside]
-            self._flags[variable] = flags
+            self._held[variable] = Elements.of_flags(flags)
 
     def equals(self, other: ElementSet) -> bool:
         """Whether two sets hold the same elements."""
-        variables = {*self._flags, *other._flags}
-        pairs = ((self._flags.get(v, False), other._flags.get(v, False), v) for v in variables)
-        return all(a is b or bool((self._array(v) == other._array(v)).all()) for a, b, v in pairs)
+        return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
 
     def intersect(self, other: ElementSet) -> None:
         """Keep only what the other set holds too."""
-        for variable, own in list(self._flags.items()):
-            others = other._flags.get(variable, False)
-            if others is False:
-                del self._flags[variable]
-            elif others is not True:
-                self._flags[variable] = others.copy() if own is True else own & others  # type: ignore[union-attr]
+        self._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
 
     def unite(self, other: ElementSet) -> None:
         """Hold what the other set holds as well."""
-        for variable, others in other._flags.items():
-            own = self._flags.get(variable, False)
-            if others is True or own is False:
-                self._flags[variable] = True if others is True else others.copy()  # type: ignore[union-attr]
-            elif own is not True:
-                self._flags[variable] = own | others
+        for variable, others in other._held.items():
+            self._held[variable] = self._of(variable) | others
 
     def includes(self, other: ElementSet) -> bool:
         """Whether it holds all that the other set holds."""
-        pairs = ((self._flags.get(v, False), others, v) for v, others in other._flags.items())
-        return all(own is True or not (others & ~self._array(v)).any() for own, others, v in pairs)
+        return all((others - self._of(variable)).first is None for variable, others in other._held.items())
 
     def replace(self, other: ElementSet) -> None:
         """Hold what the other set holds."""
-        self._flags = other.copy()._flags
+        self._held = dict(other._held)
 
     def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:
-        """The graph's number of an element of a view that is not in the set; None when all are."""
-        flags = [self._flags.get(variable, False) for variable in source_variables(tensor.source)]
-        if all(flag is True for flag in flags):
+        """The graph's number of an element of a view that is not in the set; None when all are.
+
+        Raises:
+            SizeError: they are too many to be told apart one by one.
+        """
+        if all(self._of(variable).is_all for variable in source_variables(tensor.source)):
             return None
         needed = ElementSet()
         needed.add(tensor, axes)
-        for variable, wanted in needed._flags.items():
-            have = self._flags.get(variable, False)
-            if have is True:
-                continue
-            missing = np.broadcast_to(wanted, variable.size) & ~np.broadcast_to(have, variable.size)
-            if missing.any():
-                return variable.first_element + int(np.argmax(missing))
+        for variable, wanted in needed._held.items():
+            missing = (wanted - self._of(variable)).first
+            if missing is not None:
+                return variable.first_element + missing
         return None
-
-
-def _mark(flags: np.ndarray, index: Index, axes: tuple[Axis, ...]) -> None:
-    """Set the flags an index names, at all positions of the grid."""
-    keys = index.keys
-    if 0 in index.shape or any(axis.extent == 0 for axis in axes):
-        return
-    if index.tables:
-        flags[index.values_over(keys)] = True
-        return
-    index.strided_view(flags, keys)[...] = True

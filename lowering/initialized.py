@@ -12,7 +12,7 @@ Compilers (2006), chapter 9.3.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple
 
 from codelet.errors import Line, UninitializedReadError
@@ -211,3 +211,37 @@ def check_initialized(plan: Plan, written: ElementSet) -> None:
     reader.follow(written, plan.steps, looking=True)
     for tensor in plan.outputs:
         reader.need(written, tensor, "the caller", None)
+
+
+class _Finder(_Reader):
+    """Looks through the steps of a plan for what has no value where it is read, and takes it as given from then on."""
+
+    def __init__(self, plan: Plan):
+        super().__init__(plan)
+        self.found: set[Variable] = set()
+
+    def need(
+        self, written: ElementSet, tensor: Tensor, by: str, line: Line | None, axes: tuple[Axis, ...] = ()
+    ) -> None:
+        """Keep the variables of which an element has no value."""
+        while (missing := written.first_missing(tensor, axes)) is not None:
+            variable, _ = self.plan.graph.locate(missing)
+            self.found.add(variable)
+            written.add_variable(variable)
+
+
+def read_before_written(plan: Plan, given: Collection[Variable]) -> frozenset[Variable]:
+    """The variables of which a plan may read an element that none of its steps has written before.
+
+    By the rule of `check_initialized`: of the branches of a choice any may have run, and of a loop no turn.
+
+    Args:
+        plan: the plan.
+        given: those that have a value before it.
+    """
+    written = ElementSet()
+    for variable in given:
+        written.add_variable(variable)
+    finder = _Finder(plan)
+    finder.follow(written, plan.steps, looking=True)
+    return frozenset(finder.found)

@@ -30,19 +30,16 @@ from codelet.tensor import Tensor, Variable, source_variables
 from lowering.dataflow import ElementSet
 from lowering.elementwise import may_overwrite
 from lowering.exchange import Exchange, StepExchange
+from lowering.initialized import read_before_written
 from lowering.placement import Placement
 from lowering.plan import (
-    AbortStep,
     CopyStep,
     ExecuteStep,
     Plan,
-    PrintStep,
     RepeatStep,
     Step,
     StreamStep,
-    SwitchStep,
     UndefStep,
-    WhileStep,
 )
 from lowering.runs import stretches
 from lowering.timeline import Moment, Timeline, timeline
@@ -131,36 +128,24 @@ class Liveness:
 # --- what is kept -------------------------------------------------------------------------------------
 
 
-def _views(step: Step, *, written: bool) -> Iterator[tuple[Tensor, tuple]]:
-    """The views that a moment reads, or writes, each with the axes it is over."""
+def _written_views(step: Step) -> Iterator[tuple[Tensor, tuple]]:
+    """The views that a step without a body writes, each with the axes it is over."""
     if isinstance(step, ExecuteStep):
         for family in step.families:
             for field in family.fields:
-                if field.tensor is not None and (field.is_written if written else field.is_read):
+                if field.tensor is not None and field.is_written:
                     yield field.tensor, family.axes
     elif isinstance(step, CopyStep):
-        yield (step.destination if written else step.source), ()
-    elif isinstance(step, StreamStep):
-        if step.stream.is_input == written:
-            yield step.tensor, ()
-    elif isinstance(step, (WhileStep, AbortStep, SwitchStep, PrintStep)):
-        if not written:
-            match step:
-                case SwitchStep():
-                    yield step.control, ()
-                case PrintStep():
-                    yield step.tensor, ()
-                case _:
-                    yield step.predicate, ()
-    else:
-        assert isinstance(step, (RepeatStep, UndefStep)), step  # a loop's head sets a variable, through no view
+        yield step.destination, ()
+    elif isinstance(step, StreamStep) and step.stream.is_input:
+        yield step.tensor, ()
 
 
 def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> frozenset[Variable]:
     """The variables that hold a value from before a program starts until after it ends.
 
-    They are those that the caller names, constants, and those of which the program reads elements that it has
-    not written yet.
+    They are those that the caller names, constants, and those of which the program may read elements that it has
+    not written yet, on whatever way it takes.
 
     Args:
         plan: the plan.
@@ -169,21 +154,7 @@ def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> froz
     outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     kept = {*plan.inputs, *outputs} if keep is None else set(keep)
     kept |= {variable for variable in plan.variables if variable.value is not None}
-    written = ElementSet()
-    for variable in kept:
-        written.add_variable(variable)
-    for moment in timeline(plan).moments:
-        for tensor, axes in _views(moment.step, written=False):
-            while (missing := written.first_missing(tensor, axes)) is not None:
-                variable, _ = plan.graph.locate(missing)
-                kept.add(variable)
-                written.add_variable(variable)
-        if isinstance(moment.step, RepeatStep):
-            for variable in moment.writes:
-                written.add_variable(variable)
-        for tensor, axes in _views(moment.step, written=True):
-            written.add(tensor, axes)
-    return frozenset(kept)
+    return frozenset(kept | read_before_written(plan, kept))
 
 
 # --- live variables -----------------------------------------------------------------------------------
@@ -198,7 +169,7 @@ def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
     if isinstance(moment.step, RepeatStep) or not candidates:
         return candidates  # the head of a loop sets all of what counts the turns
     written = ElementSet()
-    for tensor, axes in _views(moment.step, written=True):
+    for tensor, axes in _written_views(moment.step):
         if candidates & set(source_variables(tensor.source)):
             written.add(tensor, axes)
     whole = lambda variable: Tensor(variable, row_major(variable.shape))  # noqa: E731

@@ -243,11 +243,17 @@ def named_variables(
     for what, given in (("inputs", inputs), ("outputs", outputs)):
         if isinstance(given, (str, Tensor, Stream)) or not isinstance(given, Iterable):
             raise ProgramError(
-                f"the {what} are not a list",
-                given=f"{what}={given!r}",
-                expected=f"a list of variables or their names, which may be empty: {what}=[...]",
+                f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
             )
+    inputs, outputs = list(inputs), list(outputs)
     streams = {stream.name: stream for stream in graph.streams}
+    for what, chosen in (("input", inputs), ("output", outputs)):
+        for each in chosen:
+            stream = streams.get(each) if isinstance(each, str) else each
+            if isinstance(stream, Stream) and stream.graph is not graph:
+                raise ForeignGraphError(f"an {what} belongs to another graph", given=each, expected="this graph's own")
+            if isinstance(stream, Stream) and stream.is_input != (what == "input"):
+                raise ProgramError(f"a stream that goes the other way is an {what}", given=stream)
     is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
     sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
     targets = [whole_variable(graph, given, "output") for given in outputs if not is_stream(given)]

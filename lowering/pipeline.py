@@ -7,7 +7,8 @@
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
-                                                    emit (views; draws, parts, rows, segments, weave, windows)
+                                                    emit (views; draws, parts, rows, weave, windows; row_rules
+                                                    and segments of rows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
       -> updates that XLA would miscompile replaced in_place
@@ -49,6 +50,7 @@ from lowering.plan import Plan, Step
 from lowering.prune import prune
 from lowering.rotate import rotate
 from lowering.simplify import trace_simplified
+from lowering.sizes import check_machine_size
 from lowering.streams import count_values, fed_types
 
 
@@ -126,8 +128,11 @@ def plan_machine(
 
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
+        SizeError: planning it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
+    if not allow_out_of_memory:
+        check_machine_size(plan, keep)
     given = isinstance(placement, Placement)
     exchange = plan_exchange(placement) if given else place_and_exchange(plan, placement)
     liveness = live_ranges(exchange, keep)

@@ -32,6 +32,7 @@ from codelet.vertices import free_axes, over_axes, vertex_numbers
 from lowering.exchange import Exchange, plan_exchange
 from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan
+from lowering.sizes import check_host_size
 from lowering.step_cycles import least_cycles, total_cycles
 from lowering.timeline import timeline, without_calls
 from lowering.vertex_cycles import FamilyCycles, family_cycles
@@ -326,7 +327,11 @@ def place_by(plan: Plan, method: Method) -> Placement:
     Args:
         plan: without calls.
         method: the way.
+
+    Raises:
+        SizeError: it would take more memory than this computer has.
     """
+    check_host_size(plan)
     placer = _Placer(plan)
     for family in plan.families:
         if family.tile is not None:
@@ -355,6 +360,7 @@ def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:
 
     Raises:
         ProgramError: an unknown method.
+        SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
     """
     if method not in ("balanced", "linear"):
@@ -380,6 +386,7 @@ def place(plan: Plan, method: Method = "balanced") -> Placement:
 
     Raises:
         ProgramError: an unknown method.
+        SizeError: it would take more memory than this computer has.
         CyclesError: a codelet's own `cycles=` fails.
 
     >>> import codelet as cl

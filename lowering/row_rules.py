@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.lengths import Symbol, is_length
@@ -193,7 +194,8 @@ def reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
         return False
     at = _places(eqn.invars)
     if name in REDUCTIONS:
-        reduces = at[0] is not None and at[0] in params["axes"]
+        bits = name in ("reduce_or", "reduce_and") and dtype_of(eqn.invars[0]) != np.dtype(bool)
+        reduces = at[0] is not None and at[0] in params["axes"] and not bits
     else:
         contracted, _ = params["dimension_numbers"]
         places = [list(own).index(d) if d in own else None for own, d in zip(contracted, at, strict=True)]

@@ -19,6 +19,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.grids import whole_grids
+from lowering.streams import Sent
+from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
 
@@ -90,6 +93,13 @@ def stateful(x, site, scale, table):
 
 
 @cl.codelet
+def laid_out(x, y):
+    """What depends on the order in which elements are read: here by columns."""
+    columns = jnp.stack([x, x + jnp.sum(y).astype(x.dtype)]).reshape(-1, order="F")
+    return _squash(jnp.sum(columns * (jnp.arange(columns.size) % 5).astype(x.dtype))).astype(x.dtype)
+
+
+@cl.codelet
 def nothing_in(*, level):
     return jnp.full((2,), level, jnp.float32)
 
@@ -156,6 +166,33 @@ def row_order(x, y):
     return {"out": ranks, "sum": _squash(sum((x[k] * (k + 1) for k in range(x.shape[0])), jnp.sum(y))).astype(x.dtype)}
 
 
+HOW = {
+    "equal": lambda n, of: n == of,
+    "unequal": lambda n, of: n != of,
+    "within": lambda n, of: n in (of, 1),
+    "of a set": lambda n, of: n in {of, 0},
+    "more": lambda n, of: n > of,
+    "even": lambda n, of: n % 2 == of % 2,
+    "none": lambda n, of: not n,
+    "as text": lambda n, of: f"{n}" == f"{of}",
+}
+"""Ways in which a codelet may look at a length."""
+
+
+@cl.codelet
+def row_case(x, y, *, how, of):
+    """What does something else where the row is of some length, which every way of running must notice."""
+    if HOW[how](x.shape[0], of):
+        return (jnp.sum(y) - 3).astype(x.dtype)
+    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_shift_case(x, y, *, how, of):
+    moved = x + 2 * jnp.sum(y) if HOW[how](x.shape[0], of) else x - jnp.sum(x)
+    return _squash(moved).astype(x.dtype)
+
+
 @cl.codelet
 def row_dot(x, z):
     return _squash(jnp.dot(x, z)).astype(x.dtype)
@@ -169,12 +206,65 @@ def lookup(values: np.ndarray, position: Any) -> Any:
     return cl.table(values)[position] if isinstance(position, cl.Index) else int(values[position])
 
 
+BITS = {1: lambda a, b: (a & 6) + (b << 1), 2: lambda a, b: (a - low_bit(a)) ^ b, 3: lambda a, b: (a >> 1) | (1 << b)}
+CHOICES = {
+    1: lambda a, b: cl.where((a < 2) | (b == 1), b, a),
+    2: lambda a, b: cl.minimum(a, b + 1) + cl.maximum(b, 1),
+    3: lambda a, b: cl.where((b > 0) & (a != 3), abs(a - b), 2),
+}
+CANCELS = (lambda a: 0 * a, lambda a: a % 1, lambda a: a // 64, lambda a: a - a, lambda a: (3 - a) * 0)
+"""Operators that numbers and symbols share: on bits, choices, and what leaves nothing of a symbol."""
+
+
+def low_bit(value: Any) -> Any:
+    """The lowest bit that is set, as programs find the parent of a node."""
+    return value & -value
+
+
+@st.composite
+def nested(draw: Any, least: int = 1) -> tuple[list[int], Callable[[], Any], Callable[[], Sequence[Any]]]:
+    """A nest of loops, the ranges of some of which depend on the loop around them, and its symbols.
+
+    Out come extents that hold all ranges, what gives the numbers of every turn, and what gives the symbols.
+    """
+    extents = draw(st.lists(st.integers(1, 4), min_size=least, max_size=3))
+    kinds = [draw(st.sampled_from(["whole", "whole", "below", "above", "wide"])) for _ in extents]
+
+    def ends(k: int, outer: Any) -> tuple[Any, Any]:
+        if k == 0 or kinds[k] == "whole":
+            return 0, extents[k]
+        if kinds[k] == "below":
+            return 0, cl.minimum(outer, extents[k])
+        if kinds[k] == "above":
+            return cl.minimum(outer + 1, extents[k]), extents[k]
+        return cl.maximum(outer - 1, 0), cl.minimum(outer + 2, extents[k])
+
+    def numbers(before: tuple[int, ...] = ()) -> Any:
+        k = len(before)
+        if k == len(extents):
+            yield before
+            return
+        for number in range(*ends(k, before[-1] if before else 0)):
+            yield from numbers((*before, number))
+
+    def symbols() -> Sequence[Any]:
+        found: list[Any] = []
+        while (k := len(found)) < len(extents):
+            # Those that depend on nothing, up to the next that does, are of one grid.
+            free = list(itertools.takewhile(lambda n: n == k or kinds[n] == "whole", range(k, len(extents))))
+            made = cl.grid(slice(*ends(k, found[-1] if found else 0)), *(extents[n] for n in free[1:]))
+            found += made if isinstance(made, tuple) else (made,)
+        return tuple(found)
+
+    return extents, numbers, symbols
+
+
 @st.composite
 def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequence[Any]], Any]:
     """A function of the grid's positions with values from 0 to `bound - 1`."""
     terms = [(k, draw(st.integers(-2, 3))) for k in range(len(extents)) if draw(st.booleans())]
     constant = draw(st.integers(0, 3))
-    kind = draw(st.sampled_from(["affine", "divided", "table", "product"]))
+    kind = draw(st.sampled_from(["affine", "divided", "table", "product", "bits", "chosen", "cancelled"]))
     divisor = draw(st.integers(1, 3))
     low = constant + sum(min(0, c * (extents[k] - 1)) for k, c in terms)
     high = constant + sum(max(0, c * (extents[k] - 1)) for k, c in terms)
@@ -190,6 +280,12 @@ def positions(draw: Any, extents: Sequence[int], bound: int) -> Callable[[Sequen
             value = value // divisor
         if kind == "product" and len(symbols) > 1:
             value = value + symbols[0] * symbols[1]
+        if kind == "bits":
+            value = BITS[divisor](value, symbols[0] if symbols else 2)
+        if kind == "chosen":
+            value = CHOICES[divisor](value, symbols[-1] if symbols else 1)
+        if kind == "cancelled":
+            value = sum((CANCELS[(divisor + k) % len(CANCELS)](symbol) for k, symbol in enumerate(symbols)), value % 2)
         fits = kind == "affine" and low >= 0 and high < bound
         return value if fits else value % bound
 
@@ -209,8 +305,13 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
     """A way to read a tensor: per dimension a position, a run of elements, or all of it."""
     parts, shape = [], []
     for size in tensor.shape:
-        kind = draw(st.sampled_from(["at", "run", "stride", "all", "back"]))
-        if kind == "all":
+        kind = draw(
+            st.sampled_from(["at", "run", "stride", "all", "back", "at", "run", "stride", "all", "back", "none"])
+        )
+        if kind == "none":
+            parts.append(lambda _: slice(0, 0))
+            shape.append(0)
+        elif kind == "all":
             parts.append(lambda _: slice(None))
             shape.append(size)
         elif kind == "back":
@@ -331,6 +432,11 @@ def _name(number: int) -> str:
     return _NAMES[number % len(_NAMES)].format(number if number >= len(_NAMES) else "")
 
 
+def arrived(results: dict[str, Any]) -> dict[str, Any]:
+    """What a lowered function gives, of streams just what was sent."""
+    return {k: v.values[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
+
+
 class _Builder:
     """Draws the parts of a case and keeps what of it holds values."""
 
@@ -343,6 +449,7 @@ class _Builder:
         self.numbers = itertools.count()
         self.times = 1  # how often the steps that are being drawn run
         self.static = 0  # in how many loops and choices that depend on data they are
+        self.unbounded = 0  # in how many of these loops there is no bound
 
     def values(self, shape: tuple[int, ...]) -> np.ndarray:
         if np.issubdtype(self.dtype, np.integer):
@@ -398,7 +505,10 @@ class _Builder:
             return total
 
         def entry(symbols: Sequence[Any]) -> Any:
-            return array if any(isinstance(s, cl.Index) for s in symbols) or not symbols else array[tuple(symbols)]
+            if not any(isinstance(s, cl.Index) for s in symbols):
+                return array[tuple(symbols)] if symbols else array
+            axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
+            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
 
         return site, lambda _: number, entry
 
@@ -413,12 +523,13 @@ class _Builder:
 
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
-        extents = draw(st.lists(st.integers(1, 4), min_size=0, max_size=3))
-        kind = draw(st.sampled_from([gather_up, dot_product, shift_all, two_results, accumulate, stateful]))
+        extents, numbers, make_symbols = draw(nested(0))
+        kinds = [gather_up, dot_product, shift_all, two_results, accumulate, stateful, laid_out]
+        kind = draw(st.sampled_from(kinds))
         x, y = (draw(readings(draw(st.sampled_from(sources)), extents)) for _ in range(2))
         fields: dict[str, Callable[[Sequence[Any]], Any]] = {"x": x.view}
         static = {}
-        if kind in (gather_up, dot_product, shift_all, two_results):
+        if kind in (gather_up, dot_product, shift_all, two_results, laid_out):
             fields["y"] = y.view
         if kind is shift_all and draw(st.booleans()):
             static["by"] = draw(st.sampled_from(STATICS))
@@ -438,15 +549,15 @@ class _Builder:
         tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
         graph = self.case.graph
         if by_loops:
-            for symbols in itertools.product(*map(range, extents)):
+            for symbols in numbers():
                 views = {name: make(symbols) for name, make in fields.items()}
                 graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
             return
-        grid = cl.grid(*extents) if extents else ()
-        symbols = (grid,) if isinstance(grid, cl.Index) else grid
+        symbols = make_symbols()
         views = {name: make(symbols) for name, make in fields.items()}
-        if extents and not any(isinstance(v, (cl.Tensor, cl.Index)) and v.axes for v in views.values()) and not spread:
-            # Nothing names the grid: the vertices would be one.
+        named = [v.axes for v in views.values() if isinstance(v, (cl.Tensor, cl.Index))]
+        if extents and whole_grids(itertools.chain(*named)) != whole_grids(itertools.chain(*(s.axes for s in symbols))):
+            # Something has to name all symbols, or there would be fewer vertices.
             spread = True
         graph.add_vertex(compute_set, kind, **views, **static, tile=tile(symbols) if spread else None)
 
@@ -478,6 +589,9 @@ class _Builder:
     def rows(self, count: int, size: int, *, disjoint: bool) -> Callable[[Any], Any]:
         """Of `size` positions, rows for `count` vertices: what stands between brackets, for a symbol or a number."""
         draw = self.draw
+        if not size:
+            nothing = cl.table(np.zeros(0, np.int32), offsets=[0] * (count + 1))
+            return lambda i: nothing[i]
         if not disjoint and draw(st.booleans()):
             width = size + 1
             return draw(
@@ -504,12 +618,19 @@ class _Builder:
         """A family whose fields have as many elements as the vertex's row is long."""
         draw, graph = self.draw, self.case.graph
         compute_set = graph.add_compute_set(f"set{next(self.numbers)}")
-        count, size = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        count, size = draw(st.integers(1, 7)), draw(st.sampled_from([*range(1, 10), 0]))
         across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
         first = draw(st.booleans())
         shape = (size,) if across is None else (across, size) if first else (size, across)
-        kind = draw(st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot]))
-        writes_rows = kind in (row_shift, row_order)
+        kind = draw(
+            st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot, row_case, row_case, row_shift_case])
+        )
+        writes_rows = kind in (row_shift, row_order, row_shift_case)
+        if kind in (row_sum, row_shift, row_case, row_shift_case):  # elements that are arrays, or none
+            shape += draw(st.sampled_from([(), (), (), (2,), (0,)]))
+        static: dict[str, Any] = {}
+        if kind in (row_case, row_shift_case):
+            static = {"how": draw(st.sampled_from(sorted(HOW))), "of": draw(st.integers(0, 3))}
         row = self.rows(count, size, disjoint=writes_rows)
         source = self.variable(shape)
         if draw(st.booleans()):
@@ -531,7 +652,7 @@ class _Builder:
             fields["out"] = at(target, row(i), h) if writes_rows else target[i] if across is None else target[h, i]
             if kind is row_order:
                 fields["sum"] = sums[i] if across is None else sums[h, i]
-            graph.add_vertex(compute_set, kind, **fields)
+            graph.add_vertex(compute_set, kind, **fields, **static)
 
         if draw(st.integers(0, 2)) == 0:
             for h, i in itertools.product(range(across or 1), range(count)):
@@ -542,9 +663,28 @@ class _Builder:
             connect(*(cl.grid(across, count) if draw(st.booleans()) else reversed(cl.grid(count, across))))
         return [cl.Execute(compute_set)]
 
+    def copied(self) -> list[Any]:
+        """A number or an array, which is broadcast, to some view of a variable that names no element twice."""
+        draw = self.draw
+        shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+        target = self.variable(shape)
+        view = draw(
+            st.sampled_from(
+                [
+                    *(target, target[0], target[::2], target[::-1].T, target[[-1]]),
+                    target.pad(1)[(slice(1, -1),) * len(shape)],
+                    cl.concat([target[1:].flatten(), target[:1].flatten()]),
+                ]
+            )
+        )
+        few = tuple(draw(st.sampled_from([n, 1])) for n in view.shape)[draw(st.integers(0, view.ndim)) :]
+        return [cl.Copy(draw(st.sampled_from([3, self.values(few), self.values(few).tolist()])), view)]
+
     def copy(self) -> list[Any]:
+        kind = self.draw(st.integers(0, 3))
+        if kind == 3:
+            return self.copied()
         source = self.readable()
-        kind = self.draw(st.integers(0, 2))
         if kind == 0:
             return [cl.Copy(source, self.variable(source.shape))]
         target = self.variable((2, *source.shape))
@@ -613,14 +753,18 @@ class _Builder:
         """A repeat whose body reads the count and adds it up."""
         graph = self.case.graph
         number = next(self.numbers)
-        turn = graph.add_variable(f"turn{number}", (), "int32")
+        dtype = self.draw(st.sampled_from(["int32", "int32", "int8", "uint8", "uint32"]))
+        turn = graph.add_variable(f"turn{number}", (), dtype)
         total = self.variable((2,))
         adder = graph.add_compute_set(f"count{number}")
         k = cl.grid(2)
         graph.add_vertex(adder, accumulate, x=self.variable((3,)), acc=total[k])
-        seen = graph.add_variable(f"seen{number}", (4,), "int32")
-        self.case.inputs[f"seen{number}"] = np.zeros(4, np.int32)
-        body = cl.Sequence(adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:]))
+        seen = graph.add_variable(f"seen{number}", (4,), dtype)
+        self.case.inputs[f"seen{number}"] = np.zeros(4, dtype)
+        body: Any = [adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:])]
+        if self.draw(st.booleans()):
+            # The same variable counts within: what it holds afterwards is for the rest of the turn.
+            body = [cl.Repeat(self.draw(st.integers(0, 2)), cl.Sequence(*body), index=turn), *body[1:]]
         return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
 
     def passing(self) -> list[Any]:
@@ -679,7 +823,9 @@ class _Builder:
         graph.add_vertex(count, one_less, left=left)
         most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
         self.static += 1
+        self.unbounded += most is None
         body = cl.Sequence(self.body(depth), count)
+        self.unbounded -= most is None
         self.static -= 1
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most)]
 
@@ -709,6 +855,12 @@ class _Builder:
             also = graph.add_compute_set(f"also{number}")
             graph.add_vertex(also, mixed, a=own["c"][i], b=own["a"][i], c=outside[i])
             body.append(also)
+        kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
+        if kinds["a"] in ("same", "own", "back") and kinds["c"] != "any" and draw(st.booleans()):
+            # Two arguments are written, which must be apart; what is only read may be any of them.
+            both = graph.add_compute_set(f"both{number}")
+            graph.add_vertex(both, mixed, a=own["b"][i], b=own["c"][i], c=own["a"][i])
+            body.append(both)
         function = graph.add_function(body, own)
         count = draw(st.integers(1, 5))
         parts = {name: self.variable((count + 1, size)) for name in "abc"}
@@ -723,7 +875,6 @@ class _Builder:
                 "any": lambda: self.draw(st.sampled_from([parts["a"], parts["c"]]))[self.draw(st.integers(0, count))],
             }[kind]()
 
-        kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
         return [
             cl.Call(function, **{name: argument(name, kinds[name], turn) for name in "abc"}) for turn in range(count)
         ]
@@ -731,12 +882,37 @@ class _Builder:
     def streamed(self) -> list[Any]:
         """A value in, something done with it, and a value out."""
         graph, number = self.case.graph, next(self.numbers)
-        shape = tuple(self.draw(st.lists(st.integers(1, 3), min_size=0, max_size=2)))
+        shape = tuple(self.draw(st.lists(st.sampled_from([1, 2, 3, 3, 0]), min_size=0, max_size=2)))
         incoming = graph.add_input_stream(f"in{number}", shape, self.dtype)
         self.case.inputs[incoming.name] = self.values((self.times * 2, *shape))
         outgoing = graph.add_output_stream(f"out{number}", shape, self.dtype)
         held, last = self.variable(shape), self.variable(shape)
         return [cl.Copy(incoming, held), cl.Copy(incoming, last), *self.compute_set(), cl.Copy(held, outgoing)]
+
+    def sent(self) -> list[Any]:
+        """Values out, wherever there is a bound on how many there may be: in loops and some cases of choices too."""
+        view = self.draw(st.sampled_from([self.variable((2,)), self.variable((2, 2))[1], self.variable((2,))[::-1]]))
+        outgoing = self.case.graph.add_output_stream(f"sent{next(self.numbers)}", (2,), self.dtype)
+        return [*self.compute_set(), cl.Copy(view, outgoing), *[cl.Copy(1, outgoing)] * self.draw(st.integers(0, 1))]
+
+    def nested(self, depth: int) -> list[Any]:
+        """Something in repeats, loops, choices and sequences in one another."""
+        draw, inside = self.draw, self.static
+        self.static += 1
+        body: Any = self.body(depth)
+        self.static = inside
+        other = self.variable((2,))
+        control = self.number(draw(st.integers(0, 1)))
+        for kind in draw(st.lists(st.sampled_from(["repeat", "if", "else", "switch", "list", "none"]), max_size=6)):
+            body = {
+                "repeat": lambda body: cl.Repeat(1, body),
+                "if": lambda body: cl.If(control, body, cl.Copy(0, other)),
+                "else": lambda body: cl.If(control, [], body),
+                "switch": lambda body: cl.Switch(control, {0: body, 1: [body, []]}),
+                "list": lambda body: [[body], cl.Copy(other[::-1], other)],
+                "none": lambda body: cl.Sequence(cl.Repeat(0, body), body),
+            }[kind](body)
+        return [cl.Sequence(body)]
 
     def ended(self) -> list[Any]:
         """A variable that ends, and begins again; and an abort that never comes."""
@@ -751,9 +927,9 @@ class _Builder:
         ]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "passing", "ragged"]
+        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "rewritten", "passing", "ragged"]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
-        kinds += ["chained", "either", "empty"]
+        kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()
@@ -763,13 +939,17 @@ class _Builder:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
+        if kind == "rewritten":
+            return rewritten(self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":
             return self.loop(depth)
         if kind == "choice":
             return self.choice(depth)
-        if kind in ("calls", "ended", "streamed", "chained", "either", "empty"):
+        if kind == "nested":
+            return self.nested(depth)
+        if kind in ("calls", "ended", "streamed", "chained", "either", "empty", "sent"):
             return getattr(self, kind)()
         if kind == "repeat" and depth < 2:
             count = self.draw(st.integers(1, 3))
@@ -781,15 +961,22 @@ class _Builder:
 
 
 @st.composite
-def cases(draw: Any, dtype: Any = np.float32, max_steps: int = 3, loops: bool = False, bounded: bool = False) -> Case:
+def cases(
+    draw: Any,
+    dtype: Any = np.float32,
+    max_steps: int = 3,
+    loops: bool = False,
+    bounded: bool = False,
+    ragged: bool = False,
+) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
-    `bounded` programs can be differentiated in reverse mode.
+    `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged.
     """
     builder = _Builder(draw, dtype, bounded)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
-        case.program += builder.passing() if loops else builder.step()
+        case.program += builder.passing() if loops else builder.ragged() if ragged else builder.step()
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}

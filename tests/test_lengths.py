@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import codelet as cl
 from codelet.alike import alike
 from codelet.lengths import fresh_lengths, watched
+from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
 
@@ -234,3 +236,59 @@ def test_alike():
         lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 2, x),
     )
     assert compared(lambda x: jnp.mean(x[:, None] * jnp.ones(4)), 3)  # its size is 4 * n
+
+
+@pytest.mark.parametrize("by_loops", [False, True])
+def test_prints_come_per_vertex(capfd, by_loops):
+    def told(x):
+        jax.debug.print("sum {}", x.sum())
+        return x.sum()
+
+    def told_of_one(x):
+        if x.shape[0] == 3:
+            jax.debug.print("three {}", x.sum())
+        return x.sum()
+
+    graph, values = graph_of({"all": told, "of one": told_of_one}, LENGTHS, by_loops)
+    cl.interpret(graph, values, ["y all"])
+    jax.effects_barrier()
+    expected = sorted(capfd.readouterr().out.split("\n"))
+    assert len(expected) == 1 + len(LENGTHS) + LENGTHS.count(3)
+    run = jax.jit(cl.lower(graph, inputs=["x"], outputs=["y all"]))  # nobody needs the other, but it speaks
+    jax.block_until_ready(run(values))
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().out.split("\n")) == expected
+    engine = cl.Engine(graph, execution="tiles")
+    engine.write(values)
+    engine.run()
+    engine.read("y all")
+    jax.effects_barrier()
+    assert sorted(capfd.readouterr().out.split("\n")) == expected
+
+
+def check_case(case):
+    expected = cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())
+    run = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
+    results = {"fused": jax.jit(run)(case.inputs)}
+    for execution in ("tiles", "addresses"):
+        engine = cl.Engine(case.graph, case.sequence(), execution=execution)
+        engine.write(case.inputs)
+        engine.run()
+        results[execution] = {name: engine.read(name) for name in case.outputs}
+    for execution, found in results.items():
+        for name, value in expected.items():
+            bound = 1e-5 * (1 + np.abs(value).sum())
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{execution}: {name}")
+
+
+@settings(max_examples=5)
+@given(cases(np.float32, ragged=True))
+def test_ragged_graphs_in_every_way_of_running(case):
+    check_case(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(cases(np.float32, ragged=True, max_steps=4))
+def test_many_ragged_graphs_in_every_way_of_running(case):
+    check_case(case)

@@ -135,8 +135,6 @@ class Store:
             self.write(element)
 
     def read(self, element):
-        if element not in self.version:
-            return  # nothing has written it: an engine is told when it runs
         tile, address, size = self.home[element]
         held = [self.bytes[tile].get(address + k) for k in range(size)]
         assert held == [(element, self.version[element], k) for k in range(size)], (element, held)
@@ -376,6 +374,33 @@ def test_an_engine_keeps_what_it_reads_before_it_writes():
     assert range_of(live, "h") == [0, 1]
 
 
+def test_what_a_branch_may_read_is_kept():
+    """One branch of a choice reads what the other writes first: whichever stands first, and in loops too."""
+    for swapped in (False, True):
+        graph = built(2)
+        t, y, a, b = (graph.add_variable(name, (4,)) for name in "tyab")
+        p = graph.add_variable("p", (), "int32")
+        kept_by_host = [variable for variable in graph.variables if variable.name in "py"]
+        i = cl.grid(4)
+        with graph.record() as before:
+            graph.add_vertex("pre", double, x=a[i], out=b[i])
+        with graph.record() as write:
+            graph.add_vertex("write", double, x=b[i], out=t[i])
+        ways = [cl.Copy(t, y), cl.Sequence(write, cl.Copy(t, y))]
+        choice = cl.If(p, *(ways[::-1] if swapped else ways))
+        for program in ([before, choice], [before, cl.Repeat(2, choice)], [before, cl.RepeatWhile(before, p, choice)]):
+            plan = plan_engine(graph, cl.Sequence(program))
+            kept = {v.name for v in kept_variables(plan, kept_by_host)}
+            assert kept == {"p", "y", "t", "a"}
+            ranges = plan_machine(plan, keep=kept_by_host).liveness.ranges
+            (own,) = [own for own in ranges if t.source in own.variables]
+            assert own.always
+            assert own.variables == (t.source,)
+        # What every way writes first is not.
+        plan = plan_engine(graph, cl.Sequence(before, cl.If(p, ways[1], cl.Sequence(write, ways[0]))))
+        assert "t" not in {v.name for v in kept_variables(plan, kept_by_host)}
+
+
 # --- outputs in the place of inputs -------------------------------------------------------------------
 
 
@@ -526,7 +551,7 @@ def test_or_reported():
 
 
 def test_several_tiles_out_of_memory_are_counted():
-    graph = cl.Graph(cl.IPU(num_tiles=4, bytes_per_tile=256))
+    graph = cl.Graph(cl.IPU(num_tiles=4, bytes_per_tile=1280))
     x = graph.add_variable("x", (512,))
     i = cl.grid(512)
     y = graph.add_vertex("double", double, x=x[i])

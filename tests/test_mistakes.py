@@ -85,6 +85,272 @@ SYMBOLS = [
         "has no truth value",
         "choose with `//`, `%` or a table",
     ),
+    Mistake(
+        "a symbol times a fraction",
+        lambda w: cl.grid(4) * 2.5,
+        cl.SymbolError,
+        "2.5 for `*` with i0",
+        "compute fractions within the codelet",
+    ),
+    Mistake(
+        "a fraction times a symbol",
+        lambda w: np.float32(2.5) * cl.grid(4),
+        cl.SymbolError,
+        "numpy.multiply",
+        "cl.table(values)[i]",
+    ),
+    Mistake(
+        "a symbol and a truth value",
+        lambda w: cl.grid(4) + True,
+        cl.SymbolError,
+        "True for `+`",
+        "an integer, a symbol",
+    ),
+    Mistake(
+        "a symbol and a string",
+        lambda w: "y" + cl.grid(4),
+        cl.SymbolError,
+        "'y' for `+`",
+        "an integer, a symbol",
+    ),
+    Mistake(
+        "a NumPy function of a symbol",
+        lambda w: np.sin(cl.grid(4)),
+        cl.SymbolError,
+        "numpy.sin(i0)",
+        "compute in the codelet",
+    ),
+    Mistake(
+        "a choice by NumPy",
+        lambda w: np.where(cl.grid(4) < 2, 0, 1),
+        cl.SymbolError,
+        "`numpy.where`",
+        "first argument of cl.where",
+    ),
+    Mistake(
+        "a stack of symbols",
+        lambda w: np.stack([cl.grid(4), cl.grid(4)]),
+        cl.SymbolError,
+        "numpy.stack",
+        "cl.table(values)[i]",
+    ),
+    Mistake(
+        "a power of a symbol",
+        lambda w: cl.grid(4) ** 2,
+        cl.SymbolError,
+        "i0 ** 2",
+        "`i * i`",
+    ),
+    Mistake(
+        "a symbol as an exponent",
+        lambda w: 2 ** cl.grid(4),
+        cl.SymbolError,
+        "2 ** i0",
+        "`1 << i`",
+    ),
+    Mistake(
+        "a fraction of a symbol",
+        lambda w: cl.grid(4) / 2,
+        cl.SymbolError,
+        "i0 / 2",
+        "`//` rounds down",
+    ),
+    Mistake(
+        "a quotient by a symbol",
+        lambda w: 10 // cl.grid(4),
+        cl.SymbolError,
+        "10 // i0",
+        "a positive integer to the right of //",
+    ),
+    Mistake(
+        "a remainder by a symbol",
+        lambda w: divmod(10, cl.grid(4)),
+        cl.SymbolError,
+        "10 // i0",
+        "a positive integer",
+    ),
+    Mistake(
+        "a quotient by zero",
+        lambda w: cl.grid(4) // 0,
+        cl.SymbolError,
+        "i0 // 0",
+        "a positive integer",
+    ),
+    Mistake(
+        "a remainder by a fraction",
+        lambda w: cl.grid(4) % 2.5,
+        cl.SymbolError,
+        "i0 % 2.5",
+        "a positive integer",
+    ),
+    Mistake(
+        "a product of symbols as matrices",
+        lambda w: cl.grid(4) @ cl.grid(4),
+        cl.SymbolError,
+        "no `@`",
+        "cl.minimum",
+    ),
+    Mistake(
+        "a format for a symbol",
+        lambda w: f"{cl.grid(4):03d}",
+        cl.SymbolError,
+        "{i0:03d}",
+        "cl.table(values)[i]",
+    ),
+    Mistake(
+        "a rounded symbol",
+        lambda w: round(cl.grid(4)),
+        cl.SymbolError,
+        "round(i0)",
+        "cl.table(values)[i]",
+    ),
+    Mistake(
+        "the number of a symbol",
+        lambda w: int(cl.grid(4)),
+        cl.SymbolError,
+        "no single value",
+        "loop over a Python range",
+    ),
+    Mistake(
+        "a range to a symbol",
+        lambda w: cl.grid(range(cl.grid(4))),
+        cl.SymbolError,
+        "no single value",
+        "cl.grid(slice(i + 1, n))",
+    ),
+    Mistake(
+        "the truth of a symbol",
+        lambda w: cl.grid(4) and 1,
+        cl.SymbolError,
+        "has no truth value",
+        "cl.where, cl.minimum",
+    ),
+    Mistake(
+        "the lesser by Python",
+        lambda w: min(cl.grid(4), 2),
+        cl.SymbolError,
+        "has no truth value",
+        "cl.where(condition, a, b)",
+    ),
+    Mistake(
+        "a chain of comparisons",
+        lambda w: 0 < cl.grid(4) < 3,
+        cl.SymbolError,
+        "has no truth value",
+        "(a < i) & (i < b)",
+    ),
+    Mistake(
+        "a symbol compared with a fraction",
+        lambda w: cl.grid(4) < 2.5,
+        cl.SymbolError,
+        "2.5 for `<`",
+        "an integer, a symbol",
+    ),
+    Mistake(
+        "a symbol compared with a string",
+        lambda w: cl.grid(4) == "a",
+        cl.SymbolError,
+        "'a' for `==`",
+        "an integer, a symbol",
+    ),
+    Mistake(
+        "a sum with a condition",
+        lambda w: 1 + (cl.grid(4) < 2),
+        cl.SymbolError,
+        "has no `+`",
+        "cl.where(condition, 1, 0)",
+    ),
+    Mistake(
+        "a condition and a number",
+        lambda w: (cl.grid(4) < 2) & 1,
+        cl.SymbolError,
+        "a condition & 1",
+        "`&`, `|`, `^` and `~` between conditions",
+    ),
+    Mistake(
+        "a choice without a condition",
+        lambda w: cl.where(cl.grid(4), 0, 1),
+        cl.SymbolError,
+        "no condition",
+        "cl.where(i < 3, a, b)",
+    ),
+    Mistake(
+        "a choice between fractions",
+        lambda w: cl.where(cl.grid(4) < 2, 0.5, 1),
+        cl.SymbolError,
+        "0.5",
+        "integers, symbols",
+    ),
+    Mistake(
+        "the lesser of a symbol and a fraction",
+        lambda w: cl.minimum(cl.grid(4), 2.5),
+        cl.SymbolError,
+        "cl.minimum",
+        "integers, symbols",
+    ),
+    Mistake(
+        "the greater of tensors",
+        lambda w: cl.maximum(w.x, 2),
+        cl.SymbolError,
+        "cl.maximum",
+        "integers, symbols",
+    ),
+    Mistake(
+        "a shift to the other side",
+        lambda w: cl.grid(4) << -1,
+        cl.SymbolError,
+        "negative number of bits",
+        "not negative",
+    ),
+    Mistake(
+        "a shift out of all bounds",
+        lambda w: 1 << 40 * cl.grid(4),
+        cl.SymbolError,
+        "which takes values 0 to 120",
+        "below 2**63",
+    ),
+    Mistake(
+        "a ragged table that is added to",
+        lambda w: cl.table([1, 2], offsets=[0, 1, 2]) + 1,
+        cl.SymbolError,
+        "a ragged table has no `+`",
+        "before they are made a ragged table",
+    ),
+    Mistake(
+        "a row that is multiplied",
+        lambda w: 2 * cl.table([1, 2], offsets=[0, 1, 2])[cl.grid(2)],
+        cl.SymbolError,
+        "has no `*`",
+        "within the codelet",
+    ),
+    Mistake(
+        "a grid of a fraction",
+        lambda w: cl.grid(2.5),
+        cl.SymbolError,
+        "2.5",
+        "non-negative integers or ranges",
+    ),
+    Mistake(
+        "a grid of a negative number",
+        lambda w: cl.grid(row=-1),
+        cl.SymbolError,
+        "-1",
+        "non-negative integers or ranges",
+    ),
+    Mistake(
+        "a grid of a tensor",
+        lambda w: cl.grid(w.x),
+        cl.SymbolError,
+        "given:    x",
+        "non-negative integers or ranges",
+    ),
+    Mistake(
+        "a grid without an end",
+        lambda w: cl.grid(slice(2, None)),
+        cl.SymbolError,
+        "slice(2, None",
+        "slice(start, stop)",
+    ),
 ]
 
 # --- tensors and views --------------------------------------------------------------------------------
@@ -96,6 +362,370 @@ TENSORS = [
         cl.OutOfBoundsError,
         "outside dimension 0",
         "0 to 3",
+    ),
+    Mistake(
+        "a tensor plus a number",
+        lambda w: w.x + 1,
+        cl.TensorError,
+        "x + 1",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a number plus a tensor",
+        lambda w: 1 + w.x[1:],
+        cl.TensorError,
+        "1 + Tensor(float32[3] of x",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a product of tensors",
+        lambda w: w.square @ w.x,
+        cl.TensorError,
+        "square @ x",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "an array plus a tensor",
+        lambda w: np.ones(4) + w.x,
+        cl.TensorError,
+        "numpy.add",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "an array of JAX plus a tensor",
+        lambda w: jnp.ones(4) + w.x,
+        cl.TensorError,
+        "jax.numpy.asarray",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a symbol plus a tensor",
+        lambda w: cl.grid(4) + w.x,
+        cl.TensorError,
+        "i0 + x",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a sum by JAX",
+        lambda w: jnp.sum(w.x),
+        cl.TensorError,
+        "of x: f0",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a product by JAX",
+        lambda w: jnp.dot(w.x, jnp.ones(4)),
+        cl.TensorError,
+        "of x: f0",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a sum by NumPy",
+        lambda w: np.sum(w.x),
+        cl.TensorError,
+        "numpy.sum(x)",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a sine by NumPy",
+        lambda w: np.sin(w.x),
+        cl.TensorError,
+        "numpy.sin(x)",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a tensor as an array",
+        lambda w: np.asarray(w.x),
+        cl.TensorError,
+        "numpy.asarray(x)",
+        "engine.read(tensor)",
+    ),
+    Mistake(
+        "tensors as an array",
+        lambda w: np.array([w.x, w.x]),
+        cl.TensorError,
+        "numpy.asarray(x)",
+        "engine.read(tensor)",
+    ),
+    Mistake(
+        "a compiled function of a tensor",
+        lambda w: jax.jit(lambda x: x)(w.x),
+        cl.TensorError,
+        "of x: f0",
+        "engine.read(tensor)",
+    ),
+    Mistake(
+        "the truth of a tensor",
+        lambda w: 1 if w.x else 0,
+        cl.TensorError,
+        "bool(x)",
+        "cl.If",
+    ),
+    Mistake(
+        "the truth of a comparison of tensors",
+        lambda w: 1 if w.x < 1 else 0,
+        cl.TensorError,
+        "x < 1",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "a tensor compared with a number",
+        lambda w: w.x == 0,
+        cl.TensorError,
+        "x == 0",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "an array compared with a tensor",
+        lambda w: np.ones(4) != w.x,
+        cl.TensorError,
+        "numpy.not_equal",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "the number in a tensor",
+        lambda w: float(w.x[0]),
+        cl.TensorError,
+        "no `float`",
+        "jnp.where in a codelet",
+    ),
+    Mistake(
+        "a format for a tensor",
+        lambda w: f"{w.x:.3f}",
+        cl.TensorError,
+        "{x:.3f}",
+        "engine.read(tensor)",
+    ),
+    Mistake(
+        "a negative tensor",
+        lambda w: -w.x,
+        cl.TensorError,
+        "-x",
+        "add a vertex that computes it",
+    ),
+    Mistake(
+        "the length of an element",
+        lambda w: len(w.x[0]),
+        cl.ViewError,
+        "no length",
+        "x.size is 1",
+    ),
+    Mistake(
+        "a loop over an element",
+        lambda w: list(w.x[0]),
+        cl.ViewError,
+        "no length",
+        "x.size is 1",
+    ),
+    Mistake(
+        "the length of rows of several lengths",
+        lambda w: len(w.x[cl.grid(4) :]),
+        cl.ViewError,
+        "another length for each vertex",
+        "x.shape[0]",
+    ),
+    Mistake(
+        "the name of a view",
+        lambda w: w.x[1:].name,
+        cl.UnnamedError,
+        "a view has no name",
+        "it views x",
+    ),
+    Mistake(
+        "a mask that is too short",
+        lambda w: w.x[np.array([True, False])],
+        cl.OutOfBoundsError,
+        "a mask of shape (2,) for dimension 0",
+        "a mask of shape (4,)",
+    ),
+    Mistake(
+        "a mask that is too long",
+        lambda w: w.square[1, [True] * 5],
+        cl.OutOfBoundsError,
+        "a mask of shape (5,) for dimension 1",
+        "numpy.flatnonzero(mask)",
+    ),
+    Mistake(
+        "a mask after an ellipsis",
+        lambda w: w.square[..., [True] * 3],
+        cl.OutOfBoundsError,
+        "a mask of shape (3,) for dimension 1",
+        "a mask of shape (4,)",
+    ),
+    Mistake(
+        "a mask of another shape",
+        lambda w: w.square[np.ones((4, 3), bool)],
+        cl.OutOfBoundsError,
+        "(4, 3) for dimension 0",
+        "a mask of shape (4, 4)",
+    ),
+    Mistake(
+        "a mask of JAX that is too short",
+        lambda w: w.x[jnp.array([True, False])],
+        cl.OutOfBoundsError,
+        "a mask of shape (2,)",
+        "a mask of shape (4,)",
+    ),
+    Mistake(
+        "a truth value as an index",
+        lambda w: w.x[True],
+        cl.ViewError,
+        "indexed with bool",
+        "x[None]",
+    ),
+    Mistake(
+        "a condition as an index",
+        lambda w: w.x[cl.grid(4) < 2],
+        cl.ViewError,
+        "indexed with Condition",
+        "x[cl.where(condition, a, b)]",
+    ),
+    Mistake(
+        "a tensor as an index",
+        lambda w: w.x[w.whole],
+        cl.ViewError,
+        "indexed with Tensor",
+        "looked up in a codelet",
+    ),
+    Mistake(
+        "a traced index",
+        lambda w: jax.jit(lambda k: w.x[k].size)(1),
+        cl.ViewError,
+        "cannot be indexed with",
+        "integers, slices, symbols",
+    ),
+    Mistake(
+        "a ragged table as an index",
+        lambda w: w.x[cl.table([1, 2], offsets=[0, 1, 2])],
+        cl.ViewError,
+        "indexed with RaggedTable",
+        "x[table[i]]",
+    ),
+    Mistake(
+        "fractions as an index",
+        lambda w: w.x[[0.5]],
+        cl.ViewError,
+        "[0.5]",
+        "integers, slices, symbols",
+    ),
+    Mistake(
+        "lists of several lengths as an index",
+        lambda w: w.x[[[0], [0, 1]]],
+        cl.ViewError,
+        "[[0], [0, 1]]",
+        "integers, slices, symbols",
+    ),
+    Mistake(
+        "a step of zero",
+        lambda w: w.x[::0],
+        cl.ViewError,
+        "::0",
+        "other than zero",
+    ),
+    Mistake(
+        "a step of zero from a symbol",
+        lambda w: w.x[cl.grid(4) :: 0],
+        cl.ViewError,
+        "i0::0",
+        "other than zero",
+    ),
+    Mistake(
+        "a step that is a symbol",
+        lambda w: w.x[:: cl.grid(4)],
+        cl.ViewError,
+        "::i0",
+        "a number other than zero",
+    ),
+    Mistake(
+        "a slice from a fraction",
+        lambda w: w.x[0.5:],
+        cl.ViewError,
+        "0.5:",
+        "integers or symbols",
+    ),
+    Mistake(
+        "a reshape by fractions",
+        lambda w: w.x.reshape(4 / 2, 2),
+        cl.ViewError,
+        "(2.0, 2)",
+        "`//` divides integers",
+    ),
+    Mistake(
+        "a reshape by a symbol",
+        lambda w: w.x.reshape(cl.grid(4)),
+        cl.ViewError,
+        "not of integers",
+        "integers, or one tuple or list",
+    ),
+    Mistake(
+        "a reshape to another size",
+        lambda w: w.x.reshape([3, -1]),
+        cl.ViewError,
+        "(4,) to (3, -1)",
+        "product is 4",
+    ),
+    Mistake(
+        "a transpose by fractions",
+        lambda w: w.square.transpose([1.0, 0.0]),
+        cl.ViewError,
+        "[1.0, 0.0]",
+        "`//` divides integers",
+    ),
+    Mistake(
+        "a transpose of a dimension alone",
+        lambda w: w.square.transpose([0]),
+        cl.ViewError,
+        "(0,)",
+        "each of 0 to 1 once",
+    ),
+    Mistake(
+        "a dimension that is a fraction",
+        lambda w: w.x.expand(0.5),
+        cl.ViewError,
+        "0.5",
+        "integers",
+    ),
+    Mistake(
+        "a dimension that is not there",
+        lambda w: w.x.reverse(1),
+        cl.ViewError,
+        "a dimension does not exist",
+        "-1 to 0",
+    ),
+    Mistake(
+        "a broadcast to a fraction",
+        lambda w: w.x.broadcast_to(4.0),
+        cl.ViewError,
+        "4.0",
+        "integers",
+    ),
+    Mistake(
+        "a broadcast to another shape",
+        lambda w: w.x.broadcast_to([2, 3]),
+        cl.ViewError,
+        "(4,) to (2, 3)",
+        "ends in the tensor's",
+    ),
+    Mistake(
+        "a join of arrays",
+        lambda w: cl.concat([w.x, np.ones(4)]),  # type: ignore[list-item]
+        cl.ViewError,
+        "no tensor is joined",
+        "graph.add_constant",
+    ),
+    Mistake(
+        "a join of two arguments",
+        lambda w: cl.concat(w.x, w.x),
+        cl.ViewError,
+        "a dimension is not of integers",
+        "integers",
+    ),
+    Mistake(
+        "a join of nothing",
+        lambda w: cl.concat([]),
+        cl.ViewError,
+        "nothing to join",
+        "one tensor or more",
     ),
 ]
 
@@ -227,6 +857,196 @@ CODELETS = [
 
 GRAPH = [
     Mistake(
+        "a fraction in a shape",
+        lambda w: w.graph.add_variable("v", (2.7,)),
+        cl.VariableError,
+        "(2.7,)",
+        "whole numbers by `//`",
+    ),
+    Mistake(
+        "a truth value in a shape",
+        lambda w: w.graph.add_variable("v", (True, 2)),
+        cl.VariableError,
+        "(True, 2)",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a string for a shape",
+        lambda w: w.graph.add_variable("v", "34"),
+        cl.VariableError,
+        "'34'",
+        "4 for one dimension",
+    ),
+    Mistake(
+        "a set for a shape",
+        lambda w: w.graph.add_variable("v", {2, 3}),
+        cl.VariableError,
+        "{2, 3}",
+        "whole numbers from 0",
+    ),
+    Mistake("no shape", lambda w: w.graph.add_variable("v", None), cl.VariableError, "None", "whole numbers from 0"),
+    Mistake(
+        "a negative size",
+        lambda w: w.graph.add_variable("v", (2, -1)),
+        cl.VariableError,
+        "(2, -1)",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a symbol in a shape",
+        lambda w: w.graph.add_variable("v", (cl.grid(4), 2)),
+        cl.VariableError,
+        "Index(",
+        "how many positions the symbol has",
+    ),
+    Mistake(
+        "a tensor for a shape",
+        lambda w: w.graph.add_variable("v", (w.x,)),
+        cl.VariableError,
+        "float32[4] of x",
+        "x.shape",
+    ),
+    Mistake(
+        "strings as a dtype",
+        lambda w: w.graph.add_variable("v", 3, "U3"),
+        cl.VariableError,
+        "'U3'",
+        "give each string a number",
+    ),
+    Mistake(
+        "objects as a dtype",
+        lambda w: w.graph.add_variable("v", 3, object),
+        cl.VariableError,
+        "object",
+        "numbers or truth values",
+    ),
+    Mistake(
+        "dates as a dtype",
+        lambda w: w.graph.add_variable("v", 3, "M8[s]"),
+        cl.VariableError,
+        "'M8[s]'",
+        "whole numbers",
+    ),
+    Mistake(
+        "records as a dtype",
+        lambda w: w.graph.add_variable("v", 3, [("a", "f4")]),
+        cl.VariableError,
+        "'a'",
+        "each field of a record",
+    ),
+    Mistake(
+        "a long double",
+        lambda w: w.graph.add_variable("v", 3, np.longdouble),
+        cl.VariableError,
+        "longdouble",
+        "float32, int32",
+    ),
+    Mistake(
+        "a dtype that is none",
+        lambda w: w.graph.add_variable("v", 3, "flaot32"),
+        cl.VariableError,
+        "'flaot32'",
+        "float32, int32",
+    ),
+    Mistake(
+        "an array for a dtype",
+        lambda w: w.graph.add_variable("v", 3, np.ones(3)),
+        cl.VariableError,
+        "array",
+        "x.dtype",
+    ),
+    Mistake(
+        "typed keys as a dtype",
+        lambda w: w.graph.add_variable("v", 3, jax.random.key(0).dtype),
+        cl.VariableError,
+        "key<fry>",
+        "jax.random.wrap_key_data(data)",
+    ),
+    Mistake(
+        "typed keys as a constant",
+        lambda w: w.graph.add_constant("c", jax.random.key(0)),
+        cl.VariableError,
+        "key<fry>",
+        "jax.random.key_data(key)",
+    ),
+    Mistake(
+        "a dtype for a stream",
+        lambda w: w.graph.add_input_stream("s", (2.5,)),
+        cl.VariableError,
+        "input stream 's'",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "a constant too large",
+        lambda w: w.graph.add_constant("c", 2**40),
+        cl.VariableError,
+        "1099511627776",
+        "64 bits need jax.enable_x64",
+    ),
+    Mistake(
+        "an array too large",
+        lambda w: w.graph.add_constant("c", np.array([1, 2**40])),
+        cl.VariableError,
+        "1099511627776, for int32",
+        "another dtype",
+    ),
+    Mistake(
+        "a constant too large for its dtype",
+        lambda w: w.graph.add_constant("c", [1, 300], "uint8"),
+        cl.VariableError,
+        "300",
+        "numbers that uint8 holds",
+    ),
+    Mistake(
+        "a negative constant for an unsigned dtype",
+        lambda w: w.graph.add_constant("c", np.array([1, -1]), "uint32"),
+        cl.VariableError,
+        "-1, for uint32",
+        "numbers that uint32 holds",
+    ),
+    Mistake(
+        "a fraction for a whole dtype",
+        lambda w: w.graph.add_constant("c", [1.5], "int32"),
+        cl.VariableError,
+        "1.5, for int32",
+        "numbers that int32 holds",
+    ),
+    Mistake(
+        "a float too large",
+        lambda w: w.graph.add_constant("c", np.array([1e300])),
+        cl.VariableError,
+        "1e+300, for float32",
+        "numbers that float32 holds",
+    ),
+    Mistake(
+        "a ragged constant",
+        lambda w: w.graph.add_constant("c", [[1], [1, 2]]),
+        cl.VariableError,
+        "list",
+        "of one shape",
+    ),
+    Mistake(
+        "a string as a constant",
+        lambda w: w.graph.add_constant("c", "abc"),
+        cl.VariableError,
+        "'abc'",
+        "numbers",
+    ),
+    Mistake(
+        "a tensor as a constant",
+        lambda w: w.graph.add_constant("c", w.x),
+        cl.VariableError,
+        "is a tensor",
+        "cl.Copy(x, variable)",
+    ),
+    Mistake(
+        "a symbol as a constant",
+        lambda w: w.graph.add_constant("c", cl.grid(4)),
+        cl.VariableError,
+        "an index expression",
+        "as vertex state",
+    ),
+    Mistake(
         "a function that is no codelet",
         lambda w: w.graph.add_vertex("a", lambda a: a, a=w.x),
         cl.FieldTypeError,
@@ -321,8 +1141,8 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("running what is not there", lambda w: _engine(w).run("train"), e, "train", "'main'")
     yield Mistake("running a number", lambda w: _engine(w).run(3), e, "3", "'main'")
     yield Mistake("running one of two", lambda w: _engine(w, {"a": [], "b": []}).run(), e, "several", "'a' or 'b'")
-    yield Mistake("inputs as text", lambda w: _engine(w).function(inputs="x", outputs=[]), e, "list", "inputs=[...]")
-    yield Mistake("an output alone", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), e, "list", "outputs=[...]")
+    yield Mistake("inputs as text", lambda w: _engine(w).function(inputs="x", outputs=[]), e, "list", "inputs=[x, ...]")
+    yield Mistake("an output alone", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), e, "list", "outputs=[x, ...]")
     yield Mistake(
         "a view as an input",
         lambda w: _engine(w).function(inputs=[w.x[:2]], outputs=[]),
@@ -338,7 +1158,6 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("writing nothing", lambda w: _engine(w).write({"x": None}), e, "NoneType", "float32[4]")
     yield Mistake("writing two lengths", lambda w: _engine(w).write({"x": [[1], [2, 3]]}), e, "list", "float32[4]")
     yield Mistake("writing complex", lambda w: _engine(w).write({"x": zeros[0] * 1j}), e, "complex", "convert it")
-    yield Mistake("writing a tensor", lambda w: _engine(w).write({"x": w.x}), e, "Tensor", "float32[4]")
     yield Mistake("writing a stream", lambda w: _engine(w).write({"feed": 1}), e, "a stream", "connect('feed', values)")
     yield Mistake("writing by a stream", lambda w: _engine(w).write({w.sent: 1}), e, "a stream", "connect('sent'")
     yield Mistake("writing padding", lambda w: _engine(w).write({w.x.pad(1): [0] * 6}), e, "padding", "no padding")
@@ -412,6 +1231,10 @@ def _engine_mistakes() -> Iterator[Mistake]:
     )
     yield Mistake("too few values", lambda w: _fed(w, zeros).run(), e, "ended after 2", "connect more values")
     yield Mistake("nothing connected", lambda w: _engine(w, cl.Copy(w.feed, w.x)).run(), e, "not connected", "connect(")
+    e = cl.TensorError
+    yield Mistake(
+        "writing a tensor", lambda w: _engine(w).write({"x": w.x}), e, "a tensor has no", "engine.read(tensor)"
+    )
     e = cl.EngineInUseError
     yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
     e = cl.TileError
@@ -446,10 +1269,10 @@ SECTIONS: list[list[Mistake]] = [SYMBOLS, TENSORS, CODELETS, GRAPH, PROGRAMS, LO
 MISTAKES = [mistake for section in SECTIONS for mistake in section]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
-def test_a_mistake_is_told(mistake):
+def see_that_it_is_told(mistake: Mistake, world: World) -> None:
+    """Make a mistake, and read the error."""
     with pytest.raises(cl.CodeletError) as caught:
-        mistake.make(World(cl.Graph(cl.IPU(num_tiles=8))))
+        mistake.make(world)
     error, message = caught.value, str(caught.value)
     assert type(error) is mistake.error, message
     told, _, at = message.rpartition("\n  at: ")
@@ -457,9 +1280,14 @@ def test_a_mistake_is_told(mistake):
     assert mistake.given in given, message
     assert advice, message
     assert mistake.do in " ".join(advice), message
-    place = re.search(r"test_mistakes\.py:(\d+)", at)
+    place = re.search(rf"{re.escape(mistake.make.__code__.co_filename)}:(\d+)", at)
     assert place, message
     assert int(place[1]) in set(_lines(mistake.make.__code__)), message
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
+def test_a_mistake_is_told(mistake):
+    see_that_it_is_told(mistake, World(cl.Graph(cl.IPU(num_tiles=8))))
 
 
 def test_each_mistake_has_a_name_of_its_own():

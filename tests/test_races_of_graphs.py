@@ -5,7 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -181,18 +181,23 @@ def test_a_vertex_may_read_what_it_writes():
 # --- one fault in a graph that is otherwise right ---------------------------------------------------------
 
 
+def _written(case):
+    """A vertex, and an element that it writes."""
+    fields = ((v, v.fields[f.name]) for v in case.graph.vertices() for f in v.family.fields if f.is_written)
+    found = [(vertex, tensor) for vertex, tensor in fields if tensor.size]
+    assume(found)
+    vertex, tensor = found[0]
+    return vertex, tensor.flatten()[0]
+
+
 def race(case):
-    vertex = next(v for v in case.graph.vertices() if any(f.is_written for f in v.family.fields))
-    name = next(f.name for f in vertex.family.fields if f.is_written)
-    target = vertex.fields[name].flatten()[0]
+    vertex, target = _written(case)
     source = case.graph.add_constant("one more", np.ones(1, target.dtype))
     case.graph.add_vertex(vertex.family.compute_set, copy_one, x=source[0], out=target)
 
 
 def read_race(case):
-    vertex = next(v for v in case.graph.vertices() if any(f.is_written for f in v.family.fields))
-    name = next(f.name for f in vertex.family.fields if f.is_written)
-    target = vertex.fields[name].flatten()[0]
+    vertex, target = _written(case)
     case.graph.add_vertex(vertex.family.compute_set, copy_one, x=target, out=_spare(case, target.dtype)[0])
 
 

@@ -190,7 +190,10 @@ def test_what_it_prints():
         "  out   out: float32[] = y at i"
     )
     assert "in    x: float32[n] = Tensor(float32[3] of x: table[3][f0])" in str(graph.vertex("sums", i=2))
-    assert repr(x[i:]) == "Tensor(float32[1..5] of x: f0 + table[15][f0])"
+    assert repr(x[i:]) == "Tensor(float32[n] of x: f0 + table[15][f0], n from 1 to 5)"
+    assert str(x[i:].shape) == "(n,)"
+    assert x[i:].shape == (15,)
+    assert str(graph.add_variable("z", (5, 2))[i:].T.shape) == "(2, n)"
     assert graph.num_edges == 5 + 8  # 0 and 1 are the only neighbours
     assert [vertex.number for vertex in graph.readers(x[1])] == [2, 4]
     assert [vertex.number for vertex in graph.writers(y[3])] == [3]

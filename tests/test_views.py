@@ -1,5 +1,7 @@
 """Views are NumPy's: any chain of them on the numbers of a variable's elements equals NumPy's own."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,10 +25,15 @@ def expressions(draw, depth=3):
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         return draw(st.sampled_from(["i", "j", "t[i]", "u[i, j]", str(draw(st.integers(-3, 7)))]))
     left, right = draw(expressions(depth=depth - 1)), draw(expressions(depth=depth - 1))
-    operator = draw(st.sampled_from(["+", "-", "*", "//", "%"]))
-    if operator in ("//", "%"):
+    operator = draw(st.sampled_from(["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "0 *", "min", "max", "if"]))
+    if operator in ("min", "max"):
+        return f"{operator}imum({left}, {right})"
+    if operator == "if":
+        comparison = draw(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]))
+        return f"where({left} {comparison} {right}, {draw(expressions(depth=depth - 1))}, {left})"
+    if operator in ("//", "%", "<<", ">>"):
         right = str(draw(st.integers(1, 6)))
-    return f"({left} {operator} {right})"
+    return f"({left} - {left} + 0 * {right})" if operator == "0 *" else f"({left} {operator} {right})"
 
 
 @settings(max_examples=400)
@@ -36,14 +43,19 @@ def test_index_expressions_are_numpys(text, extents, step):
     t, u = random.integers(0, 9, 40), random.integers(0, 9, (40, 5))
     ranges = [range(0, extents[0] * step, step), range(extents[1])]
     i, j = cl.grid(*ranges)
-    symbolic = eval(text, {"i": i, "j": j, "t": cl.table(t), "u": cl.table(u)})
+    chosen = {name: getattr(cl, name) for name in ("minimum", "maximum", "where")}
+    symbolic = eval(text, {"i": i, "j": j, "t": cl.table(t), "u": cl.table(u), **chosen})
     rows, columns = (np.asarray(r) for r in ranges)
-    numeric = eval(text, {"i": rows[:, None], "j": columns[None, :], "t": t, "u": u})
+    chosen = {name: getattr(np, name) for name in chosen}
+    numeric = eval(text, {"i": rows[:, None], "j": columns[None, :], "t": t, "u": u, **chosen})
     if not isinstance(symbolic, cl.Index):
         assert symbolic == numeric
         return
     axes = (i.axes[0], j.axes[0])
     expected = np.broadcast_to(numeric, tuple(map(len, ranges)))
+    assert symbolic.axes == tuple(
+        axis for axis, name in zip(axes, "ij", strict=True) if re.search(rf"\b{name}\b", text)
+    )
     np.testing.assert_array_equal(symbolic.values(axes), expected)
     assert symbolic.bounds() == (expected.min(), expected.max())
 
@@ -100,7 +112,7 @@ def test_remainder_wraps_and_a_symbol_does_not():
     assert "use `%` to wrap around" in str(caught.value)
 
 
-@pytest.mark.parametrize("use", [bool, int, float, len, lambda i: i == 0, lambda i: i < 3, lambda i: range(i)])
+@pytest.mark.parametrize("use", [bool, int, float, len, lambda i: i == 0 or 1, lambda i: min(i, 3), lambda i: range(i)])
 def test_a_symbol_is_no_number(use):
     i = cl.grid(4)
     with pytest.raises(cl.SymbolError, match="while the graph is built"):

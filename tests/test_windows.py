@@ -155,17 +155,20 @@ def test_convolutions_mean_what_their_vertices_mean(data):
             else:
                 items.append(draw(st.integers(0, sizes[-1] - 1)))
     kernels = draw(st.lists(st.integers(1, 3), max_size=1))
+    widths = [(before := draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1 - before))) for n in sizes]
+    bare = [n - sum(pair) for n, pair in zip(sizes, widths, strict=True)]
     graph = cl.Graph()
-    x, w = graph.add_variable("x", tuple(sizes)), graph.add_variable("w", (*kernels, *field))
+    own, w = graph.add_variable("x", tuple(bare)), graph.add_variable("w", (*kernels, *field))
+    x = own.pad(tuple(widths), value=draw(st.sampled_from([0, 0, 2])))
     symbols = cl.grid(*axes, *kernels, 1)
     remaining = iter(symbols)
     view = x[tuple(item(next(remaining)) if callable(item) else item for item in items)]
     y = graph.add_vertex(
         "convolve", draw(st.sampled_from([inner, multiply_and_add])), x=view, w=w[symbols[-2]] if kernels else w
     )
-    values = {"x": normal(*sizes), "w": normal(*kernels, *field)}
+    values = {"x": normal(*bare), "w": normal(*kernels, *field)}
     (name,) = [v.name for v in graph.variables if v.name not in values]
-    result = cl.lower(graph, inputs=[x, w], outputs=[y])(values)[name]
+    result = cl.lower(graph, inputs=[own, w], outputs=[y])(values)[name]
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
 
 
