@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from codelet.display import Text, as_html, as_table
-from codelet.errors import CodeletError, TileError
+from codelet.errors import CodeletError
 from codelet.target import Target
 from ipu_backend.files import written_whole
-from ipu_backend.options import is_whole
+from lowering.placement import checked_tile
 from lowering.step_cycles import StepCycles
 
 
@@ -314,26 +314,21 @@ class Profile:
 
     # --- as a trace -----------------------------------------------------------------------------------
 
-    def trace(self, tiles: Sequence[int] = ()) -> dict[str, Any]:
+    def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
         """It in Chrome's trace format: a track for each of compute, exchange and sync, and for chosen tiles.
 
         A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
         of the program, but the steps of a loop stand one after the other and not in turns.
 
         Args:
-            tiles: those that get a track.
+            tiles: those that get a track; one, or several.
 
         Raises:
             TileError: a tile that does not exist.
 
         Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
         """
-        tiles = tiles if isinstance(tiles, Iterable) else [tiles]
-        for tile in tiles:
-            if not is_whole(tile) or not 0 <= tile < self.target.num_tiles:
-                raise TileError(
-                    "a tile does not exist", given=tile, expected=f"0 to {self.target.num_tiles - 1}, on {self.target}"
-                )
+        tiles = [checked_tile(tile, self.target) for tile in (tiles if isinstance(tiles, Iterable) else [tiles])]
         phases = ("sync", "exchange", "compute")
         events: list[dict[str, Any]] = []
 
@@ -364,7 +359,7 @@ class Profile:
                 start += cycles
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 
-    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] = ()) -> None:
+    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] | int = ()) -> None:
         """Write `trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
 
         Raises:

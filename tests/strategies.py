@@ -8,6 +8,7 @@ by symbols or vertex by vertex in Python loops.
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -1102,3 +1103,62 @@ def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     elif draw(st.booleans()):
         items.append(Ellipsis)
     return tuple(items)
+
+
+# --- neighbours ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def neighbour(draw: Any, tensor: cl.Tensor, symbols: Sequence[Any], extents: Sequence[int]) -> cl.Tensor:
+    """A view of an element, or of a small window, around where symbols stand: by `%`, by a pad, or as it is."""
+    mode = draw(st.sampled_from(["modulo", "wrap", "edge", "reflect", "constant", "plain"]))
+    items: list[Any] = []
+    if mode in ("modulo", "plain"):
+        for n, symbol, extent in zip(tensor.shape, symbols, extents, strict=True):
+            step = draw(st.sampled_from([1, 1, 1, -1, 2]))
+            shift = draw(st.integers(-n, n) | st.integers(-1, 1))
+            fits = shift >= 0 and step > 0 and step * (extent - 1) + shift < n
+            items.append(step * symbol + shift if fits and mode == "plain" else (step * symbol + shift) % n)
+        return tensor[tuple(items)]
+    widths = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in tensor.shape]
+    padded = tensor.pad(widths, mode)
+    is_window = draw(st.booleans())
+    for n, symbol, extent in zip(padded.shape, symbols, extents, strict=True):
+        start = draw(st.integers(0, max(0, n - extent)))
+        reach = draw(st.integers(1, min(3, n - extent - start + 1))) if is_window and extent + start <= n else 1
+        at = symbol + start if extent + start <= n else (symbol + start) % n
+        items.append(slice(at, at + reach) if is_window and extent + start <= n else at)
+    return padded[tuple(items)]
+
+
+@st.composite
+def neighbours(draw: Any, dtype: Any = np.float32, most: int = 200) -> list[cl.Tensor]:
+    """Views of one variable, over one grid of about as many vertices as it has elements."""
+    shape: tuple[int, ...] = ()
+    for n in draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)):
+        shape = (*shape, max(1, min(n, most // max(1, math.prod(shape)))))
+    x = cl.Graph().add_variable("x", shape, dtype)
+    extents = [draw(st.sampled_from([n, n, n, max(1, n - 1), n + 2])) for n in shape]
+    symbols = cl.grid(*extents)
+    symbols = symbols if isinstance(symbols, tuple) else (symbols,)
+    return draw(st.lists(neighbour(x, symbols, extents), min_size=1, max_size=5))
+
+
+def combined(*fields: Any) -> Any:
+    """A number of fields: their sums, the greatest and the last of their elements."""
+    made = [jnp.sum(field, dtype=field.dtype) + field.max() * field.ravel()[-1] for field in fields]
+    return sum([(k + 1) * value for k, value in enumerate(made[1:])], made[0] * made[-1])
+
+
+_COMBINING = [
+    cl.codelet(lambda a: combined(a)),
+    cl.codelet(lambda a, b: combined(a, b)),
+    cl.codelet(lambda a, b, c: combined(a, b, c)),
+    cl.codelet(lambda a, b, c, d: combined(a, b, c, d)),
+    cl.codelet(lambda a, b, c, d, e: combined(a, b, c, d, e)),
+]
+
+
+def neighbourhood(views: Sequence[cl.Tensor]) -> cl.Tensor:
+    """What vertices make of views: what they write."""
+    return views[0].graph.add_vertex("around", _COMBINING[len(views) - 1], **dict(zip("abcde", views, strict=False)))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -1238,23 +1238,95 @@ def _engine_mistakes() -> Iterator[Mistake]:
     e = cl.EngineInUseError
     yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
     e = cl.TileError
-    yield Mistake("half a tile", lambda w: _engine(w).read_tile(1.5), e, "1.5", "a number from 0 to 7")
-    yield Mistake("a tile too many", lambda w: _engine(w).read_tile(8), e, "8", "0 to 7")
     yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
     e = cl.FigureError
     yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
     yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
-    e = cl.FileError
-    yield Mistake(
-        "a trace in no folder", lambda w: _engine(w).profile().write_trace("/no/a.json"), e, "'/no/a.json'", "makedirs"
-    )
 
 
 ENGINE: list[Mistake] = list(_engine_mistakes())
 
 # --- the machine: placement, memory, cycles, profiles ---------------------------------------------------
 
-MACHINE: list[Mistake] = []
+
+def mapped(tile: object, of: Callable[[World], object] = lambda w: w.x) -> Callable[[World], object]:
+    """Say on which tiles a tensor lives."""
+    return lambda w: w.graph.set_tile_mapping(of(w), tile)  # type: ignore[arg-type]
+
+
+def placed(**options: Any) -> Callable[[World], object]:
+    """Ask for the profile of a graph."""
+    return lambda w: cl.Engine(w.graph).profile(**options)
+
+
+MACHINE = [
+    Mistake("half a tile", mapped(1.5), cl.TileError, "1.5", "an integer"),
+    Mistake("a tile in words", mapped("first"), cl.TileError, "'first'", "an integer"),
+    Mistake("a tile that is true", mapped(True), cl.TileError, "True", "an integer"),
+    Mistake("tiles as floats", mapped(np.ones(4)), cl.TileError, "array([1., 1., 1., 1.])", "an integer"),
+    Mistake("too few tiles", mapped(np.zeros(3, int)), cl.TileError, "shape (3,)", "an array of shape (4,)"),
+    Mistake("a tile beyond the last", mapped(8), cl.TileError, "8", "0 to 7"),
+    Mistake("a tile before the first", mapped(np.array([0, 1, -1, 2])), cl.TileError, "-1", "0 to 7"),
+    Mistake(
+        "a mapping of a name that is not there", mapped(1, of=lambda w: "z"), cl.NotInGraphError, "'z'", "no variables"
+    ),
+    Mistake("a mapping of padding", mapped(0, lambda w: w.x.pad(1)), cl.TileError, "padding", "that was padded"),
+    Mistake(
+        "a mapping by a symbol of something else",
+        lambda w: w.graph.set_tile_mapping(w.x, cl.grid(4)),
+        cl.TileError,
+        "a symbol that its tensor does not have",
+        "graph.set_tile_mapping(x[i], i // 4)",
+    ),
+    Mistake(
+        "a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'balanced' or 'linear'"
+    ),
+    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'balanced' or 'linear'"),
+    Mistake(
+        "a function that places nothing",
+        placed(placement=lambda plan: None),
+        cl.ProgramError,
+        "NoneType",
+        "lowering.placement.Placement",
+    ),
+    Mistake(
+        "an engine placed in other words",
+        lambda w: cl.Engine(w.graph, execution="tiles", placement="best"),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "'best'",
+        "'balanced', 'linear', or a function",
+    ),
+    Mistake("half a tile to read", lambda w: cl.Engine(w.graph).read_tile(1.5), cl.TileError, "1.5", "0 to 7"),  # type: ignore[arg-type]
+    Mistake("a tile to read beyond", lambda w: cl.Engine(w.graph).read_tile(8), cl.TileError, "8", "0 to 7"),
+    Mistake(
+        "half a tile's memory",
+        lambda w: cl.Engine(w.graph).machine().memory.tile_text(1.5),  # type: ignore[arg-type]
+        cl.TileError,
+        "1.5",
+        "a whole number, 0 to 7",
+    ),
+    Mistake(
+        "a trace of a tile that is true",
+        lambda w: cl.Engine(w.graph).profile().trace([True]),
+        cl.TileError,
+        "True",
+        "a whole number, 0 to 7",
+    ),
+    Mistake(
+        "a trace in a folder that is not there",
+        lambda w: cl.Engine(w.graph).profile().write_trace("no such folder/trace.json"),
+        cl.FileError,
+        "no such folder/trace.json",
+        "a folder that is there",
+    ),
+    Mistake(
+        "something kept that is not there",
+        lambda w: cl.Engine(w.graph).machine(keep=["nothing"]),
+        cl.NotInGraphError,
+        "nothing",
+        "variable",
+    ),
+]
 
 
 def _lines(code: CodeType) -> Iterator[int]:
