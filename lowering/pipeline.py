@@ -7,7 +7,7 @@
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
-                                                    emit (views; draws, parts, row_rules, rows, segments, weave, windows)
+                                                    emit (views; draws, parts, rows, segments, weave, windows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
       -> updates that XLA would miscompile replaced in_place
