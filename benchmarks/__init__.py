@@ -5,6 +5,7 @@ what it measures; `benchmarks/harness.py` says how.
 """
 
 from benchmarks import (
+    bitonic,
     build,
     call_chain,
     compile,
@@ -14,6 +15,8 @@ from benchmarks import (
     gather_dot,
     heat,
     ising,
+    lattice_boltzmann,
+    life,
     matmul,
     matvec,
     messages,
@@ -25,6 +28,7 @@ from benchmarks import (
 )
 
 __all__ = [
+    "bitonic",
     "build",
     "call_chain",
     "compile",
@@ -34,6 +38,8 @@ __all__ = [
     "gather_dot",
     "heat",
     "ising",
+    "lattice_boltzmann",
+    "life",
     "matmul",
     "matvec",
     "messages",

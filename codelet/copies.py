@@ -12,8 +12,8 @@ from jax.core import Tracer
 
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.hostdata import as_array
-from codelet.program import Program, check_plain
-from codelet.tensor import Tensor, type_text, views_padding
+from codelet.program import Program, check_plain, check_variables
+from codelet.tensor import Tensor, source_text, type_text, views_padding
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -73,6 +73,13 @@ class _Place(NamedTuple):
     dtype: np.dtype
 
 
+def _is_numbers(value: object) -> bool:
+    """Whether a value is a number, an array, or numbers in lists."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_numbers, value))
+    return isinstance(value, (bool, int, float, complex)) or (hasattr(value, "__array__") and hasattr(value, "dtype"))
+
+
 def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
     """Numbers as a constant of the graph, broadcast to the shape of what they are copied to."""
     if isinstance(value, Tracer):
@@ -82,10 +89,10 @@ def _constant(value: Any, destination: Tensor | Stream) -> Tensor:
             expected="a tensor, or numbers known while the program is made",
             fix="make it a variable and pass the value as an input",
         )
-    name = destination.name if isinstance(destination, Stream) else str(destination)
+    name = destination.name if isinstance(destination, Stream) else source_text(destination.source)
     try:
         shape = np.shape(value)
-        if isinstance(value, str) or np.broadcast_shapes(shape, destination.shape) != destination.shape:
+        if not _is_numbers(value) or np.broadcast_shapes(shape, destination.shape) != destination.shape:
             raise ValueError
     except ValueError:
         raise ProgramError(
@@ -114,6 +121,7 @@ class Copy(Program):
         ProgramError: views that differ in shape or dtype, or depend on symbols; padding as destination.
         ForeignGraphError: views of different graphs.
         ArrayError: numbers whose dtype does not fit.
+        VariableError: a destination that is a constant.
         SelfAliasError: a destination that names an element twice; told where the program is lowered.
 
     >>> import codelet as cl
@@ -160,6 +168,8 @@ class Copy(Program):
                 expected="a destination of elements of variables alone",
                 fix="copy to the tensor that was padded, or slice the padding off both sides",
             )
+        if isinstance(destination, Tensor):
+            check_variables(destination, "a copy")
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "destination", destination)
 

@@ -63,9 +63,21 @@ class Call(Program):
     function: Function
     arguments: Mapping[str, Tensor]
 
-    def __init__(self, function: Function, /, **arguments: Tensor):
+    def __init__(self, function: Function, /, *positional: object, **arguments: Tensor):
         if not isinstance(function, Function):
-            raise ProgramError("something is called that is no function", given=function, expected="graph.add_function")
+            raise ProgramError(
+                "something is called that is no function",
+                given=f"{function!r:.80}",
+                expected="what graph.add_function returns",
+                fix="a program without parameters is put where it runs, without Call",
+            )
+        if positional:
+            raise ProgramError(
+                f"an argument of a call of {function.name!r} is given without its parameter's name",
+                given=f"{positional[0]!r:.80}",
+                expected=", ".join(function.parameters) or "no arguments",
+                fix="cl.Call(function, name=view, ...)",
+            )
         if set(arguments) != set(function.parameters):
             raise ProgramError(
                 f"the arguments of a call are not the parameters of {function.name!r}",
@@ -77,8 +89,9 @@ class Call(Program):
             if not isinstance(tensor, Tensor) or tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
                 raise ProgramError(
                     f"argument {name!r} does not fit the parameter of {function.name!r}",
-                    given=tensor,
+                    given=f"{tensor!r:.80}",
                     expected=type_text(parameter.dtype, parameter.shape),
+                    fix=None if isinstance(tensor, Tensor) else "cl.Copy(numbers, variable), and that variable",
                 )
             check_plain(tensor, f"argument {name!r}")
             if tensor.graph is not function.graph:

@@ -342,6 +342,12 @@ class Graph:
         """
         program = as_program(body)
         check_program(program, self)
+        if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
+            raise ProgramError(
+                "the parameters of a function are no list",
+                given=f"{parameters!r:.80}",
+                expected="a list of variables, [x, y], or a dict of them by name",
+            )
         named: dict[str, Tensor] = {}
         if isinstance(parameters, Mapping):
             named.update(parameters)  # type: ignore[arg-type]
@@ -351,7 +357,9 @@ class Graph:
             if len(set(names)) < len(names):
                 raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
             named.update(zip(names, listed, strict=True))
-        for parameter in named.values():
+        for name_of, parameter in named.items():
+            if not isinstance(name_of, str):
+                raise ProgramError("a parameter's name is no name", given=f"{name_of!r:.80}", expected="a string")
             is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
             if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
                 raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")

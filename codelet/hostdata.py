@@ -42,7 +42,7 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     except (TypeError, ValueError, OverflowError) as error:
         raise ArrayError(
             f"what was given for {variable.name!r} is not an array",
-            given=f"{type(value).__name__}",
+            given=f"{type(value).__name__} {value!r:.60}",
             expected=type_text(variable.dtype, variable.shape),
         ) from error
     fits = array.dtype == variable.dtype

@@ -379,6 +379,13 @@ class Index(IntegerOperators, Unchanging):
             )
         modulus = number.fixed
         whole, rest = self._parts_by(modulus)
+        for grain in sorted({math.gcd(rest.coefficient(key), modulus) for key in rest.keys} - {0, 1, modulus})[::-1]:
+            # What is less than a grain neither carries nor is divided: it need not be tabulated with the rest.
+            coarse, fine = rest._parts_by(grain)
+            ends = fine.bounds() or (0, 0)
+            if coarse.keys and fine.keys and ends[0] >= 0 and ends[1] < grain:
+                divided = (whole + coarse)._exactly_divided(grain)._divided(modulus // grain, remainder=remainder)
+                return divided._scaled(grain) + fine if remainder else divided
         ends = rest.bounds() or (0, 0)
         quotient = ends[0] // modulus
         if ends[1] // modulus == quotient:

@@ -40,10 +40,11 @@ from codelet.program import (
     Switch,
     WriteUndef,
     as_program,
+    check_variables,
     too_many_turns,
 )
 from codelet.program import Sequence as ProgramSequence
-from codelet.tensor import Tensor, source_variables
+from codelet.tensor import Tensor, source_variables, views_padding
 from codelet.vertices import Vertex, family_vertices, gather
 from codelet.walk import Writes, check_program
 
@@ -147,7 +148,11 @@ class _Memory:
 
 
 def _check_apart(graph: Graph, tensors: Sequence[Tensor], what: str, line: Line | None) -> None:
-    """What is written at once, in no order, names no element twice."""
+    """What is written at once, in no order, names no element twice, no constant's, and no padding."""
+    for tensor in tensors:
+        check_variables(tensor, what, line)
+        if views_padding(tensor):
+            raise ProgramError(f"{what} writes padding, which is an element of no variable", given=tensor, line=line)
     elements = [element for tensor in tensors for element in tensor.elements().reshape(-1).tolist()]
     seen: set[int] = set()
     for element in elements:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from codelet.codelets import Codelet
-from codelet.errors import Line, ProgramError, user_line
+from codelet.errors import Line, ProgramError, VariableError, user_line
 from codelet.family import ComputeSet
 from codelet.tensor import Tensor, source_text, source_variables
 
@@ -73,6 +73,15 @@ class Execute(Program):
 
     compute_set: ComputeSet
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.compute_set, ComputeSet):
+            raise ProgramError(
+                "something other than a compute set is executed",
+                given=f"{self.compute_set!r:.80}",
+                expected="what graph.add_compute_set returns",
+                fix="a program and a list of programs run as they are, without Execute",
+            )
+
     def lines(self) -> Iterator[str]:
         yield f"Execute({self.compute_set.name})"
 
@@ -99,16 +108,18 @@ def as_program(value: object) -> Program:
 
 def _advice(value: object) -> str | None:
     """What may have been meant by something that is no program."""
+    if value is None:
+        return "[] does nothing"
     if isinstance(value, type) and issubclass(value, Program):
         return f"make one: cl.{value.__name__}(...)"
     if isinstance(value, str):
         return "graph.add_compute_set gives the compute set itself, as does `with graph.record()` around its vertices"
     if isinstance(value, (Tensor, Codelet)):
         return "graph.add_vertex(compute_set, codelet, ...), and the compute set in the program"
-    if isinstance(value, Iterable):
-        return "a list of it, as in cl.Sequence(*programs)"
     if isinstance(value, Mapping):
         return "one of them, or an engine of several programs: cl.Engine(graph, programs)"
+    if isinstance(value, Iterable):
+        return "a list of it, as in cl.Sequence(*programs)"
     if hasattr(value, "parameters") and hasattr(value, "body"):
         return "call it: cl.Call(function, parameter=view, ...)"
     return "what a function makes is a program, the function is none: call it" if callable(value) else None
@@ -174,6 +185,23 @@ def check_plain(tensor: Tensor, what: str) -> None:
         )
 
 
+def check_variables(tensor: Tensor, what: str, line: Line | None = None) -> None:
+    """See that what a program writes is of no constant.
+
+    Raises:
+        VariableError: naming the constant.
+    """
+    for variable in source_variables(tensor.source):
+        if variable.value is not None:
+            raise VariableError(
+                f"{what} writes the constant {variable.name!r}",
+                given=tensor,
+                expected="a variable",
+                fix="graph.add_variable, and a copy of the constant to it",
+                line=line,
+            )
+
+
 def check_predicate(tensor: object, what: str) -> None:
     if (
         not isinstance(tensor, Tensor)
@@ -181,11 +209,16 @@ def check_predicate(tensor: object, what: str) -> None:
         or tensor.shape != ()
         or not (tensor.dtype == bool or tensor.dtype.kind in "iu")
     ):
+        fix = "x.reshape(()) or x[0], and a codelet that compares"
+        if isinstance(tensor, (Program, ComputeSet)):
+            fix = "the order is RepeatWhile(condition, predicate, body), If(predicate, then, otherwise)"
+        elif isinstance(tensor, (bool, int, np.bool_)):
+            fix = "Python's own if, where the answer is known while the program is made"
         raise ProgramError(
             f"{what} is not a truth value or a whole number in a variable",
             given=f"{tensor!r:.80}",
             expected="a view of one element, of shape () and dtype bool or int32, say",
-            fix="x.reshape(()) or x[0], and a codelet that compares",
+            fix=fix,
         )
 
 
@@ -229,7 +262,14 @@ class Repeat(Program):
     body: Program
     index: Tensor | None
 
-    def __init__(self, count: int, body: object, *, index: Tensor | None = None):
+    def __init__(self, count: int, body: object, *more: object, index: Tensor | None = None):
+        if more:
+            raise ProgramError(
+                "a repeat is given more than a count and a body",
+                given=f"{more[0]!r:.80}",
+                expected="cl.Repeat(count, body), or cl.Repeat(count, body, index=variable)",
+                fix="a list of what is repeated: cl.Repeat(count, [first, second])",
+            )
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
             raise ProgramError(
                 "a repeat's count is not a number of times",
@@ -291,6 +331,19 @@ class RepeatWhile(Program):
             isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1
         ):
             raise ProgramError("max_steps is not a number of turns", given=max_steps, expected="a positive integer")
+        if max_steps is not None and max_steps > _MOST_TURNS:
+            raise ProgramError(
+                "max_steps is too large to be counted",
+                given=max_steps,
+                expected=f"at most {_MOST_TURNS:,}",
+                fix="leave it off, for a loop without a bound",
+            )
+        if not isinstance(until, (bool, np.bool_)):
+            raise ProgramError(
+                "until is not a truth value",
+                given=f"{until!r:.80}",
+                expected="until=True, to go on as long as the predicate is false",
+            )
         object.__setattr__(self, "condition", as_program(condition))
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "body", as_program(body))

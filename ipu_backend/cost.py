@@ -250,10 +250,10 @@ def _free(eqn: Equation, ipu: IPU) -> int:
     return 0
 
 
-@_rule("iota", "concatenate", "pad", "empty", "empty2")
+@_rule("iota", "concatenate", "stack", "pad", "empty", "empty2")
 def _moved(eqn: Equation, ipu: IPU) -> int:
     """A fill or copy of the result; each further piece is set up as the first."""
-    pieces = max(1, len(eqn.operands) if eqn.primitive == "concatenate" else 1)
+    pieces = max(1, len(eqn.operands) if eqn.primitive in ("concatenate", "stack") else 1)
     return 23 * pieces + ceil_div(eqn.size, eqn.bytes_width(ipu))
 
 
@@ -416,7 +416,7 @@ def _cond(eqn: Equation, ipu: IPU) -> int:
 
 
 _MOVING = {
-    *("iota", "concatenate", "pad", "empty", "empty2", "transpose", "rev", "gather", "scatter"),
+    *("iota", "concatenate", "stack", "pad", "empty", "empty2", "transpose", "rev", "gather", "scatter"),
     *("dynamic_slice", "dynamic_update_slice"),
 }
 """Primitives that move elements without computing with them: what their dtype is does not matter."""

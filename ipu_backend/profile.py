@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from codelet.errors import CodeletError, TileError
+from codelet.errors import CodeletError
 from codelet.target import Target
+from lowering.placement import checked_tile
 from lowering.step_cycles import StepCycles
 
 
@@ -302,25 +304,21 @@ class Profile:
 
     # --- as a trace -----------------------------------------------------------------------------------
 
-    def trace(self, tiles: Sequence[int] = ()) -> dict[str, Any]:
+    def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
         """It in Chrome's trace format: a track for each of compute, exchange and sync, and for chosen tiles.
 
         A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
         of the program, but the steps of a loop stand one after the other and not in turns.
 
         Args:
-            tiles: those that get a track.
+            tiles: those that get a track; one, or several.
 
         Raises:
             TileError: a tile that does not exist.
 
         Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
         """
-        for tile in tiles:
-            if not 0 <= tile < self.target.num_tiles:
-                raise TileError(
-                    "a tile does not exist", given=tile, expected=f"0 to {self.target.num_tiles - 1}, on {self.target}"
-                )
+        tiles = [checked_tile(tile, self.target) for tile in (tiles if isinstance(tiles, Iterable) else [tiles])]
         phases = ("sync", "exchange", "compute")
         events: list[dict[str, Any]] = []
 
@@ -351,15 +349,24 @@ class Profile:
                 start += cycles
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 
-    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] = ()) -> None:
+    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] | int = ()) -> None:
         """Write `trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
 
         Raises:
             TileError: a tile that does not exist.
+            FigureError: a folder that is not there.
         """
         events = self.trace(tiles)
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(events, file)
+        folder, name = os.path.split(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FigureError(
+                "a trace cannot be written", given=os.fspath(path), expected="a file in a folder that is there"
+            )
+        # Beside it first, so that what fails leaves no half of a file.
+        with tempfile.TemporaryDirectory(dir=folder) as beside:
+            with open(os.path.join(beside, name), "w", encoding="utf-8") as file:
+                json.dump(events, file)
+            os.replace(file.name, os.path.join(folder, name))
 
     # --- as figures -----------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ import itertools
 
 import numpy as np
 
-from codelet.errors import Line, SelfAliasError
+from codelet.errors import Line, ProgramError, SelfAliasError
 from codelet.graph import Graph
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.program import check_variables
+from codelet.tensor import Tensor, Variable, source_variables, views_padding
 from lowering.plan import CallStep, CopyStep, Plan, StreamStep, all_steps
 from lowering.races import Image, aliased_address, shared_by_families
 
@@ -70,6 +71,15 @@ def _check_arguments(graph: Graph, step: CallStep) -> None:
     function = step.function
     names = {k: function.parameters[k].name for k in function.written}
     for k, name in names.items():
+        check_variables(step.arguments[k], f"a call of {function.name!r}", step.line)
+        if views_padding(step.arguments[k]):
+            raise ProgramError(
+                f"a call of {function.name!r} writes padding, through parameter {name!r}",
+                given=f"argument {step.arguments[k]}",
+                expected="arguments of elements of variables alone, where a function writes",
+                fix="give the tensor that was padded, or slice the padding off",
+                line=step.line,
+            )
         element = _named_twice(step.arguments[k])
         if element is not None:
             raise SelfAliasError(
@@ -101,6 +111,7 @@ def check_aliases(plan: Plan) -> None:
 
     Raises:
         SelfAliasError: naming an element that is written twice.
+        VariableError, ProgramError: a function that writes a constant or padding through a parameter.
     """
     for step in all_steps(plan.steps):
         if isinstance(step, CopyStep):

@@ -290,9 +290,9 @@ def check_tiles(plan: Plan) -> None:
 def check_graph(plan: Plan) -> Plan:
     """The plan, once it has passed every check that does not depend on what the host gives."""
     check_tiles(plan)
-    check_constants(plan)
     check_streams(plan)
     check_aliases(plan)
+    check_constants(plan)
     check_races(plan)
     return plan
 

@@ -18,11 +18,14 @@ from codelet.family import Family, Field
 from codelet.index import Axis, Index, Key, from_values
 from codelet.integers import narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+from lowering.apart import elements_of, is_small_window, take_jaxpr_apart
 from lowering.draws import draw_ahead
-from lowering.over_grid import mapped_axes, over_grid
+from lowering.extend import extend, extend_families
+from lowering.over_grid import Operand, mapped_axes, over_grid
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep
 from lowering.rows import call_rows
+from lowering.short_axes import merge_short_axes
 from lowering.views import (
     Access,
     Array,
@@ -69,7 +72,11 @@ def read_view(state: State, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
     if tensor.is_whole_variable or 0 in tensor.shape:
         return source_array(state, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
-    array, keys = read(source_array(state, tensor.source), tensor.index)
+    array = source_array(state, tensor.source)
+    extensions, views = extend([tensor])
+    if extensions:
+        array, tensor = extensions[0].make(array), views[tensor]
+    array, keys = read(array, tensor.index)
     return arranged(array, keys, range(tensor.ndim), tensor.shape)
 
 
@@ -152,8 +159,18 @@ def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tupl
     if convolution is not None:
         return _convolve_family(state, family, convolution)
     by_name = {field.name: field for field in family.fields}
-    operands = [_operand(state, by_name[name], family.axes, pieces) for name in family.codelet.inputs]
-    jaxpr, operands = draw_ahead(family.codelet.jaxpr, operands, family.axes)
+    fields = [by_name[name] for name in family.codelet.inputs]
+    windows = [field not in pieces and is_small_window(field) for field in fields]
+    jaxpr = take_jaxpr_apart(family.codelet.jaxpr, windows) if any(windows) else None
+    operands: list[Operand] = []
+    for field, is_window in zip(fields, windows, strict=True):
+        if jaxpr is not None and is_window:
+            assert field.tensor is not None
+            array = source_array(state, field.tensor.source)
+            operands += [read(array, element.index) for element in elements_of(field.tensor)]
+        else:
+            operands.append(_operand(state, field, family.axes, pieces))
+    jaxpr, operands = draw_ahead(jaxpr or family.codelet.jaxpr, operands, family.axes)
     mapped = mapped_axes(operands, family.axes)
     results = over_grid(jaxpr, operands, mapped)
     return {
@@ -192,10 +209,10 @@ def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis,
 # --- compute sets -------------------------------------------------------------------------------------
 
 
-def _pieces(state: State, step: ExecuteStep) -> Pieces:
+def _pieces(state: State, families: Sequence[Family]) -> Pieces:
     """For fields that together divide a variable they read, the piece that each reads, and how."""
     reads: dict[Variable, dict[Field, Index]] = {}
-    for family in step.families:
+    for family in families:
         for field in family.fields:
             if field.is_read and field.tensor is not None and field.tensor.size:
                 source = field.tensor.source
@@ -252,10 +269,13 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
 def execute(state: State, step: ExecuteStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(state)
-    pieces = _pieces(before, step)
-    results = [_call_family(before, family, pieces) for family in step.families]
+    extensions, families = extend_families([merge_short_axes(family) for family in step.families])
+    for extension in extensions:
+        before[extension.variable] = extension.make(source_array(before, extension.source))
+    pieces = _pieces(before, families)
+    results = [_call_family(before, family, pieces) for family in families]
     writes = []
-    for family, result in zip(step.families, results, strict=True):
+    for family, result in zip(families, results, strict=True):
         for field in family.fields:
             if field.is_written:
                 assert field.tensor is not None

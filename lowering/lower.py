@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -229,7 +229,20 @@ def named_variables(
         ForeignGraphError: a tensor of another graph.
         ProgramError: a view that is not all of a variable, or a constant as an input.
     """
+    for what, given in (("inputs", inputs), ("outputs", outputs)):
+        if isinstance(given, (str, Tensor, Stream)) or not isinstance(given, Iterable):
+            raise ProgramError(
+                f"the {what} are no list", given=f"{given!r:.80}", expected=f"{what}=[x, ...], or by name {what}=['x']"
+            )
+    inputs, outputs = list(inputs), list(outputs)
     streams = {stream.name: stream for stream in graph.streams}
+    for what, chosen in (("input", inputs), ("output", outputs)):
+        for each in chosen:
+            stream = streams.get(each) if isinstance(each, str) else each
+            if isinstance(stream, Stream) and stream.graph is not graph:
+                raise ForeignGraphError(f"an {what} belongs to another graph", given=each, expected="this graph's own")
+            if isinstance(stream, Stream) and stream.is_input != (what == "input"):
+                raise ProgramError(f"a stream that goes the other way is an {what}", given=stream)
     is_stream = lambda given: isinstance(given, Stream) or (isinstance(given, str) and given in streams)  # noqa: E731
     sources = [whole_variable(graph, given, "input") for given in inputs if not is_stream(given)]
     targets = [whole_variable(graph, given, "output") for given in outputs if not is_stream(given)]

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import OutOfTileMemoryError, TileError
+from codelet.errors import OutOfTileMemoryError
 from codelet.family import Family, counted
 from codelet.tensor import Variable
 from codelet.vertices import edges_by_vertex
 from lowering.liveness import Liveness, LiveRange
+from lowering.placement import checked_tile
 
 EDGE_BYTES = 4
 """A pointer to where an edge begins. A guess: Poplar packs pointers into 16 to 32 bits, by field."""
@@ -126,10 +127,7 @@ class Memory:
         return next((own for own in self.occupants if variable in own.variables), None)
 
     def _check_tile(self, tile: int) -> None:
-        if not 0 <= tile < len(self.bytes_by_tile):
-            target = self.liveness.placement.plan.graph.target
-            expected = f"0 to {len(self.bytes_by_tile) - 1}, on {target}"
-            raise TileError("a tile does not exist", given=tile, expected=expected)
+        checked_tile(tile, self.liveness.placement.plan.graph.target)
 
     def fullest_moment(self, tile: int) -> int | None:
         """The moment at which most of what is not always live is on a tile; None where there is no such thing.

@@ -3,15 +3,18 @@
     decorated functions, vertices, a program        codelet/
       -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
-      -> checked                                    check
+      -> checked                                    check (races, aliases, initialized: rules of it)
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
-                                                    emit (views; draws, parts, rows, segments, weave, windows)
+      -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
+                                                    emit (views; apart, draws, extend, parts, rows,
+                                                      short_axes, weave, windows; row_rules and
+                                                      segments of rows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
       -> updates that XLA would miscompile replaced in_place
       -> slow reductions done by halves             halve
+      -> cheap steps of loops computed again        recompute
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
 machine is planned by `plan_machine`, from the unfused plan:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -144,6 +145,12 @@ def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vot
     tiles = _element_tiles_at(positions, tensor, element_tiles)
     each = index.size * field.type.dtype.itemsize / len(places)
     return [_Vote(over_axes(own, axes, family.axes), each) for own in tiles]
+
+
+def _sharing(family: Family, field: Field) -> int:
+    """How many vertices name the same elements: of as many bytes those that fewest share speak first."""
+    assert field.tensor is not None
+    return math.prod(axis.extent for axis in family.axes if axis not in field.tensor.axes)
 
 
 def _majority(votes: Sequence[_Vote], extents: tuple[int, ...]) -> np.ndarray:
@@ -294,7 +301,8 @@ class _Placer:
         bound = least_bound(list(cycles.values()), counts, load, self.num_workers)
         for family in families:
             if family not in self.vertices:
-                votes = [v for f in family.fields if f.tensor is not None for v in _votes(family, f, self.elements)]
+                connected = sorted((f for f in family.fields if f.tensor is not None), key=partial(_sharing, family))
+                votes = [vote for field in connected for vote in _votes(family, field, self.elements)]
                 wanted = _majority(votes, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)

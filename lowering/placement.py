@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.errors import TileError
 from codelet.family import Family, counted
+from codelet.target import Target
 from codelet.tensor import Variable
 from lowering.plan import Plan
 
@@ -61,3 +63,16 @@ def _spread_text(tiles: np.ndarray, one: str, many: str) -> str:
 def num_elements(plan: Plan) -> int:
     """One more than the greatest number of an element of a plan, and then one: the numbers of a graph's elements."""
     return max((variable.first_element + variable.size + 1 for variable in plan.variables), default=0)
+
+
+def checked_tile(tile: object, target: Target) -> int:
+    """The number of a tile that a target has.
+
+    Raises:
+        TileError: it has none of that number, or what was given is no whole number.
+    """
+    whole = isinstance(tile, (int, np.integer)) and not isinstance(tile, bool)
+    if not whole or not 0 <= int(tile) < target.num_tiles:  # type: ignore[call-overload]
+        expected = f"{'' if whole else 'a whole number, '}0 to {target.num_tiles - 1}, on {target}"
+        raise TileError("a tile does not exist", given=repr(tile) if not whole else tile, expected=expected)
+    return int(tile)  # type: ignore[call-overload]

@@ -11,11 +11,12 @@ from jax.extend import core as jax_core
 from lowering.contract import contract
 from lowering.halve import halve
 from lowering.in_place import update_safely
+from lowering.recompute import recompute
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
-    """A function traced for arguments of some shapes and dtypes, contracted, its slow reductions done by halves.
+    """A function traced for arguments of some shapes and dtypes, after every rule on jaxprs.
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    return halve(update_safely(contract(jax.make_jaxpr(function)(*structs)), inlined=inlined))
+    return recompute(halve(update_safely(contract(jax.make_jaxpr(function)(*structs)), inlined=inlined)))

@@ -87,6 +87,20 @@ def weave(shape: tuple[int, ...], accesses: Mapping[Hashable, Access]) -> Weave 
     return found if found is not None and len(found.leaves) <= _MOST_PARTS else None
 
 
+def _joined(parts: Sequence[Array], at: int) -> Array:
+    """Parts one after another along a dimension; equal ones along one of their own, which XLA fuses with what they are.
+
+    A concatenation of long rows is a copy of each for XLA on CPU, so that the parts have to be there first.
+    """
+    lengths = {part.shape[at] for part in parts}
+    if len(lengths) > 1:
+        return lax.concatenate(parts, at)
+    before, after = parts[0].shape[:at], parts[0].shape[at + 1 :]
+    (length,) = lengths
+    stacked = lax.concatenate([reshape(part, (*before, 1, length, *after)) for part in parts], at)
+    return reshape(stacked, (*before, len(parts) * length, *after))
+
+
 def interlace(before: Array | None, shape: Sequence[int], woven: Weave, values: Mapping[Hashable, Array]) -> Array:
     """The array after the writes.
 
@@ -100,7 +114,7 @@ def interlace(before: Array | None, shape: Sequence[int], woven: Weave, values: 
 
     def make(part: Weave) -> Array:
         if part.parts:
-            return lax.concatenate([make(inner) for inner in part.parts], part.dimension)
+            return _joined([make(inner) for inner in part.parts], part.dimension)
         if part.key is not None:
             return values[part.key]
         assert old is not None

@@ -8,6 +8,7 @@ by symbols or vertex by vertex in Python loops.
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.grids import whole_grids
+from lowering.streams import Sent
 from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
@@ -431,6 +433,11 @@ def _name(number: int) -> str:
     return _NAMES[number % len(_NAMES)].format(number if number >= len(_NAMES) else "")
 
 
+def arrived(results: dict[str, Any]) -> dict[str, Any]:
+    """What a lowered function gives, of streams just what was sent."""
+    return {k: v.values[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
+
+
 class _Builder:
     """Draws the parts of a case and keeps what of it holds values."""
 
@@ -443,6 +450,7 @@ class _Builder:
         self.numbers = itertools.count()
         self.times = 1  # how often the steps that are being drawn run
         self.static = 0  # in how many loops and choices that depend on data they are
+        self.unbounded = 0  # in how many of these loops there is no bound
 
     def values(self, shape: tuple[int, ...]) -> np.ndarray:
         if np.issubdtype(self.dtype, np.integer):
@@ -656,9 +664,28 @@ class _Builder:
             connect(*(cl.grid(across, count) if draw(st.booleans()) else reversed(cl.grid(count, across))))
         return [cl.Execute(compute_set)]
 
+    def copied(self) -> list[Any]:
+        """A number or an array, which is broadcast, to some view of a variable that names no element twice."""
+        draw = self.draw
+        shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+        target = self.variable(shape)
+        view = draw(
+            st.sampled_from(
+                [
+                    *(target, target[0], target[::2], target[::-1].T, target[[-1]]),
+                    target.pad(1)[(slice(1, -1),) * len(shape)],
+                    cl.concat([target[1:].flatten(), target[:1].flatten()]),
+                ]
+            )
+        )
+        few = tuple(draw(st.sampled_from([n, 1])) for n in view.shape)[draw(st.integers(0, view.ndim)) :]
+        return [cl.Copy(draw(st.sampled_from([3, self.values(few), self.values(few).tolist()])), view)]
+
     def copy(self) -> list[Any]:
+        kind = self.draw(st.integers(0, 3))
+        if kind == 3:
+            return self.copied()
         source = self.readable()
-        kind = self.draw(st.integers(0, 2))
         if kind == 0:
             return [cl.Copy(source, self.variable(source.shape))]
         target = self.variable((2, *source.shape))
@@ -727,14 +754,18 @@ class _Builder:
         """A repeat whose body reads the count and adds it up."""
         graph = self.case.graph
         number = next(self.numbers)
-        turn = graph.add_variable(f"turn{number}", (), "int32")
+        dtype = self.draw(st.sampled_from(["int32", "int32", "int8", "uint8", "uint32"]))
+        turn = graph.add_variable(f"turn{number}", (), dtype)
         total = self.variable((2,))
         adder = graph.add_compute_set(f"count{number}")
         k = cl.grid(2)
         graph.add_vertex(adder, accumulate, x=self.variable((3,)), acc=total[k])
-        seen = graph.add_variable(f"seen{number}", (4,), "int32")
-        self.case.inputs[f"seen{number}"] = np.zeros(4, np.int32)
-        body = cl.Sequence(adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:]))
+        seen = graph.add_variable(f"seen{number}", (4,), dtype)
+        self.case.inputs[f"seen{number}"] = np.zeros(4, dtype)
+        body: Any = [adder, cl.Copy(seen[1:], seen[:3]), cl.Copy(turn.reshape(1), seen[3:])]
+        if self.draw(st.booleans()):
+            # The same variable counts within: what it holds afterwards is for the rest of the turn.
+            body = [cl.Repeat(self.draw(st.integers(0, 2)), cl.Sequence(*body), index=turn), *body[1:]]
         return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
 
     def passing(self) -> list[Any]:
@@ -793,7 +824,9 @@ class _Builder:
         graph.add_vertex(count, one_less, left=left)
         most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
         self.static += 1
+        self.unbounded += most is None
         body = cl.Sequence(self.body(depth), count)
+        self.unbounded -= most is None
         self.static -= 1
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most)]
 
@@ -823,6 +856,12 @@ class _Builder:
             also = graph.add_compute_set(f"also{number}")
             graph.add_vertex(also, mixed, a=own["c"][i], b=own["a"][i], c=outside[i])
             body.append(also)
+        kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
+        if kinds["a"] in ("same", "own", "back") and kinds["c"] != "any" and draw(st.booleans()):
+            # Two arguments are written, which must be apart; what is only read may be any of them.
+            both = graph.add_compute_set(f"both{number}")
+            graph.add_vertex(both, mixed, a=own["b"][i], b=own["c"][i], c=own["a"][i])
+            body.append(both)
         function = graph.add_function(body, own)
         count = draw(st.integers(1, 5))
         parts = {name: self.variable((count + 1, size)) for name in "abc"}
@@ -837,7 +876,6 @@ class _Builder:
                 "any": lambda: self.draw(st.sampled_from([parts["a"], parts["c"]]))[self.draw(st.integers(0, count))],
             }[kind]()
 
-        kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
         return [
             cl.Call(function, **{name: argument(name, kinds[name], turn) for name in "abc"}) for turn in range(count)
         ]
@@ -845,12 +883,37 @@ class _Builder:
     def streamed(self) -> list[Any]:
         """A value in, something done with it, and a value out."""
         graph, number = self.case.graph, next(self.numbers)
-        shape = tuple(self.draw(st.lists(st.integers(1, 3), min_size=0, max_size=2)))
+        shape = tuple(self.draw(st.lists(st.sampled_from([1, 2, 3, 3, 0]), min_size=0, max_size=2)))
         incoming = graph.add_input_stream(f"in{number}", shape, self.dtype)
         self.case.inputs[incoming.name] = self.values((self.times * 2, *shape))
         outgoing = graph.add_output_stream(f"out{number}", shape, self.dtype)
         held, last = self.variable(shape), self.variable(shape)
         return [cl.Copy(incoming, held), cl.Copy(incoming, last), *self.compute_set(), cl.Copy(held, outgoing)]
+
+    def sent(self) -> list[Any]:
+        """Values out, wherever there is a bound on how many there may be: in loops and some cases of choices too."""
+        view = self.draw(st.sampled_from([self.variable((2,)), self.variable((2, 2))[1], self.variable((2,))[::-1]]))
+        outgoing = self.case.graph.add_output_stream(f"sent{next(self.numbers)}", (2,), self.dtype)
+        return [*self.compute_set(), cl.Copy(view, outgoing), *[cl.Copy(1, outgoing)] * self.draw(st.integers(0, 1))]
+
+    def nested(self, depth: int) -> list[Any]:
+        """Something in repeats, loops, choices and sequences in one another."""
+        draw, inside = self.draw, self.static
+        self.static += 1
+        body: Any = self.body(depth)
+        self.static = inside
+        other = self.variable((2,))
+        control = self.number(draw(st.integers(0, 1)))
+        for kind in draw(st.lists(st.sampled_from(["repeat", "if", "else", "switch", "list", "none"]), max_size=6)):
+            body = {
+                "repeat": lambda body: cl.Repeat(1, body),
+                "if": lambda body: cl.If(control, body, cl.Copy(0, other)),
+                "else": lambda body: cl.If(control, [], body),
+                "switch": lambda body: cl.Switch(control, {0: body, 1: [body, []]}),
+                "list": lambda body: [[body], cl.Copy(other[::-1], other)],
+                "none": lambda body: cl.Sequence(cl.Repeat(0, body), body),
+            }[kind](body)
+        return [cl.Sequence(body)]
 
     def ended(self) -> list[Any]:
         """A variable that ends, and begins again; and an abort that never comes."""
@@ -867,7 +930,7 @@ class _Builder:
     def step(self, depth: int = 0) -> list[Any]:
         kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "rewritten", "passing", "ragged"]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
-        kinds += ["chained", "either", "empty"]
+        kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()
@@ -885,7 +948,9 @@ class _Builder:
             return self.loop(depth)
         if kind == "choice":
             return self.choice(depth)
-        if kind in ("calls", "ended", "streamed", "chained", "either", "empty"):
+        if kind == "nested":
+            return self.nested(depth)
+        if kind in ("calls", "ended", "streamed", "chained", "either", "empty", "sent"):
             return getattr(self, kind)()
         if kind == "repeat" and depth < 2:
             count = self.draw(st.integers(1, 3))
@@ -1038,3 +1103,62 @@ def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     elif draw(st.booleans()):
         items.append(Ellipsis)
     return tuple(items)
+
+
+# --- neighbours ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def neighbour(draw: Any, tensor: cl.Tensor, symbols: Sequence[Any], extents: Sequence[int]) -> cl.Tensor:
+    """A view of an element, or of a small window, around where symbols stand: by `%`, by a pad, or as it is."""
+    mode = draw(st.sampled_from(["modulo", "wrap", "edge", "reflect", "constant", "plain"]))
+    items: list[Any] = []
+    if mode in ("modulo", "plain"):
+        for n, symbol, extent in zip(tensor.shape, symbols, extents, strict=True):
+            step = draw(st.sampled_from([1, 1, 1, -1, 2]))
+            shift = draw(st.integers(-n, n) | st.integers(-1, 1))
+            fits = shift >= 0 and step > 0 and step * (extent - 1) + shift < n
+            items.append(step * symbol + shift if fits and mode == "plain" else (step * symbol + shift) % n)
+        return tensor[tuple(items)]
+    widths = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in tensor.shape]
+    padded = tensor.pad(widths, mode)
+    is_window = draw(st.booleans())
+    for n, symbol, extent in zip(padded.shape, symbols, extents, strict=True):
+        start = draw(st.integers(0, max(0, n - extent)))
+        reach = draw(st.integers(1, min(3, n - extent - start + 1))) if is_window and extent + start <= n else 1
+        at = symbol + start if extent + start <= n else (symbol + start) % n
+        items.append(slice(at, at + reach) if is_window and extent + start <= n else at)
+    return padded[tuple(items)]
+
+
+@st.composite
+def neighbours(draw: Any, dtype: Any = np.float32, most: int = 200) -> list[cl.Tensor]:
+    """Views of one variable, over one grid of about as many vertices as it has elements."""
+    shape: tuple[int, ...] = ()
+    for n in draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)):
+        shape = (*shape, max(1, min(n, most // max(1, math.prod(shape)))))
+    x = cl.Graph().add_variable("x", shape, dtype)
+    extents = [draw(st.sampled_from([n, n, n, max(1, n - 1), n + 2])) for n in shape]
+    symbols = cl.grid(*extents)
+    symbols = symbols if isinstance(symbols, tuple) else (symbols,)
+    return draw(st.lists(neighbour(x, symbols, extents), min_size=1, max_size=5))
+
+
+def combined(*fields: Any) -> Any:
+    """A number of fields: their sums, the greatest and the last of their elements."""
+    made = [jnp.sum(field, dtype=field.dtype) + field.max() * field.ravel()[-1] for field in fields]
+    return sum([(k + 1) * value for k, value in enumerate(made[1:])], made[0] * made[-1])
+
+
+_COMBINING = [
+    cl.codelet(lambda a: combined(a)),
+    cl.codelet(lambda a, b: combined(a, b)),
+    cl.codelet(lambda a, b, c: combined(a, b, c)),
+    cl.codelet(lambda a, b, c, d: combined(a, b, c, d)),
+    cl.codelet(lambda a, b, c, d, e: combined(a, b, c, d, e)),
+]
+
+
+def neighbourhood(views: Sequence[cl.Tensor]) -> cl.Tensor:
+    """What vertices make of views: what they write."""
+    return views[0].graph.add_vertex("around", _COMBINING[len(views) - 1], **dict(zip("abcde", views, strict=False)))

@@ -16,6 +16,7 @@ from benchmarks.harness import BENCHMARKS, Comparison, Row, ValuesDiffer, check_
 from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 
 SMALL = {
+    "bitonic": {"size": 16, "rounds": 1},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
     "compile": {"rows": 4, "columns": 32, "fewer": 2, "rounds": 1},
@@ -25,6 +26,8 @@ SMALL = {
     "gather_dot": {"vertices": 5, "length": 3, "elements": 20},
     "heat": {"side": 6, "steps": 4},
     "ising": {"side": 6},
+    "lattice_boltzmann": {"height": 6, "width": 4, "steps": 2},
+    "life": {"side": 6, "steps": 2},
     "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
@@ -36,6 +39,7 @@ SMALL = {
 }
 
 ROWS = {
+    "bitonic": ["bitonic", "bitonic/compile"],
     "build": ["build"],
     "call_chain": [
         "call_chain",
@@ -58,6 +62,13 @@ ROWS = {
     "gather_dot": ["gather_dot", "gather_dot/gradient"],
     "heat": ["heat", "heat/there_and_back"],
     "ising": ["ising"],
+    "lattice_boltzmann": [
+        "lattice_boltzmann/one",
+        "lattice_boltzmann/one/gradient",
+        "lattice_boltzmann/nine",
+        "lattice_boltzmann/nine/gradient",
+    ],
+    "life": ["life/modulo", "life/wrap", "life/windows"],
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],

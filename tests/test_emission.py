@@ -188,7 +188,7 @@ def test_a_padded_read_is_one_pad(size):
     names = [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
     assert names.count("pad") == 1
     assert not set(names) & {"gather", "concatenate", "scatter"}
-    assert len(names) == 10
+    assert len(names) == 54  # a slice for each of 18 elements, added up
     values = np.random.default_rng(0).normal(size=(2, size, size)).astype("f")
     padded = np.pad(values, ((0, 0), (1, 1), (1, 1)), constant_values=0.5)
     expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).sum((0, 3, 4))
@@ -213,13 +213,14 @@ def test_a_view_that_names_elements_twice_is_written_once():
     np.testing.assert_array_equal(run({"y": np.arange(4.0)})["x"], np.arange(4))
 
 
-def test_wrap_around_is_an_index_vector_along_its_dimension():
+def test_wrap_around_is_slices_of_the_array_extended():
     graph = cl.Graph()
     u = graph.add_variable("u", (32, 16))
     i, j = cl.grid(32, 16)
     v = graph.add_vertex("shift", total, x=u[(i + 1) % 32, (j - 1) % 16])
     run = cl.lower(graph, inputs=[u], outputs=[v])
-    assert sorted(leaf.size for leaf in jax.tree.leaves(run)) == [16, 32]
+    assert not jax.tree.leaves(run)
+    assert {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns} == {"slice", "concatenate", "reduce_sum"}
     values = np.arange(512, dtype=np.float32).reshape(32, 16)
     expected = np.roll(np.roll(values, -1, 0), 1, 1)
     np.testing.assert_array_equal(next(iter(run({"u": values}).values())), expected)

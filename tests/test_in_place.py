@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core as jax_core
@@ -227,9 +227,10 @@ def agrees(function):
     np.testing.assert_allclose(jax.jit(safe)(x)[0], expected, rtol=1e-5)
 
 
-@settings(max_examples=4)
-@given(programs())
-def test_programs_of_updates(function):
+@settings(max_examples=3)
+@given(programs(), st.booleans())
+def test_programs_of_updates(function, chosen):
+    assume(chosen)  # the least of everything would tell little
     agrees(function)
 
 

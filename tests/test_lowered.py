@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.strategies import Case, cases
+from tests.strategies import Case, arrived, cases
 
 
 def lowered(case: Case):
@@ -23,6 +23,7 @@ def interpreted(case: Case):
 
 
 def assert_close(result, expected, rtol):
+    result = arrived(result)
     for name, value in expected.items():
         scale = 1 + np.abs(value).sum()
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
@@ -40,7 +41,7 @@ def test_floats(case: Case):
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
     expected, run = interpreted(case), lowered(case)
-    for results in (run(case.inputs), jax.jit(run)(case.inputs)):
+    for results in (arrived(run(case.inputs)), arrived(jax.jit(run)(case.inputs))):
         for name, value in expected.items():
             assert results[name].dtype == value.dtype
             np.testing.assert_array_equal(results[name], value, err_msg=name)
@@ -152,6 +153,6 @@ def test_lowering_is_deterministic(case: Case):
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
     run = lowered(case)
-    results = run(case.inputs)
+    results = arrived(run(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)

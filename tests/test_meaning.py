@@ -219,3 +219,12 @@ def test_what_cannot_be_interpreted(mistake):
         make(graph, x)
     assert words in str(caught.value)
     assert "test_meaning.py" in str(caught.value)
+
+
+def test_streams_of_empty_values():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    s, o = graph.add_input_stream("s", (0, 12)), graph.add_output_stream("o", (0, 12))
+    x, n = graph.add_variable("x", (0, 12)), graph.add_variable("n", (), "int32")
+    program = [cl.Repeat(3, [cl.Copy(s, x), cl.If(n, cl.Copy(x, o), cl.Copy(x, o))]), cl.Copy(x, o)]
+    values = {"s": np.zeros((3, 0, 12), np.float32), "n": 1}
+    assert everywhere(graph, program, values, "o")[0].shape == (4, 0, 12)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -1087,7 +1087,83 @@ ENGINE: list[Mistake] = []
 
 # --- the machine: placement, memory, cycles, profiles ---------------------------------------------------
 
-MACHINE: list[Mistake] = []
+
+def mapped(tile: object, of: Callable[[World], object] = lambda w: w.x) -> Callable[[World], object]:
+    """Say on which tiles a tensor lives."""
+    return lambda w: w.graph.set_tile_mapping(of(w), tile)  # type: ignore[arg-type]
+
+
+def placed(**options: Any) -> Callable[[World], object]:
+    """Ask for the profile of a graph."""
+    return lambda w: cl.Engine(w.graph).profile(**options)
+
+
+MACHINE = [
+    Mistake("half a tile", mapped(1.5), cl.TileError, "1.5", "an integer"),
+    Mistake("a tile in words", mapped("first"), cl.TileError, "'first'", "an integer"),
+    Mistake("a tile that is true", mapped(True), cl.TileError, "True", "an integer"),
+    Mistake("tiles as floats", mapped(np.ones(4)), cl.TileError, "array([1., 1., 1., 1.])", "an integer"),
+    Mistake("too few tiles", mapped(np.zeros(3, int)), cl.TileError, "shape (3,)", "an array of shape (4,)"),
+    Mistake("a tile beyond the last", mapped(8), cl.TileError, "8", "0 to 7"),
+    Mistake("a tile before the first", mapped(np.array([0, 1, -1, 2])), cl.TileError, "-1", "0 to 7"),
+    Mistake("a mapping of a name", mapped(0, lambda w: "x"), cl.TileError, "'x'", "what graph.add_variable"),
+    Mistake("a mapping of padding", mapped(0, lambda w: w.x.pad(1)), cl.TileError, "padding", "that was padded"),
+    Mistake(
+        "a mapping by a symbol of something else",
+        lambda w: w.graph.set_tile_mapping(w.x, cl.grid(4)),
+        cl.TileError,
+        "a symbol that its tensor does not have",
+        "graph.set_tile_mapping(x[i], i // 4)",
+    ),
+    Mistake(
+        "a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'balanced' or 'linear'"
+    ),
+    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'balanced' or 'linear'"),
+    Mistake(
+        "a function that places nothing",
+        placed(placement=lambda plan: None),
+        cl.ProgramError,
+        "NoneType",
+        "lowering.placement.Placement",
+    ),
+    Mistake(
+        "an engine placed in other words",
+        lambda w: cl.Engine(w.graph, execution="tiles", placement="best"),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "'best'",
+        "'balanced', 'linear', or a function",
+    ),
+    Mistake("half a tile to read", lambda w: cl.Engine(w.graph).read_tile(1.5), cl.TileError, "1.5", "0 to 7"),  # type: ignore[arg-type]
+    Mistake("a tile to read beyond", lambda w: cl.Engine(w.graph).read_tile(8), cl.TileError, "8", "0 to 7"),
+    Mistake(
+        "half a tile's memory",
+        lambda w: cl.Engine(w.graph).machine().memory.tile_text(1.5),  # type: ignore[arg-type]
+        cl.TileError,
+        "1.5",
+        "a whole number, 0 to 7",
+    ),
+    Mistake(
+        "a trace of a tile that is true",
+        lambda w: cl.Engine(w.graph).profile().trace([True]),
+        cl.TileError,
+        "True",
+        "a whole number, 0 to 7",
+    ),
+    Mistake(
+        "a trace in a folder that is not there",
+        lambda w: cl.Engine(w.graph).profile().write_trace("no such folder/trace.json"),
+        cl.FigureError,
+        "no such folder/trace.json",
+        "a folder that is there",
+    ),
+    Mistake(
+        "something kept that is not there",
+        lambda w: cl.Engine(w.graph).machine(keep=["nothing"]),
+        cl.NotInGraphError,
+        "nothing",
+        "variable",
+    ),
+]
 
 
 def _lines(code: CodeType) -> Iterator[int]:
@@ -1102,10 +1178,10 @@ SECTIONS: list[list[Mistake]] = [SYMBOLS, TENSORS, CODELETS, GRAPH, PROGRAMS, LO
 MISTAKES = [mistake for section in SECTIONS for mistake in section]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
-def test_a_mistake_is_told(mistake):
+def see_that_it_is_told(mistake: Mistake, world: World) -> None:
+    """Make a mistake, and read the error."""
     with pytest.raises(cl.CodeletError) as caught:
-        mistake.make(World(cl.Graph(cl.IPU(num_tiles=8))))
+        mistake.make(world)
     error, message = caught.value, str(caught.value)
     assert type(error) is mistake.error, message
     told, _, at = message.rpartition("\n  at: ")
@@ -1113,9 +1189,14 @@ def test_a_mistake_is_told(mistake):
     assert mistake.given in given, message
     assert advice, message
     assert mistake.do in " ".join(advice), message
-    place = re.search(r"test_mistakes\.py:(\d+)", at)
+    place = re.search(rf"{re.escape(mistake.make.__code__.co_filename)}:(\d+)", at)
     assert place, message
     assert int(place[1]) in set(_lines(mistake.make.__code__)), message
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
+def test_a_mistake_is_told(mistake):
+    see_that_it_is_told(mistake, World(cl.Graph(cl.IPU(num_tiles=8))))
 
 
 def test_each_mistake_has_a_name_of_its_own():

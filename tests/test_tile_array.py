@@ -24,7 +24,7 @@ from lowering.placement import Placement, num_elements
 from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
 from lowering.timeline import without_calls
 from tests.placements import TILES, plan_of
-from tests.strategies import Case, and_its_sum, as_dtype, backwards, cases, each_alone, running
+from tests.strategies import Case, and_its_sum, arrived, as_dtype, backwards, cases, each_alone, running
 from tests.test_lowered import assert_close, interpreted
 
 
@@ -64,7 +64,7 @@ def function_of(case: Case, where, execution="tiles"):
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
-    results = jax.jit(run)(case.inputs)
+    results = arrived(jax.jit(run)(case.inputs))
     for name, value in expected.items():
         assert results[name].dtype == value.dtype
         np.testing.assert_array_equal(results[name], value, err_msg=name)
@@ -246,7 +246,7 @@ def test_an_execution_that_there_is_not():
 @settings(max_examples=15)
 @given(cases(np.int32), PLACES)
 def test_addresses_hold_what_is_live(case: Case, where):
-    results = jax.jit(function_of(case, where, "addresses"))(case.inputs)
+    results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
@@ -359,7 +359,7 @@ def test_words_beside_a_freed_one_keep_their_values():
 def test_addresses_of_words_of_eight_bytes(dtype, where, data):
     with jax.enable_x64(True):
         case = data.draw(cases(dtype, max_steps=2))
-        results = jax.jit(function_of(case, where, "addresses"))(case.inputs)
+        results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
         assert_close(results, interpreted(case), 1e-9)
 
 

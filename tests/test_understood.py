@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
@@ -53,19 +53,14 @@ def check(chosen, dtype):
             results.append((made, made.sum(tuple(range(1, made.ndim)))))
         return results
 
-    ours = cl.lower(build)
-    scale = lambda x: max(1, float(jnp.abs(x).max(initial=0)))  # noqa: E731
-    tolerance = 0 if np.issubdtype(dtype, np.integer) else 2e-6
-    for result, expected in zip(
-        jax.tree.leaves(jax.jit(ours)(values)), jax.tree.leaves(jax.jit(plain)(values)), strict=True
-    ):
+    ours, weights = cl.lower(build), lambda x: jnp.cos(jnp.arange(x.size, dtype=np.float32)).astype(x.dtype)
+    exact = np.issubdtype(dtype, np.integer)
+    weigh = lambda run: lambda v: sum(jnp.vdot(weights(x), x) for x in jax.tree.leaves(run(v)))  # noqa: E731
+    both = lambda run: jax.jit(lambda v: (run(v), () if exact else jax.grad(weigh(run))(v)))  # noqa: E731
+    for result, expected in zip(*map(jax.tree.leaves, (both(ours)(values), both(plain)(values))), strict=True):
         assert result.dtype == expected.dtype
-        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance * scale(expected))
-    if tolerance:
-        weigh = lambda run: lambda v: sum(jnp.vdot(jnp.cos(jnp.arange(x.size)), x) for x in jax.tree.leaves(run(v)))  # noqa: E731
-        slopes = [jax.tree.leaves(jax.jit(jax.grad(weigh(run)))(values)) for run in (ours, plain)]
-        for slope, expected in zip(*slopes, strict=True):
-            np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-5 * scale(expected))
+        scale = max(1, float(jnp.abs(expected).max(initial=0)))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=0 if exact else 5e-6 * scale)
 
 
 def drawn(draw, count):
@@ -74,9 +69,10 @@ def drawn(draw, count):
     return [(draw(kind), draw(along)) for kind in count]
 
 
-@settings(max_examples=2, phases=[Phase.generate])
+@settings(max_examples=1, phases=[Phase.generate])
 @given(st.data())
 def test_operations_over_a_grid(data):
+    assume(data.draw(st.booleans()))  # the least of everything would tell little
     check(drawn(data.draw, [st.composite(kind)() for kind in KINDS]), np.float32)
 
 

@@ -172,6 +172,57 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
 
 
+# --- small windows, element by element ------------------------------------------------------------------
+
+
+def _windowed(function, dtype: type = np.float32):
+    """A function of windows of 2 x 3, moved over 5 x 6 numbers: its primitives, its values, and the interpreter's."""
+    graph = cl.Graph()
+    x = graph.add_variable("x", (5, 6), dtype)
+    i, j = cl.grid(4, 4)
+    y = graph.add_vertex("windows", cl.codelet(function), window=x[i : i + 2, j : j + 3])
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    values = {"x": np.random.default_rng(0).integers(-9, 9, (5, 6)).astype(dtype)}
+    ((name, expected),) = cl.interpret(graph, values, [y]).items()
+    return {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns}, jax.jit(run)(values)[name], expected
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda window: window.sum(),
+        lambda window: jnp.where(window[0, 1] > 2, window.max(), -window.T[1:].min()),
+        lambda window: (window * jnp.arange(3.0) + window[::-1] ** 2).prod(0).sum(),
+        lambda window: jnp.concatenate([window[0], window[1, :1]]).reshape(2, 2).any(1).all() * window[1, 2],
+    ],
+)
+def test_small_windows_are_slices_computed_element_by_element(function):
+    names, values, expected = _windowed(function)
+    assert not names & {"concatenate", "stack", "gather", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod"}
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_bytes_in_windows_are_added_as_bytes():
+    names, values, expected = _windowed(lambda window: jnp.sum(window, dtype=jnp.int8), np.int8)
+    assert "convert_element_type" not in names
+    np.testing.assert_array_equal(values, expected)
+    assert values.dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda window: jnp.sort(window.ravel())[3],
+        lambda window: window.argmax().astype(jnp.float32),
+        lambda window: window.cumsum(1)[1, 2],
+        lambda window: jax.nn.relu(window).sum(),
+    ],
+)
+def test_codelets_that_do_more_with_windows_run_on_them_whole(function):
+    _, values, expected = _windowed(function)
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
 # --- windows in padding -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,81 @@
+"""Neighbours beyond the ends of an array, and small windows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import codelet as cl
+from lowering.extend import Reach, extend
+from tests.strategies import combined, neighbourhood, neighbours
+
+
+def standing(reach: Reach) -> np.ndarray:
+    """What stands at the coordinates of a reach; -1 where it does not matter."""
+    line = np.arange(reach.low, reach.high + 1)
+    line[: len(reach.before)] = reach.before
+    line[len(line) - len(reach.after) :] = reach.after
+    return line
+
+
+@settings(max_examples=150)
+@given(neighbours())
+def test_views_of_extensions_are_the_views(views):
+    extensions, moved = extend(views)
+    by_source = {id(extension.variable): extension for extension in extensions}
+    for view, seen in moved.items():
+        extension = by_source[id(seen.source)]
+        assert extension.variable.size <= 2 * sum(v.size * np.prod([a.extent for a in v.axes]) for v in moved)
+        # The elements of the source that stand in the extension, -1 where nothing reads.
+        lines = [standing(reach) for reach in extension.reaches]
+        numbers = np.arange(view.source.size).reshape(view.source.shape)[np.ix_(*lines)]
+        for at, line in enumerate(lines):
+            numbers[(slice(None),) * at + (line < 0,)] = -1
+        values = numbers.reshape(-1)[seen.index.values_over((*view.axes, *range(view.ndim)))]
+        np.testing.assert_array_equal(values, view.index.values(view.axes))
+
+
+def agrees(views):
+    """Vertices over views do what `interpret` says, and their gradient is that of gathers."""
+    y, x = neighbourhood(views), views[0].graph.variable("x")
+    (family,) = y.graph.families
+    run = cl.lower(y.graph, inputs=[x], outputs=[y])
+    random = np.random.default_rng(0)
+    values = {"x": random.integers(-3, 4, x.shape).astype(x.dtype)}
+    ((name, expected),) = cl.interpret(y.graph, values, [y]).items()
+    if x.dtype.kind != "f":
+        np.testing.assert_array_equal(jax.jit(run)(values)[name], expected)
+        return
+    weights = random.integers(-2, 3, y.shape).astype(np.float32)
+
+    def by_gathers(array):
+        flat = jnp.append(array, np.float32(0))  # the last is what padding reads
+        fields = [flat[np.broadcast_to(v.elements(family.axes), (*family.extents, *v.shape))] for v in views]
+        vertex = combined
+        for _ in family.axes:
+            vertex = jax.vmap(vertex)
+        return (weights * vertex(*fields)).sum()
+
+    value, slope = jax.jit(jax.value_and_grad(lambda v: (weights * run(v)[name]).sum()))(values)
+    np.testing.assert_allclose(value, (weights * expected).sum(), rtol=1e-5)
+    np.testing.assert_allclose(slope["x"], jax.jit(jax.grad(by_gathers))(values["x"]), rtol=1e-5, atol=1e-4)
+
+
+@settings(max_examples=8)
+@given(neighbours(most=12))
+def test_neighbours_and_their_gradient(views):
+    agrees(views)
+
+
+@settings(max_examples=4)
+@given(neighbours(np.int8, most=12))
+def test_neighbours_of_bytes(views):
+    agrees(views)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(neighbours(most=40))
+def test_more_neighbours_and_their_gradient(views):
+    agrees(views)
