@@ -1378,7 +1378,7 @@ GRAPH = [
         "0 to 7",
     ),
     Mistake(
-        "too few tiles",
+        "too few tiles, of a graph",
         lambda w: w.graph.add_vertex("a", double, a=w.x[cl.grid(4)], tile=np.arange(3)),
         cl.TileError,
         "shape (3,)",
