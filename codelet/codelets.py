@@ -7,9 +7,10 @@ are fields; here the parameters are the input fields and the returned values the
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
@@ -24,6 +25,7 @@ from codelet.errors import (
     CodeletDefinitionError,
     CodeletError,
     CodeletTraceError,
+    Line,
     MissingFieldError,
     SavingError,
     UnknownFieldError,
@@ -165,6 +167,62 @@ def _traced_again(
         return codelet.trace(inputs, static)
 
 
+MANY_VARIANTS = 64
+"""Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""
+
+
+def static_families_text(traced: TracedCodelet, compute_set: str, most: int, line: Line) -> str:
+    """What a user is told whose vertices have more than `most` different static values."""
+    own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
+    fields = ", ".join([*traced.inputs, *traced.static])
+    return (
+        f"the vertices of codelet {traced.name!r} in compute set {compute_set!r} have more than {most} static values\n"
+        f"  given:    {own}, and {most} others\n"
+        f"  expected: few static values: for each a family of vertices is traced and compiled (2,000 take 42 s)\n"
+        f"  fix:      a number that differs from vertex to vertex is vertex state (2,000 take 0.2 s): "
+        f"def {traced.name}({fields}), and add_vertex(..., {next(iter(traced.static))}=...) as now\n"
+        f"  at:       {line}"
+    )
+
+
+def _wrapped(name: str, inputs: Sequence[str]) -> str:
+    """A function of someone else's as a codelet."""
+    fields = ", ".join(inputs) or "x"
+    return f"say which of its parameters are fields: cl.codelet(lambda {fields}: {name}({fields}))"
+
+
+def _is_a_librarys(function: Any) -> bool:
+    """Whether a function is one that the user cannot change."""
+    return str(getattr(function, "__module__", None)).split(".")[0] in ("builtins", "jax", "math", "numpy")
+
+
+def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
+    """The parameters of what is to be a codelet.
+
+    Raises:
+        CodeletDefinitionError: no function, or one that does not tell its parameters.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        function = function.__func__
+    if not callable(function) or isinstance(function, type):
+        raise CodeletDefinitionError(
+            "a codelet is made of something that is no function",
+            given=f"{function!r:.80}",
+            expected="a function of arrays: @cl.codelet above `def`, or cl.codelet(lambda x: ...)",
+            fix="a static value of a codelet is a keyword-only parameter" if not isinstance(function, type) else None,
+        )
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise CodeletDefinitionError(
+            f"{name!r} does not tell its parameters, as functions not written in Python may not",
+            given=f"{function!r:.80}",
+            expected="a function of arrays whose parameters have names",
+            fix=_wrapped(name, ()),
+        ) from None
+    return parameters
+
+
 class Codelet(Unchanging):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
@@ -181,7 +239,7 @@ class Codelet(Unchanging):
         self.name = getattr(function, "__name__", type(function).__name__)
         self.cycles = cycles
         inputs, static = [], {}
-        for parameter in inspect.signature(function).parameters.values():
+        for parameter in _parameters(function, self.name):
             if parameter.name == "tile":
                 raise CodeletDefinitionError(
                     f"codelet {self.name!r} has a parameter named 'tile'",
@@ -189,19 +247,24 @@ class Codelet(Unchanging):
                 )
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 static[parameter.name] = parameter.default
-            elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            elif parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY):
                 if parameter.default is not inspect.Parameter.empty:
                     raise CodeletDefinitionError(
                         f"codelet {self.name!r} has a default for its field {parameter.name!r}",
                         given=parameter,
                         expected="fields without defaults; static values are keyword-only parameters",
-                        fix=f"write `*, {parameter}` to make it a static value",
+                        fix=f"write `*, {parameter}` to make it a static value"
+                        if not _is_a_librarys(function)
+                        else _wrapped(self.name, inputs),
                     )
                 inputs.append(parameter.name)
             else:
                 raise CodeletDefinitionError(
                     f"codelet {self.name!r} has the parameter {parameter}",
                     expected="named fields, and keyword-only static values",
+                    fix="one parameter for each field; many of one kind are an array: a tensor joined by cl.concat"
+                    if not _is_a_librarys(function)
+                    else _wrapped(self.name, inputs),
                 )
         self.inputs: tuple[str, ...] = tuple(inputs)
         self.static: dict[str, Any] = static
@@ -249,6 +312,7 @@ class Codelet(Unchanging):
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
         """
+        self.check_names(inputs)
         values, keys = self.static_values(static or {})
         types = {name: inputs[name] for name in self.inputs}
         settings = trace_settings()
@@ -314,10 +378,13 @@ class Codelet(Unchanging):
         """
         for name in self.inputs:
             if name not in given:
+                strange = [other for other in given if other not in self.inputs and other not in self.static]
+                near = difflib.get_close_matches(name, strange, 1, 0.3) or (strange if len(self.inputs) == 1 else [])
                 raise MissingFieldError(
                     f"codelet {self.name!r} was given nothing for its field {name!r}",
                     given=", ".join(given) or "no fields",
                     expected=", ".join(self.inputs),
+                    fix=f"{name}=... in place of {near[0]}=..." if near else f"{name}=...",
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -341,7 +408,7 @@ class Codelet(Unchanging):
 
 
 @overload
-def codelet(function: Callable[..., Any], /) -> Codelet: ...
+def codelet(function: Callable[..., Any], /, *, cycles: Callable[..., int] | None = None) -> Codelet: ...
 @overload
 def codelet(*, cycles: Callable[..., int] | None = None) -> Callable[[Callable[..., Any]], Codelet]: ...
 def codelet(
@@ -352,6 +419,11 @@ def codelet(
     Positional parameters are input fields, keyword-only parameters static values. A single returned
     array is the field `out`; a returned dict names several. A returned name that is also a parameter is
     an in-out field.
+
+    A static value is part of what is traced: use it for what shapes, loops and choices of the function depend on, and
+    for what most vertices share. Vertices that differ in one are families of their own, each traced and compiled
+    by itself. A number that differs from vertex to vertex is better a positional parameter, given a number, an index
+    expression or an array over the grid: state of the vertices of one family.
 
     Args:
         function: what to decorate.
@@ -370,6 +442,13 @@ def codelet(
     >>> scale(3.0, factor=2.0)
     6.0
     """
+    if cycles is not None and not callable(cycles):
+        raise CodeletDefinitionError(
+            "a codelet's cycles are not a function",
+            given=f"cycles={cycles!r:.60}",
+            expected="a function of the input fields, of which it sees shape, size and dtype",
+            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
+        )
     if function is not None:
-        return Codelet(function)
+        return Codelet(function, cycles)
     return lambda decorated: Codelet(decorated, cycles)

@@ -15,13 +15,14 @@ from jax.core import Tracer
 
 from codelet.codelets import Codelet, FieldType, Lengths, TracedCodelet
 from codelet.conditions import Condition
+from codelet.copies import Stream
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.family import Field, State
-from codelet.hostdata import known_array
+from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.index import Axis, Index
 from codelet.lengths import length_symbols
 from codelet.ragged import Ragged, RaggedTable, Rows, groups_of, together
-from codelet.tensor import Tensor, source_variables, views_padding
+from codelet.tensor import Tensor, Variable, source_variables, views_padding
 from codelet.trace_ragged import trace_ragged
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def check_fits(codelet: Codelet, name: str, index: Index, line: Line | None = No
         raise FieldTypeError(
             f"field {name!r} of codelet {codelet.name!r} is given numbers too large for {_integer()}",
             given=f"{ends[0]} to {ends[1]}",
+            expected=f"{limits.min} to {limits.max}",
+            fix="smaller numbers, as by `%`; 64 bits need jax.enable_x64",
             line=line,
         )
 
@@ -53,7 +56,25 @@ def _no_tensor(codelet: Codelet, name: str, value: object, what: str) -> FieldTy
         f"the {what} field {name!r} of codelet {codelet.name!r} is given something that cannot be written",
         given=f"{value!r:.80}",
         expected="a tensor",
+        fix=_in_place_of(value)
+        or ("leave it off, and a variable is made for it" if what == "output" else "a variable: graph.add_variable"),
     )
+
+
+def _in_place_of(value: object) -> str | None:
+    """What to write for something that a user may take for a tensor."""
+    match value:
+        case str():
+            return f"a variable by its name is graph.variable({value!r:.40})"
+        case Variable():
+            return f"all of a variable is graph.variable({value.name!r})"
+        case list() | tuple() if value and all(isinstance(part, Tensor) for part in value):
+            return "tensors laid end to end are one: cl.concat([...]), of parts with that dimension: x.expand(0)"
+        case Stream():
+            return "copy it to a variable first: cl.Copy(stream, x)"
+    if is_of_keys(getattr(value, "dtype", None)):
+        return "give jax.random.key_data(key), and in the codelet jax.random.wrap_key_data(data)"
+    return None
 
 
 def check_no_padding(codelet: Codelet, name: str, tensor: Tensor) -> None:
@@ -89,13 +110,20 @@ def own_tensor(graph: Graph, tensor: Tensor, field: str | None = None) -> Tensor
     Raises:
         ForeignGraphError: one of another graph.
     """
+    if not isinstance(tensor, Tensor):
+        raise FieldTypeError(
+            "something is used as a tensor that is none",
+            given=f"{tensor!r:.80}",
+            expected="what graph.add_variable or graph.variable returns, or a view of it",
+            fix=_in_place_of(tensor),
+        )
     if tensor.graph is not graph:
         what = (
             "a tensor of another graph is used"
             if field is None
             else f"field {field!r} is given a tensor of another graph"
         )
-        raise ForeignGraphError(what, given=tensor)
+        raise ForeignGraphError(what, given=tensor, expected="tensors of the graph that the method is called on")
     return tensor
 
 
@@ -169,13 +197,24 @@ def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple
 def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, ...]) -> Field:
     """A number, or an array over the grid, as vertex state."""
     try:
-        values = known_array(value)
+        if _in_place_of(value) is not None:
+            raise TypeError("no array")
+        with np.errstate(over="ignore"):
+            values = known_array(value)
     except (TypeError, ValueError):
         raise FieldTypeError(
             f"field {name!r} of codelet {codelet.name!r} is given something that is no field",
             given=f"{value!r:.80}",
             expected="a tensor, an index expression, a number, or an array over the grid",
+            fix=_in_place_of(value),
         ) from None
+    if (lost := lost_number(value, values)) is not None:
+        raise FieldTypeError(
+            f"field {name!r} of codelet {codelet.name!r} is given numbers that its dtype does not hold",
+            given=f"{lost}, for {values.dtype.name}",
+            expected=f"numbers that {values.dtype.name} holds",
+            fix="smaller numbers; 64 bits need jax.enable_x64",
+        )
     extents = tuple(axis.extent for axis in axes)
     weak = isinstance(value, (bool, float, complex)) and not isinstance(value, np.generic)
     if values.ndim and values.shape[: len(extents)] != extents:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import VariableError
-from codelet.hostdata import known_array
+from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.index import Index
 from codelet.tensor import Tensor
 
@@ -73,14 +73,6 @@ def _is_jaxs(dtype: np.dtype) -> bool:
     return True
 
 
-def _is_of_keys(dtype: Any) -> bool:
-    """Whether a dtype is that of typed PRNG keys."""
-    try:
-        return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
-    except TypeError:
-        return False
-
-
 def _dtype_fix(dtype: Any) -> str | None:
     try:
         kind = np.dtype(dtype).kind
@@ -104,7 +96,7 @@ def checked_dtype(dtype: Any, whose: str) -> np.dtype:
     """
     if dtype is None:
         return np.dtype(np.float32)
-    if _is_of_keys(dtype):
+    if is_of_keys(dtype):
         raise VariableError(
             f"the dtype of {whose} is that of typed PRNG keys",
             given=dtype,
@@ -157,7 +149,7 @@ def checked_constant(value: Any, dtype: Any, name: str) -> np.ndarray:
             fix="a copy of it is another variable: cl.Copy(x, variable)",
         )
     kind = None if dtype is None else checked_dtype(dtype, whose)
-    if _is_of_keys(getattr(value, "dtype", None)):
+    if is_of_keys(getattr(value, "dtype", None)):
         raise VariableError(
             f"the value of {whose} is of typed PRNG keys",
             given=value.dtype,
@@ -175,7 +167,8 @@ def checked_constant(value: Any, dtype: Any, name: str) -> np.ndarray:
             given=f"{type(value).__name__}: {value!r:.80}",
             expected="numbers, or a nest of lists of them of one shape",
         ) from error
-    _check_held(value, held, whose)
+    if (lost := lost_number(value, held)) is not None:
+        raise _too_large(whose, str(lost), held.dtype.name)
     held.flags.writeable = False
     return held
 
@@ -187,23 +180,3 @@ def _too_large(whose: str, given: str, dtype: str) -> VariableError:
         expected=f"numbers that {dtype} holds",
         fix="another dtype: add_constant(name, value, dtype); 64 bits need jax.enable_x64",
     )
-
-
-def _check_held(value: Any, held: np.ndarray, whose: str) -> None:
-    """See that a conversion kept the numbers: whole ones and truth values as they were, finite ones finite.
-
-    Raises:
-        VariableError: some that did not.
-    """
-    given = np.asarray(value)
-    if held.dtype == given.dtype or not given.size or given.dtype.kind not in "iufb":
-        return
-    if held.dtype.kind in "iub":
-        with np.errstate(all="ignore"):
-            lost = (held.astype(np.float64 if given.dtype.kind == "f" else given.dtype) != given) | (
-                (given < 0) != (held < 0)  # a negative number comes back from an unsigned dtype of its size
-            )
-    else:
-        lost = np.isfinite(given) & ~np.isfinite(held.astype(np.complex128))
-    if np.any(lost):
-        raise _too_large(whose, str(given[lost][0] if given.ndim else given[()]), held.dtype.name)

@@ -175,6 +175,10 @@ class PartlyMappedError(CodeletError):
     """A variable, or a graph, of which some elements have a tile and others have none."""
 
 
+class StaticFamiliesWarning(UserWarning):
+    """A codelet with so many static values in one compute set that compiling a family for each takes long."""
+
+
 class DuplicateNameError(CodeletError):
     """A name used twice in one graph."""
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from codelet.codelets import FieldType, TracedCodelet
-from codelet.errors import Line
+from codelet.errors import FieldTypeError, Line
+from codelet.hostdata import lost_number
 from codelet.index import Axis, Grid, Index, Table
 from codelet.integers import narrowed
 from codelet.lengths import length_symbols
@@ -317,7 +318,16 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
         return replace(field, tensor=Tensor(field.tensor.source, index))
     values = np.stack([np.asarray(value) for value in objects])
     if field.tensor is None:
-        return replace(field, state=State(array=values.astype(field.type.dtype)))
+        with np.errstate(all="ignore"):
+            held = values.astype(field.type.dtype)
+        if (lost := lost_number(values, held)) is not None:
+            raise FieldTypeError(
+                f"field {field.name!r} of vertices added one at a time is given numbers that its dtype does not hold",
+                given=f"{lost}, for {held.dtype.name}",
+                expected=f"numbers that {held.dtype.name} holds",
+                fix="smaller numbers; 64 bits need jax.enable_x64",
+            )
+        return replace(field, state=State(array=held))
     shape = field.tensor.shape
     elements = Table((axis, *range(len(shape))), narrowed(values), 1)
     return replace(field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,))))

@@ -10,14 +10,15 @@ from __future__ import annotations
 import bisect
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.codelets import Codelet, FieldType
+from codelet.codelets import MANY_VARIANTS, Codelet, FieldType, TracedCodelet, static_families_text
 from codelet.conditions import Condition
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.copies import Stream
@@ -31,6 +32,7 @@ from codelet.errors import (
     MissingFieldError,
     NotInGraphError,
     ProgramError,
+    StaticFamiliesWarning,
     TileError,
     VariableError,
     user_line,
@@ -82,6 +84,30 @@ def _has_dtype(kind: type) -> bool:
     return kind in (float, bool, complex) or issubclass(kind, (np.generic, np.ndarray))
 
 
+def _not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, ...]) -> FieldTypeError:
+    """What is wrong with the positional arguments of `add_vertex`."""
+    if isinstance(compute_set, Codelet) and not isinstance(codelet, Codelet):
+        return FieldTypeError(
+            "a vertex is given its codelet before its compute set",
+            given=f"add_vertex({compute_set.name}, {codelet!r:.40}, ...)",
+            expected="add_vertex(compute_set, codelet, field=..., ...)",
+        )
+    if not isinstance(codelet, Codelet):
+        return FieldTypeError(
+            "a vertex needs a codelet",
+            given=f"{codelet!r:.80}",
+            expected="a function decorated with @cl.codelet",
+            fix="decorate it, or write cl.codelet(...) around it" if callable(codelet) else None,
+        )
+    names = [*codelet.inputs[: len(unnamed)], *["..."] * (len(unnamed) - len(codelet.inputs))]
+    return FieldTypeError(
+        f"the fields of codelet {codelet.name!r} are given by place",
+        given=f"{len(unnamed)} after the codelet: {unnamed[0]!r:.60}, ..."[: None if unnamed[1:] else -5],
+        expected="each field by its name",
+        fix=f"add_vertex(compute_set, {codelet.name}, {', '.join(f'{name}=...' for name in names)})",
+    )
+
+
 class Graph:
     """Variables, compute sets and vertices, for one target.
 
@@ -103,7 +129,14 @@ class Graph:
     def __init__(self, target: Target | None = None):
         if target is not None and not isinstance(target, Target):
             raise VariableError(
-                "a graph's target is not a machine", given=target, expected="cl.IPU(...), or another Target"
+                "a graph's target is not a machine",
+                given=repr(target),
+                expected="cl.IPU(...), or another Target",
+                fix=f"cl.IPU({target!r})"
+                if isinstance(target, str)
+                else f"cl.IPU(num_tiles={target})"
+                if isinstance(target, int)
+                else None,
             )
         self._target = target
         self._variables: dict[str, Variable] = {}
@@ -116,6 +149,7 @@ class Graph:
         self._lines: list[Line] = []
         self._line_numbers: dict[tuple[int, int], int] = {}
         self._sites: dict[tuple[int, int], Site] = {}
+        self._variants: dict[tuple[ComputeSet, Codelet], set[Hashable]] = {}
         self._tile_mappings: list[TileMapping] = []
         self._scope: list[str] = []
         self._recordings: list[Recording] = []
@@ -139,8 +173,16 @@ class Graph:
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Names given inside are prefixed with `name/`."""
-        self._scope.append(str(name))
+        """Names given inside are prefixed with `name/`.
+
+        Raises:
+            VariableError: a name that is none.
+        """
+        if not isinstance(name, str) or not name:
+            raise VariableError(
+                "a scope's name is not a name", given=repr(name), expected="a string that is not empty", fix="str(name)"
+            )
+        self._scope.append(name)
         try:
             yield
         finally:
@@ -152,7 +194,9 @@ class Graph:
     def _claim(self, name: str, what: str) -> str:
         """The full name of a new thing, which no other may have."""
         if not isinstance(name, str) or not name:
-            raise VariableError(f"a {what}'s name is not a name", given=name, expected="a string that is not empty")
+            raise VariableError(
+                f"a {what}'s name is not a name", given=repr(name), expected="a string that is not empty"
+            )
         full = self._scoped(name)
         if full in self._names:
             before, now = self._names[full], user_line()
@@ -259,11 +303,11 @@ class Graph:
         Raises:
             NotInGraphError: a name no variable has.
         """
-        found = self._variables.get(name)
+        found = self._variables.get(name) if isinstance(name, str) else None
         if found is None:
             raise NotInGraphError(
-                f"the graph has no variable {name!r}",
-                given=name,
+                f"the graph has no variable {name!r:.80}",
+                given=f"{name!r:.80}",
                 expected=", ".join(self._variables) or "none: it has no variables",
             )
         return Tensor(found, row_major(found.shape))
@@ -299,11 +343,15 @@ class Graph:
         if not isinstance(found, ComputeSet):
             raise FieldTypeError(
                 "a vertex is added to something else than a compute set",
-                given=given,
+                given=f"{given!r:.80}",
                 expected="a compute set, or a name for one",
             )
         if found.graph is not self:
-            raise ForeignGraphError("a vertex is added to a compute set of another graph", given=found)
+            raise ForeignGraphError(
+                "a vertex is added to a compute set of another graph",
+                given=found,
+                expected="one of this graph: graph.add_compute_set, or a name",
+            )
         if self._recordings and found.recording is not self._recordings[-1]:
             raise ProgramError(
                 f"a vertex is recorded into compute set {found.name!r}, which was made outside the recording",
@@ -419,13 +467,14 @@ class Graph:
     # --- vertices -------------------------------------------------------------------------------------
 
     def add_vertex(
-        self, compute_set: ComputeSet | str, codelet: Codelet, /, *, tile: object = None, **fields: Any
+        self, compute_set: ComputeSet | str, codelet: Codelet, /, *unnamed: Never, tile: object = None, **fields: Any
     ) -> Any:
         """Add a vertex, or with symbols in the fields all vertices of a family at once.
 
         Args:
             compute_set: the compute set, or a name, for which one is made if there is none yet.
             codelet: what the vertex runs.
+            unnamed: nothing; fields are given by name.
             tile: where it is placed: a tile number, an index expression, or an array over the grid. The
                 placement pass chooses when it is left off.
             fields: for an input, a tensor (an edge), or an index expression, a number or an array over
@@ -445,13 +494,8 @@ class Graph:
 
         Source: Graph::addVertex and Graph::connect of Poplar's API reference.
         """
-        if type(codelet) is not Codelet:
-            raise FieldTypeError(
-                "a vertex needs a codelet",
-                given=codelet,
-                expected="a function decorated with @cl.codelet",
-                fix="decorate it" if callable(codelet) else None,
-            )
+        if type(codelet) is not Codelet or unnamed:
+            raise _not_a_vertex(compute_set, codelet, unnamed)
         frame = sys._getframe(1)
         if (site := self._sites.get((id(frame.f_code), frame.f_lasti))) is not None:
             # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
@@ -531,7 +575,7 @@ class Graph:
             if isinstance(tile, np.integer):
                 tile = int(tile)
             if tile is None or type(tile) is int:
-                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields)
+                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields, frame)
                 if columns is not None:
                     for name in columns.padded_outputs:
                         check_no_padding(codelet, name, fields[name])
@@ -564,12 +608,26 @@ class Graph:
                 f"`i * {self._num_tiles} // n` in blocks",
             )
 
-    def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any]) -> Columns | None:
+    def _count_variant(self, compute_set: ComputeSet, traced: TracedCodelet, frame: FrameType) -> None:
+        """Note the static values of vertices, and warn where there are too many to compile a family for each."""
+        if not traced.static:
+            return
+        met = self._variants.setdefault((compute_set, traced.codelet), set())
+        if traced.variant in met:
+            return
+        met.add(traced.variant)
+        if len(met) == MANY_VARIANTS + 1:
+            text = static_families_text(traced, compute_set.name, MANY_VARIANTS, Line(frame.f_code, frame.f_lineno))
+            place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+            warnings.warn_explicit(text, StaticFamiliesWarning, *place)
+
+    def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType) -> Columns | None:
         """Columns for vertices of a new kind; None when an output is left off, so that one must be made."""
         compute_set, codelet = key[0], key[1]
         assert isinstance(compute_set, ComputeSet)
         assert isinstance(codelet, Codelet)
         traced, connected = connect(self, codelet, fields, ())
+        self._count_variant(compute_set, traced, frame)
         if any(name not in fields for name in traced.outputs):
             return None
         by_name = {field.name: field for field in connected}
@@ -594,6 +652,7 @@ class Graph:
         fields = {name: _over(value, axes) for name, value in fields.items()}
         place = _over(place, axes)
         traced, connected = connect(self, codelet, fields, axes)
+        self._count_variant(compute_set, traced, frame)
         extents = tuple(axis.extent for axis in axes)
         if place is not None:
             if place.shape:

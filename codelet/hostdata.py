@@ -19,6 +19,29 @@ def known_array(value: Any, dtype: Any = None) -> np.ndarray:
         return np.asarray(jnp.asarray(value, dtype))
 
 
+def is_of_keys(dtype: Any) -> bool:
+    """Whether a dtype is that of typed PRNG keys."""
+    try:
+        return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+    except TypeError:
+        return False
+
+
+def lost_number(value: Any, held: np.ndarray) -> Any:
+    """The first number that a conversion did not keep: whole ones as they were, finite ones finite; None if it did."""
+    given = np.asarray(value)
+    if held.dtype == given.dtype or not given.size or given.dtype.kind not in "iufb":
+        return None
+    if held.dtype.kind in "iub":
+        with np.errstate(all="ignore"):
+            # A negative number comes back from an unsigned dtype of its size.
+            back = held.astype(np.float64 if given.dtype.kind == "f" else given.dtype)
+            lost = (back != given) | ((given < 0) != (held < 0))
+    else:
+        lost = np.isfinite(given) & ~np.isfinite(held.astype(np.complex128))
+    return given[lost].reshape(-1)[0] if np.any(lost) else None
+
+
 class Place(Protocol):
     """What an array is for: a variable, or all values of a stream."""
 

@@ -240,12 +240,14 @@ class Index(IntegerOperators, Unchanging):
         """It as if the symbols of `axes` were written in it as well; those that are not in it are idle."""
         if not axes:
             return self
-        own = self.axes
+        own: set[Key] = {axis for axis, _ in self.symbols}
+        own.update(key for table in self.tables for key in table.keys)
         missing = [axis for axis in axes if axis not in own]
         if not missing:
             return self
         symbols = _sorted_symbols({**dict(self.symbols), **dict.fromkeys(missing, 0)})
-        return Index(self.offset, self.shape, self.strides, symbols, self.tables).over(common_axes([*own, *missing]))
+        noted = Index(self.offset, self.shape, self.strides, symbols, self.tables)
+        return noted.over(common_axes(noted.axes)) if _is_combined(noted) else noted
 
     def without_idle_symbols(self) -> Index:
         """It with the symbols alone along which it varies."""
@@ -568,12 +570,18 @@ def row_major(shape: tuple[int, ...]) -> Index:
     return Index(0, shape, tuple(strides))
 
 
+def _is_combined(index: Index) -> bool:
+    """Whether a combined axis is among those of an index."""
+    return any(axis.ancestors for axis, _ in index.symbols) or any(
+        isinstance(key, Axis) and key.ancestors for table in index.tables for key in table.keys
+    )
+
+
 def on_common_axes(indices: Sequence[Index]) -> list[Index]:
     """The same indices, those of them that share symbols over the combined axis of these."""
-    axes = {axis for index in indices if index.symbols or index.tables for axis in index.axes}
-    if not any(axis.ancestors for axis in axes):
+    if not any(map(_is_combined, indices)):
         return list(indices)
-    common = common_axes(axes)
+    common = common_axes(axis for index in indices for axis in index.axes)
     return [index.over(common) for index in indices]
 
 

@@ -221,9 +221,10 @@ def _on_common_axes(
 def _apply(index: Index, plan: list[object]) -> Index | Ragged:
     """Lay out the result's dimensions as NumPy does, then compose."""
     ragged = _find_ragged(plan)
-    written = union_axes([index.axes, *(start.axes for start in map(_start, plan) if start is not None)])
-    if any(axis.ancestors for axis in written):
-        plan, index, ragged = _on_common_axes(plan, index, common_axes(written))
+    starts = [start for start in map(_start, plan) if start is not None]
+    if any(axis.ancestors for part in (index, *starts) for axis in part.axes):
+        axes = common_axes(axis for part in (index, *starts) for axis in part.axes)
+        plan, index, ragged = _on_common_axes(plan, index, axes)
     positions = [_as_positions(part) for part in plan]
     arrays = [k for k, part in enumerate(positions) if part is not None]
     block: tuple[int, ...] = ()
@@ -264,5 +265,5 @@ def _apply(index: Index, plan: list[object]) -> Index | Ragged:
         dimension = place.get(ragged[0], block_at)
         return compose_ragged(index, inner, dimension, ragged[1].rows)
     if 0 in shape:
-        return filled(0, shape).mentioning(written)
+        return filled(0, shape).mentioning(union_axes([index.axes, *(part.axes for part in starts)]))
     return index.compose(inner, shape)

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import Line, NotInGraphError
+from codelet.errors import ArrayError, Line, NotInGraphError
 from codelet.family import Family, Field
+from codelet.hostdata import as_array
 from codelet.index import Axis, Index, row_major
 from codelet.returned import returned_fields
 from codelet.statics import restored
@@ -158,7 +159,14 @@ class Vertex:
 
         Raises:
             NotInGraphError: a variable it reads that `values` does not name.
+            ArrayError: a value that does not fit its variable.
         """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "the values for a vertex are no dict",
+                given=f"{type(values).__name__}",
+                expected="an array for every variable it reads, by name: vertex.run({'x': x0})",
+            )
         arrays: dict[int, np.ndarray] = {}
 
         def read(tensor: Tensor) -> np.ndarray:
@@ -167,9 +175,11 @@ class Vertex:
                 if value is None:
                     raise NotInGraphError(
                         f"the vertex reads {variable.name!r}, which was given no value",
-                        given=", ".join(values),
+                        given=", ".join(values) or "no values",
                         expected=variable.name,
                     )
+                if variable.value is None:
+                    value = as_array(value, variable)
                 arrays[variable.first_element] = np.asarray(value).reshape(-1)
             return gather(arrays, tensor)
 
@@ -259,6 +269,20 @@ def _place(axis: Axis, numbers: Mapping[Axis, int]) -> int | None:
 
 def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]) -> Vertex:
     """One vertex of a compute set; see `Graph.vertex`."""
+    if not isinstance(compute_set, str) and not hasattr(compute_set, "name"):
+        raise NotInGraphError(
+            "a vertex is looked up in something that is no compute set",
+            given=f"{compute_set!r:.80}",
+            expected="a compute set or its name: " + ", ".join(own.name for own in graph.compute_sets),
+        )
+    if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+        raise NotInGraphError(
+            "a vertex is looked up by something that is no number",
+            given=f"{number!r:.80}",
+            expected="its number in the order of adding",
+            fix="the values of symbols are given by name: graph.vertex(compute_set, i=3)",
+        )
+    wanted = number
     name = compute_set if isinstance(compute_set, str) else compute_set.name
     families = [family for family in graph.families if family.compute_set.name == name]
     if number is not None:
@@ -280,7 +304,7 @@ def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None,
     has = "; ".join(str(family).split("\n")[0] for family in families)
     raise NotInGraphError(
         f"compute set {name!r} has {'no such vertex' if not found else f'{len(found)} such vertices'}",
-        given=", ".join(f"{k}={v}" for k, v in symbols.items()) or number,
+        given=", ".join(f"{k}={v}" for k, v in symbols.items()) or wanted,
         expected=has or "a compute set with vertices",
         fix="give the value of every symbol, or the vertex's number in the order of adding",
     )

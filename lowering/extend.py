@@ -282,7 +282,8 @@ class Extension:
         inside = [(max(0, r.low), min(r.extent, r.high + 1)) if r.is_within else (0, r.extent) for r in self.reaches]
         if inside != [(0, n) for n in array.shape]:
             array = lax.slice(array, [low for low, _ in inside], [high for _, high in inside])
-        for at, reach in enumerate(self.reaches):
+        # The innermost first: what is then joined along outer ones are long rows, a copy each.
+        for at, reach in reversed(list(enumerate(self.reaches))):
             if not reach.is_within:
                 pieces = [_piece(array, at, *run) for run in _runs(reach)]
                 array = lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]

@@ -3,10 +3,10 @@
     decorated functions, vertices, a program        codelet/
       -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
       -> reads and writes of every step             dataflow
-      -> checked                                    check
+      -> checked                                    check (races, aliases, initialized: rules of it)
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, streams, forward_only: rules of it)
+      -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
                                                     emit (views; apart, draws, extend, parts, rows,
                                                       short_axes, weave, windows; row_rules and
                                                       segments of rows)

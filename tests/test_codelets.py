@@ -165,7 +165,6 @@ def test_numbers_are_weak_and_arrays_are_not():
         (lambda *x: x, r"has the parameter \*x"),
         (lambda x, **more: x, "has the parameter"),
         (lambda x=1: x, "has a default for its field 'x'"),
-        (lambda x, /: x, "has the parameter x"),
     ],
 )
 def test_what_cannot_be_a_codelet(function, says):
@@ -191,6 +190,18 @@ def test_what_does_not_trace(function, says):
     with pytest.raises(cl.CodeletTraceError, match=says) as caught:
         cl.codelet(function).trace({"x": FLOATS})
     assert "test_codelets.py" in str(caught.value)
+
+
+def test_functions_of_jax_are_codelets():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4,))
+    y = graph.add_vertex("sin", cl.codelet(jnp.sin), x=x)
+    z = graph.add_vertex("dot", cl.codelet(jnp.dot), a=x, b=y)
+    seven = cl.codelet(jnp.exp, cycles=lambda x: 7)
+    graph.add_vertex("exp", seven, x=z, out=x[0], tile=0)
+    assert seven.cycles is not None
+    found = cl.interpret(graph, {"x": np.ones(4)}, [x, y])
+    np.testing.assert_allclose(found["sin/out"], np.sin(np.ones(4)), rtol=1e-6)
 
 
 def test_a_captured_tracer_is_told():

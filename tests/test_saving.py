@@ -189,7 +189,8 @@ def test_any_graph_comes_back(case):
         assert str(graph) == str(case.graph)
         after = cl.lower(graph, program, inputs=list(case.inputs), outputs=case.outputs)
         assert str(after.jaxpr) == str(before.jaxpr)
-        assert after == before
+        # Where lengths are told apart, each lowering traces anew.
+        assert after == before or any(family.codelet.apart for family in before.families)
 
 
 SCRIPT = """

@@ -158,3 +158,33 @@ def test_rows_added_one_at_a_time_are_joined_within_a_static_value():
     run = cl.lower(graph, inputs=[x], outputs=[y])
     assert len(run.families) == 2
     assert np.isposinf(run({"x": np.ones(10, np.float32)})["y"]).tolist() == [False, True] * 4
+
+
+def add_with_statics(count, *, by_symbols=False):
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (1,)), graph.add_variable("y", (count,))
+    for k in range(count):
+        fields = {"a": x[0], "out": y[k]} if not by_symbols else {"a": x[cl.grid(1)], "out": y[cl.grid(1) + k]}
+        graph.add_vertex("many", times, **fields, k=k)
+
+
+@pytest.mark.parametrize("by_symbols", [False, True])
+def test_many_static_values_are_warned_of_once(by_symbols):
+    with pytest.warns(cl.StaticFamiliesWarning, match="have more than 64 static values") as caught:
+        add_with_statics(70, by_symbols=by_symbols)
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    for phrase in ("codelet 'times'", "compute set 'many'", "k=64, and 64 others", "def times(a, k)"):
+        assert phrase in text
+    assert caught[0].filename == __file__
+    assert f"test_statics.py:{caught[0].lineno}" in text
+
+
+@pytest.mark.filterwarnings("error")
+def test_64_static_values_are_not_warned_of():
+    add_with_statics(64)
+    graph = cl.Graph()
+    x = graph.add_variable("x", (100,))
+    for k in range(100):
+        graph.add_vertex("few", times, a=x[k], k=2, out=x[k])
+        graph.add_vertex(f"set {k}", times, a=x[k], k=k, out=x[k])
