@@ -1397,10 +1397,10 @@ GRAPH = [
         "shape (4,)",
     ),
     Mistake(
-        "a name to map",
-        lambda w: w.graph.set_tile_mapping("x", 1),
+        "a number to map",
+        lambda w: w.graph.set_tile_mapping(3, 1),
         cl.TileError,
-        "'x'",
+        "3",
         "graph.variable",
     ),
     Mistake(
