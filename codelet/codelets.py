@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import html
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.display import as_block
 from codelet.errors import (
     CapturedTracerError,
     CodeletDefinitionError,
@@ -404,7 +404,7 @@ class Codelet(Unchanging):
         return traces or f"{self!r}, not traced yet"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return as_block(self)
 
 
 @overload

@@ -254,3 +254,7 @@ class EngineInUseError(CodeletError, RuntimeError):
 
 class StateLostError(CodeletError, RuntimeError):
     """A run that failed in the machine, and took values of the engine's state with it."""
+
+
+class FileError(CodeletError, OSError):
+    """A file that cannot be written where it was to be."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import html
 import sys
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from codelet.conditions import Condition
 from codelet.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.copies import Stream
 from codelet.declared import checked_constant, checked_dtype, checked_shape
+from codelet.display import as_html, as_table
 from codelet.errors import (
     DuplicateNameError,
     FieldTypeError,
@@ -733,11 +733,11 @@ class Graph:
 
     # --- tiles ----------------------------------------------------------------------------------------
 
-    def set_tile_mapping(self, tensor: Tensor, tile: object) -> None:
+    def set_tile_mapping(self, tensor: Tensor | str, tile: object) -> None:
         """Say on which tiles the elements of a view live. Later mappings of an element replace earlier ones.
 
         Args:
-            tensor: a view; it may depend on symbols.
+            tensor: a view, which may depend on symbols, or the name of a variable.
             tile: a tile number, an index expression over the view's symbols, or an integer array of the
                 view's shape.
 
@@ -745,6 +745,8 @@ class Graph:
             TileError: a tile that does not exist, an array that does not fit, something that is no tensor, or a view
                 of padding.
         """
+        if isinstance(tensor, str):
+            tensor = self.variable(tensor)
         if not isinstance(tensor, Tensor):
             raise TileError(
                 "what is mapped to tiles is not a tensor",
@@ -870,13 +872,6 @@ class Graph:
         return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables)} variables>"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{html.escape(f.compute_set.name)}</td><td>{html.escape(f.codelet.name)}</td>"
-            f"<td style='text-align:right'>{f.num_vertices:,}</td></tr>"
-            for f in self.families
-        )
-        return (
-            f"<b>{self.num_vertices:,} vertices, {self.num_edges:,} edges</b>"
-            f"<table><tr><th>compute set</th><th>codelet</th><th>vertices</th></tr>{cells}</table>"
-            f"<details><summary>in full</summary><pre>{html.escape(str(self))}</pre></details>"
-        )
+        rows = [(f.compute_set.name, f.codelet.name, f.num_vertices) for f in self.families]
+        table = as_table(("compute set", "codelet", "vertices"), rows)
+        return as_html(f"{self.num_vertices:,} vertices, {self.num_edges:,} edges", table, {"in full": self})

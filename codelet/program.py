@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from codelet.codelets import Codelet
+from codelet.display import as_block
 from codelet.errors import Line, ProgramError, VariableError, user_line
 from codelet.family import ComputeSet
 from codelet.tensor import Tensor, source_text, source_variables
@@ -43,6 +44,9 @@ class Program(ABC):
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return as_block(self)
 
 
 def set_depth(program: Program, *bodies: Program) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,11 +15,10 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.copies import Stream
+from codelet.display import as_html, as_table
 from codelet.errors import (
     ArrayError,
-    ForeignGraphError,
     NotFiniteError,
-    NotInGraphError,
     ProgramError,
     StateLostError,
     StreamError,
@@ -27,14 +26,16 @@ from codelet.errors import (
 )
 from codelet.graph import Graph
 from codelet.program import Program, as_program
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.tensor import Tensor, Variable, source_variables, type_text
 from codelet.walk import check_program
 from ipu_backend.exclusive import Exclusive
+from ipu_backend.names import Names
+from ipu_backend.options import check_options, is_whole, named_programs
 from ipu_backend.profile import Profile
 from ipu_backend.profile_plan import profile_machine
 from ipu_backend.progress import CHUNKS, progress_bar
 from ipu_backend.running import LoadedProgram, Runs, uninterrupted
-from ipu_backend.state import State, Writing, check_plain, empty_state, read_view, restored, snapshot
+from ipu_backend.state import State, Writing, empty_state, read_view, restored, snapshot
 from ipu_backend.streaming import Connections, Together
 from ipu_backend.tile_addresses import compile_addresses
 from ipu_backend.tile_array import TileArray, compile_held, compile_logical, digest
@@ -50,52 +51,6 @@ from lowering.place import Method, Place, place, placed_by
 from lowering.placement import Placement
 from lowering.plan import Plan
 from lowering.timeline import without_calls
-
-
-def _check_options(graph: object, execution: object, placement: object, stream_bytes: object) -> None:
-    """See that an engine can be made of what was given.
-
-    Raises:
-        ProgramError: something that is no graph, or an option that there is not.
-    """
-    if not isinstance(graph, Graph):
-        raise ProgramError(
-            "an engine is made of something that is no graph",
-            given=f"{type(graph).__name__}: {graph!r:.80}",
-            expected="a cl.Graph, and what of it is to run",
-            fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,
-        )
-    if execution not in ("fused", "tiles", "addresses"):
-        raise ProgramError(
-            "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
-        )
-    if placement not in ("balanced", "linear") and not callable(placement):
-        raise ProgramError(
-            "there is no such placement",
-            given=f"{placement=!r}",
-            expected="'balanced', 'linear', or a function from a plan to its placement",
-        )
-    if not isinstance(stream_bytes, (int, np.integer)) or isinstance(stream_bytes, bool) or stream_bytes < 1:
-        raise ProgramError(
-            "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
-        )
-
-
-def _named_programs(given: object) -> Mapping[str, object]:
-    """Programs by name.
-
-    Raises:
-        ProgramError: no program, or a name that is none.
-    """
-    if not isinstance(given, Mapping):
-        return {"main": given}
-    if not given or not all(isinstance(name, str) for name in given):
-        raise ProgramError(
-            "an engine's programs have no names" if given else "an engine is given no programs",
-            given=f"{given!r:.80}",
-            expected="a dict of at least one, by name",
-        )
-    return given
 
 
 class Engine:
@@ -145,7 +100,7 @@ class Engine:
         execution: Literal["fused", "tiles", "addresses"] = "fused",
         placement: Place = "balanced",
     ):
-        _check_options(graph, execution, placement, stream_bytes)
+        check_options(graph, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
         self._options = {
@@ -156,11 +111,11 @@ class Engine:
         }
         given = graph.default_program if program is None else program
         self._programs: dict[str, LoadedProgram] = {}
-        for name, each in _named_programs(given).items():
+        for name, each in named_programs(given).items():
             chosen = as_program(each)
             check_program(chosen, graph)
             self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
-        self._variables = {variable.name: variable for variable in graph.variables}
+        self._names = Names(graph)
         self._execution, self._placed = Execution(), None
         self._placing: Place = placement
         if execution != "fused":
@@ -174,7 +129,6 @@ class Engine:
                 else:
                     loaded.compile, loaded.splits = self._compile_addresses, False
                     loaded.parts = (Together(loaded.plan.steps),)
-        self._streams = {stream.name: stream for stream in graph.streams}
         self._connections = Connections(stream_bytes)
         self._exclusive = Exclusive()
         self._state = empty_state(graph)
@@ -210,58 +164,6 @@ class Engine:
                 problem, given=name, expected=f"the name of one: {' or '.join(map(repr, self._programs))}"
             )
         return self._programs[name]
-
-    def _stream(self, given: Stream | str) -> Stream:
-        stream = self._streams.get(given) if isinstance(given, str) else given
-        if not isinstance(stream, Stream) or self._streams.get(stream.name) is not stream:
-            known = isinstance(given, Tensor) or (isinstance(given, str) and given in self._variables)
-            raise NotInGraphError(
-                "a variable is no stream" if known else "the engine has no such stream",
-                given=given,
-                expected=", ".join(self._streams) or "none: the graph has no streams",
-                fix="engine.write({...}) gives a variable its values" if known else None,
-            )
-        return stream
-
-    def _is_stream(self, given: object) -> bool:
-        return isinstance(given, Stream) or (isinstance(given, str) and given in self._streams)
-
-    def _tensor(self, given: Tensor | str, what: str) -> Tensor:
-        """The view that the host names, to have it `what`.
-
-        Raises:
-            ArrayError: a stream.
-            NotInGraphError: a name no variable has, or something that names none.
-            ForeignGraphError: a tensor of another graph.
-            ViewError: one that depends on symbols.
-        """
-        if self._is_stream(given):
-            name = given.name if isinstance(given, Stream) else given
-            raise ArrayError(
-                f"{name!r} is a stream, not a variable",
-                given=given,
-                expected="a variable",
-                fix=f"engine.connect({name!r}, values) before it runs",
-            )
-        tensor = self.graph.variable(given) if isinstance(given, str) else given
-        if not isinstance(tensor, Tensor):
-            raise NotInGraphError(
-                f"what is {what} is neither a variable nor a view of one",
-                given=f"{type(given).__name__}: {given!r:.80}",
-                expected="a tensor of the graph, or the name of a variable",
-            )
-        if tensor.graph is not self.graph:
-            raise ForeignGraphError(
-                f"what is {what} belongs to another graph",
-                given=tensor,
-                expected="a tensor of the graph that the engine was made of",
-            )
-        for variable in source_variables(tensor.source):
-            if self._variables.get(variable.name) is not variable:
-                raise NotInGraphError(
-                    f"{variable.name!r} was added after the engine was made", given=tensor, expected="a new Engine"
-                )
-        return check_plain(tensor, what)
 
     # --- state ----------------------------------------------------------------------------------------
 
@@ -301,7 +203,7 @@ class Engine:
             writing = Writing(self._state, self._execution)
             whole: set[Variable] = set()
             for name, value in values.items():
-                tensor = self._tensor(name, "written")
+                tensor = self._names.tensor(name, "written")
                 if tensor.is_whole_variable:
                     assert isinstance(tensor.source, Variable)
                     if tensor.source in whole:
@@ -342,8 +244,8 @@ class Engine:
             return self._read(variable)
 
     def _read(self, given: Tensor | Stream | str) -> np.ndarray:
-        if self._is_stream(given):
-            stream = self._stream(given)  # type: ignore[arg-type]
+        if self._names.is_stream(given):
+            stream = self._names.stream(given)  # type: ignore[arg-type]
             if stream.is_input:
                 raise StreamError(
                     f"{stream.name!r} is an input stream: there is nothing to read",
@@ -351,7 +253,7 @@ class Engine:
                     expected="a variable, or an output stream",
                 )
             return self._connections.sent(stream)
-        tensor = self._tensor(given, "read")  # type: ignore[arg-type]
+        tensor = self._names.tensor(given, "read")  # type: ignore[arg-type]
         array = read_view(self._state, self._execution, tensor)
         self._check_finite(tensor, array, "the variable")
         return array
@@ -396,7 +298,7 @@ class Engine:
         with self._exclusive.use("load_state"):
             found = {}
             for name, value in values.items():
-                tensor = self._tensor(name, "loaded")
+                tensor = self._names.tensor(name, "loaded")
                 if not tensor.is_whole_variable:
                     raise ArrayError("a state is of whole variables", given=tensor, expected="the name of a variable")
                 self._check_finite(tensor, value, "the array for")
@@ -427,7 +329,7 @@ class Engine:
         Source: Engine::connectStream of Poplar's API reference.
         """
         with self._exclusive.use("connect"):
-            self._connections.connect(self._stream(stream), values)
+            self._connections.connect(self._names.stream(stream), values)
 
     def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
         """Run a program once on the state. If it raises, the state is what it was before.
@@ -532,10 +434,10 @@ class Engine:
             TileError: a tile that the target does not have.
         """
         num_tiles = self.graph.target.num_tiles
-        if not isinstance(tile, (int, np.integer)) or not 0 <= tile < num_tiles:
+        if not is_whole(tile) or not 0 <= tile < num_tiles:
             raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
         with self._exclusive.use("read_tile"):
-            known = [v for v in self._variables.values() if v.value is not None or v in self._state.arrays]
+            known = [v for v in self._names.variables if v.value is not None or v in self._state.arrays]
             whole = {v: self.graph.variable(v.name) for v in known}
             values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
             return read_tile(self._memory, operator.index(tile), values)
@@ -571,9 +473,9 @@ class Engine:
 
     def _kept(self, keep: Collection[Tensor | str]) -> list[Variable]:
         """The variables that are kept, all of one of which any element is."""
-        if isinstance(keep, (str, Tensor)):
+        if isinstance(keep, (str, Tensor)) or not isinstance(keep, Iterable):
             keep = [keep]
-        return [variable for each in keep for variable in source_variables(self._tensor(each, "kept").source)]
+        return [variable for each in keep for variable in source_variables(self._names.tensor(each, "kept").source)]
 
     def profile(
         self,
@@ -614,6 +516,15 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for variable in self._names.variables:
+            flags = self._state.written.flags(variable)
+            held = "all" if flags.all() else "some" if flags.any() else "none"
+            rows.append((variable.name, type_text(variable.dtype, variable.shape), held))
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return as_html(repr(self), as_table(("variable", "type", "elements with a value"), rows), programs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError
 from codelet.target import Target
+from ipu_backend.files import written_whole
 from lowering.placement import checked_tile
 from lowering.step_cycles import StepCycles
 
@@ -261,9 +262,18 @@ class Profile:
     def __repr__(self) -> str:
         return f"<Profile on {self.target}: {self.total_cycles:,} cycles>"
 
-    def summary(self) -> None:
-        """Print it: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet."""
-        print(self)
+    def summary(self) -> Text:
+        """It as text: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet.
+
+        It shows as the last line of a cell, and prints by `print(profile.summary())`.
+        """
+        return Text(self)
+
+    def _repr_html_(self) -> str:
+        rows = [(step.name, step.repeats, step.num_vertices, step.total_cycles) for step in self.steps]
+        table = as_table(("step", "turns", "vertices", "cycles"), rows)
+        heading = f"{self.total_cycles:,} cycles on {self.target}, {1e6 * self.seconds:,.1f} us"
+        return as_html(heading, table, {"in full": self})
 
     # --- as columns -----------------------------------------------------------------------------------
 
@@ -354,19 +364,11 @@ class Profile:
 
         Raises:
             TileError: a tile that does not exist.
-            FigureError: a folder that is not there.
+            FileError: a path at which no file can be written; what was there before is left as it was.
         """
         events = self.trace(tiles)
-        folder, name = os.path.split(os.path.abspath(path))
-        if not os.path.isdir(folder):
-            raise FigureError(
-                "a trace cannot be written", given=os.fspath(path), expected="a file in a folder that is there"
-            )
-        # Beside it first, so that what fails leaves no half of a file.
-        with tempfile.TemporaryDirectory(dir=folder) as beside:
-            with open(os.path.join(beside, name), "w", encoding="utf-8") as file:
-                json.dump(events, file)
-            os.replace(file.name, os.path.join(folder, name))
+        with written_whole(path) as file:
+            json.dump(events, file)
 
     # --- as figures -----------------------------------------------------------------------------------
 
@@ -387,6 +389,13 @@ class Profile:
         """
         from ipu_backend.figures import figures
 
-        if figure not in figures:
+        if not isinstance(figure, str) or figure not in figures:
             raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
+        if axes is not None and not hasattr(axes, "stairs"):
+            raise FigureError(
+                "a figure is drawn into something that is no axes",
+                given=f"{type(axes).__name__}: {axes!r:.80}",
+                expected="axes of matplotlib",
+                fix="figure, axes = matplotlib.pyplot.subplots()",
+            )
         return figures[figure](self, axes)

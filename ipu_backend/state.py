@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from codelet.errors import ArrayError, UninitializedReadError, ViewError
+from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graph import Graph
 from codelet.hostdata import as_array
 from codelet.tensor import Tensor, Variable, source_variables
@@ -53,22 +54,6 @@ def empty_state(graph: Graph) -> State:
 
 
 # --- reading ------------------------------------------------------------------------------------------
-
-
-def check_plain(tensor: Tensor, what: str) -> Tensor:
-    """A view that the host can read or write: without symbols, and with one length.
-
-    Raises:
-        ViewError: another.
-    """
-    if tensor.rows is not None or tensor.axes:
-        raise ViewError(
-            f"a view that depends on symbols is {what} by the host",
-            given=tensor,
-            expected="a view of numbers, slices and tables alone",
-            fix="put numbers where the symbols are; `x[i]` for all i is x itself",
-        )
-    return tensor
 
 
 def _logical(state: State, execution: Execution, variable: Variable) -> np.ndarray:
@@ -128,6 +113,13 @@ class Writing:
         Raises:
             ArrayError: another shape, a dtype that does not fit, or elements that cannot be written.
         """
+        if isinstance(value, Tracer):
+            raise ArrayError(
+                "what the host writes is traced",
+                given=value,
+                expected="an array: an engine runs outside of jax.jit, jax.grad and the like",
+                fix="engine.function(inputs=..., outputs=...) is a pure function of the same program",
+            )
         variables = source_variables(tensor.source)
         for variable in variables:
             if variable.value is not None:
@@ -145,7 +137,9 @@ class Writing:
         if (numbers < 0).any() or len(np.unique(numbers)) < len(numbers):
             what = "holds padding" if (numbers < 0).any() else "names an element twice"
             raise ArrayError(
-                f"a view that the host writes {what}", given=tensor, expected="a view of each element once, without any"
+                f"a view that the host writes {what}",
+                given=tensor,
+                expected="a view that names every element once, and has no padding",
             )
         for variable in variables:
             own = numbers - variable.first_element

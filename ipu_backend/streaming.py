@@ -94,7 +94,10 @@ def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Pa
 
 
 def _checked(stream: Stream, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
     fits = array.dtype == stream.dtype or (
         np.can_cast(array.dtype, stream.dtype, "same_kind") and array.dtype.kind == stream.dtype.kind
     )
@@ -103,6 +106,7 @@ def _checked(stream: Stream, value: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"a value of stream {stream.name!r} has the wrong {'shape' if array.shape != shape else 'dtype'}",
             given=type_text(array.dtype, array.shape),
             expected=type_text(stream.dtype, shape),
+            fix=f"convert it first: np.asarray(..., {stream.dtype.name!r})" if array.shape == shape else None,
         )
     return array.astype(stream.dtype, copy=False)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.display import as_block
+from codelet.errors import NotInGraphError
 from codelet.family import counted
 from codelet.tensor import Variable
 from lowering.memory import Memory
@@ -71,13 +73,23 @@ class TileMemory:
         """What is there of a variable.
 
         Raises:
-            KeyError: nothing.
+            NotInGraphError: nothing.
         """
-        return {own.name: own for own in self.held}[name]
+        found = {own.name: own for own in self.held}
+        if name not in found:
+            raise NotInGraphError(
+                f"tile {self.tile} holds nothing of {name!r}",
+                given=name,
+                expected=", ".join(found) or "none: it is empty",
+            )
+        return found[name]
 
     def __str__(self) -> str:
         head = f"tile {self.tile}: {self.bytes_used:,} of {self.bytes_per_tile:,} bytes"
         return "\n".join([head, *map(str, self.held)])
+
+    def _repr_html_(self) -> str:
+        return as_block(self)
 
 
 def read_tile(memory: Memory, tile: int, values: Mapping[Variable, np.ndarray]) -> TileMemory:

@@ -6,7 +6,6 @@ for each kind of arguments.
 
 from __future__ import annotations
 
-import html
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 
 from codelet.copies import Stream
+from codelet.display import as_html
 from codelet.errors import FieldTypeError, ForeignGraphError, ProgramError
 from codelet.family import ComputeSet
 from codelet.graph import Graph
@@ -191,7 +191,7 @@ class LoweredFunction(Unchanging):
 
     def _repr_html_(self) -> str:
         inside = "".join(built.lowered._repr_html_() for built in self._lowered.values())
-        return f"<b>{html.escape(repr(self))}</b>{inside}"
+        return as_html(repr(self), inside)
 
 
 def _advice(given: object, program: object) -> str | None:

@@ -5,7 +5,6 @@ Functions that build graphs are lowered by `builders.py`, where `cl.lower` is to
 
 from __future__ import annotations
 
-import html
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.copies import Stream
+from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
 from codelet.family import Family
 from codelet.graph import Graph
@@ -24,7 +24,7 @@ from codelet.hostdata import as_array
 from codelet.program import Program, as_program
 from codelet.saving import Unchanging
 from codelet.statics import Settings, restored, trace_settings
-from codelet.tensor import Tensor, Variable, source_variables
+from codelet.tensor import Tensor, Variable, source_text, source_variables
 from codelet.walk import check_program
 from lowering.pipeline import compile_plan, plan_graph
 from lowering.plan import Plan, structure
@@ -132,11 +132,18 @@ class Lowered(Unchanging):
         checked = eqx.branched_error_if([*results, jnp.ones(())], flag > 0, jnp.maximum(flag - 1, 0), messages)
         return [_with_slope_times(result, checked[-1]) for result in checked[:-1]]
 
-    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _name(self, key: Any) -> Any:
+        """The name of a variable or stream of the graph that is given itself; anything else as it is."""
+        own = isinstance(key, (Tensor, Stream)) and key.graph is self.graph
+        if own and isinstance(key, Tensor) and key.is_whole_variable:
+            return source_text(key.source)
+        return key.name if own and isinstance(key, Stream) else key
+
+    def __call__(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Run the graph.
 
         Args:
-            values: an array for every input, by name, and for every input stream its values, stacked along a
+            values: an array for every input, by name or tensor, and for every input stream its values, stacked along a
                 first axis.
 
         Returns:
@@ -151,6 +158,8 @@ class Lowered(Unchanging):
         assert outputs is not None
         inputs = [*plan.inputs, *self._compiled.fed]
         names = [variable.name for variable in inputs]
+        if isinstance(values, Mapping) and not all(isinstance(key, str) for key in values):
+            values = {self._name(key): value for key, value in values.items()}
         if not isinstance(values, Mapping) or set(values) != set(names):
             given = list(values) if isinstance(values, Mapping) else type(values).__name__
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
@@ -197,11 +206,7 @@ class Lowered(Unchanging):
         return f"<Lowered: {types(self.plan.inputs)} -> {results}>"
 
     def _repr_html_(self) -> str:
-        return (
-            f"<b>{html.escape(repr(self))}</b>"
-            f"<details><summary>plan</summary><pre>{html.escape(str(self.plan))}</pre></details>"
-            f"<details><summary>jaxpr</summary><pre>{html.escape(str(self.jaxpr))}</pre></details>"
-        )
+        return as_html(repr(self), folded={"plan": self.plan, "jaxpr": self.jaxpr})
 
 
 def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Variable:
@@ -213,7 +218,13 @@ def whole_variable(graph: Graph, given: Tensor | Stream | str, what: str) -> Var
     """
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor) or not tensor.is_whole_variable:
-        raise ProgramError(f"an {what} is not a variable", given=given, expected="a whole variable, or its name")
+        is_view = isinstance(tensor, Tensor)
+        raise ProgramError(
+            f"an {what} is not a variable",
+            given=given,
+            expected="a whole variable, or its name",
+            fix=f"make the variable the {what}, and view or write a part of its array" if is_view else None,
+        )
     if tensor.graph is not graph:
         raise ForeignGraphError(f"an {what} belongs to another graph", given=given)
     assert isinstance(tensor.source, Variable)

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 import jax
 from jax.extend import core as jax_core
 
+from codelet.display import as_html
 from codelet.graph import Graph
 from codelet.program import Program
 from codelet.tensor import Tensor, Variable
@@ -106,6 +107,10 @@ class MachinePlan:
 
     def __str__(self) -> str:
         return "\n".join(map(str, (self.placement, self.exchange, self.liveness, self.memory)))
+
+    def _repr_html_(self) -> str:
+        passes = {name: getattr(self, name) for name in ("placement", "exchange", "liveness", "memory")}
+        return as_html(repr(self), folded=passes)
 
 
 def plan_machine(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codelet.copies import Stream
+from codelet.display import as_block, as_html
 from codelet.errors import Line
 from codelet.family import Family
 from codelet.graph import Graph
@@ -358,6 +359,10 @@ class Plan:
         rows += [line for step in self.steps for line in step.lines()]
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        heading = f"plan of {len(self.steps):,} steps, {sum(f.num_vertices for f in self.families):,} vertices"
+        return as_html(heading, as_block(self))
 
 
 def _families(step: Step) -> tuple[Family, ...]:

@@ -1,14 +1,14 @@
 """Row rules: what a primitive does to the elements of rows.
 
 For each primitive that can be run on the elements of all rows at once, every parameter that it is known to have:
-an equation with another parameter, which a later release of JAX may have, is of none of these rules. A parameter
-that says along which dimensions a primitive works decides whether it treats the elements of a row alike.
+an equation with another that is not None, which a later release of JAX may have, is of none of these rules. A
+parameter that says along which dimensions a primitive works decides whether it treats the elements of a row alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from jax.extend import core as jax_core
 
 from codelet.lengths import Symbol, is_length
 from lowering.rewrite import CALLS
+from lowering.understood import UNDERSTOOD, has_only
 
 
 class NoRule(Exception):
@@ -50,20 +51,26 @@ def _places(atoms: Sequence[Any]) -> list[int | None]:
 # --- parameters -----------------------------------------------------------------------------------------
 
 
-def _named(names: str, *parameters: str) -> dict[str, frozenset[str]]:
-    return dict.fromkeys(names.split(), frozenset(parameters))
+def _any(_: Any) -> bool:
+    return True
 
 
-ELEMENTWISE: dict[str, frozenset[str]] = {
+_Known = Mapping[str, Callable[[Any], bool]]
+
+
+def _named(names: str, *parameters: str) -> dict[str, _Known]:
+    return dict.fromkeys(names.split(), dict.fromkeys(parameters, _any))
+
+
+ELEMENTWISE: dict[str, _Known] = {
     **_named("abs acos acosh add add_any and asin asinh atan atan2 atanh ceil clamp clz copy cosh digamma div eq erf"),
-    **_named("erf_inv erfc floor ge gt imag is_finite le lgamma lt max min ne neg nextafter not or population_count"),
-    **_named("pow real rem select_n shift_left shift_right_arithmetic shift_right_logical sign sinh square"),
-    **_named("stop_gradient sub tanh xor"),
+    **_named("erf_inv erfc floor ge gt imag is_finite le lgamma lt max min mul ne neg nextafter not or"),
+    **_named("population_count pow real rem select_n shift_left shift_right_arithmetic shift_right_logical sign sinh"),
+    **_named("square stop_gradient sub tanh xor"),
     **_named("cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan", "accuracy"),
     **_named("conj", "input_dtype"),
-    **_named("convert_element_type", "new_dtype", "weak_type", "sharding"),
+    **_named("convert_element_type", "new_dtype", "weak_type"),
     **_named("integer_pow", "y"),
-    **_named("mul", "out_dtype"),
     **_named("reduce_precision", "exponent_bits", "mantissa_bits"),
     **_named("round", "rounding_method"),
 }
@@ -71,38 +78,31 @@ ELEMENTWISE: dict[str, frozenset[str]] = {
 
 _ALONG = {
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
-    "split": frozenset({"axis", "sizes"}),
-    "sort": frozenset({"dimension", "is_stable", "num_keys"}),
-    "concatenate": frozenset({"dimension"}),
-    "reduce_sum": frozenset({"axes", "out_sharding"}),
-    **_named("reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor", "axes"),
+    **_named("split", "axis", "sizes"),
+    **_named("sort", "dimension", "is_stable", "num_keys"),
+    **_named("concatenate", "dimension"),
+    **_named("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor", "axes"),
     **_named("argmax argmin", "axes", "index_dtype"),
-    "rev": frozenset({"dimensions"}),
+    **_named("rev", "dimensions"),
 }
 """What works along some dimensions, which `axis`, `axes`, `dimension` or `dimensions` names, and its parameters."""
 
 _RESHAPING = {
-    "transpose": frozenset({"permutation"}),
-    "squeeze": frozenset({"dimensions"}),
-    "stack": frozenset({"axis"}),
-    "broadcast_in_dim": frozenset({"shape", "broadcast_dimensions", "sharding"}),
-    "reshape": frozenset({"new_sizes", "dimensions", "sharding"}),
-    "slice": frozenset({"start_indices", "limit_indices", "strides"}),
-    "dot_general": frozenset({"dimension_numbers", "precision", "preferred_element_type", "out_sharding"}),
-    "iota": frozenset({"dimension", "dtype", "shape", "sharding"}),
-    "dim_as_value": frozenset({"dim"}),
+    **{name: UNDERSTOOD[name] for name in ("transpose", "squeeze", "broadcast_in_dim", "reshape", "dot_general")},
+    **_named("stack", "axis"),
+    **_named("slice", "start_indices", "limit_indices", "strides"),
+    **_named("iota", "dimension", "dtype", "shape"),
+    **_named("dim_as_value", "dim"),
 }
 
 CUSTOM = {
-    "custom_jvp_call": frozenset({"call_jaxpr", "jvp_jaxpr_fun", "num_consts", "symbolic_zeros"}),
-    "custom_vjp_call": frozenset(
-        {"call_jaxpr", "fwd_jaxpr_thunk", "bwd", "num_consts", "out_trees", "symbolic_zeros"},
-    ),
+    **_named("custom_jvp_call", "call_jaxpr", "jvp_jaxpr_fun", "num_consts", "symbolic_zeros"),
+    **_named("custom_vjp_call", "call_jaxpr", "fwd_jaxpr_thunk", "bwd", "num_consts", "out_trees", "symbolic_zeros"),
 }
 """Functions with derivative rules of their own."""
 
-UNDERSTOOD = {**ELEMENTWISE, **_ALONG, **_RESHAPING, **CUSTOM}
-"""The parameters of every primitive that there is a rule for."""
+ROW_RULES: dict[str, _Known] = {**ELEMENTWISE, **_ALONG, **_RESHAPING, **CUSTOM}
+"""The parameters of every primitive that there is a rule for; others must be None, as in `lowering/understood.py`."""
 
 SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices", "iota": "shape"}
 """The parameter that holds a shape, which may name the length of the row."""
@@ -114,10 +114,8 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
     Raises:
         NoRule: it is not, or has one.
     """
-    known = UNDERSTOOD.get(eqn.primitive.name)
-    if known is None or not eqn.params.keys() <= known or eqn.effects:
-        raise NoRule
-    if any(eqn.params.get(name) is not None for name in ("sharding", "out_sharding")):
+    known = ROW_RULES.get(eqn.primitive.name)
+    if known is None or eqn.effects or not has_only(eqn, known):
         raise NoRule
 
 

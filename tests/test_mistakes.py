@@ -51,6 +51,18 @@ class World:
         return self.graph.add_variable("square", (4, 4))
 
     @functools.cached_property
+    def one(self) -> cl.Tensor:
+        return self.graph.add_constant("one", np.ones(()))
+
+    @functools.cached_property
+    def feed(self):
+        return self.graph.add_input_stream("feed", (4,))
+
+    @functools.cached_property
+    def sent(self):
+        return self.graph.add_output_stream("sent", (4,))
+
+    @functools.cached_property
     def whole(self) -> cl.Tensor:
         return self.graph.add_variable("whole", (4,), "int32")
 
@@ -1378,17 +1390,17 @@ GRAPH = [
         "0 to 7",
     ),
     Mistake(
-        "too few tiles",
+        "too few tiles, of a graph",
         lambda w: w.graph.add_vertex("a", double, a=w.x[cl.grid(4)], tile=np.arange(3)),
         cl.TileError,
         "shape (3,)",
         "shape (4,)",
     ),
     Mistake(
-        "a name to map",
-        lambda w: w.graph.set_tile_mapping("x", 1),
+        "a number to map",
+        lambda w: w.graph.set_tile_mapping(3, 1),
         cl.TileError,
-        "'x'",
+        "3",
         "graph.variable",
     ),
     Mistake(
@@ -1538,7 +1550,156 @@ LOWERING = [
 
 # --- the engine -----------------------------------------------------------------------------------------
 
-ENGINE: list[Mistake] = []
+
+def _one_more(a):
+    return {"a": a + 1}
+
+
+def _engine(w: World, program=None, **options) -> cl.Engine:
+    """An engine that adds one to `x`; `square` has no value."""
+    assert w.one.size + w.square.size + len(w.feed.shape) + len(w.sent.shape) == 19
+    w.graph.add_vertex("step", cl.codelet(_one_more), a=w.x[cl.grid(4)])
+    made = cl.Engine(w.graph, program, **options)
+    made.write({"x": np.zeros(4)})
+    return made
+
+
+def _fed(w: World, values=(), out=None) -> cl.Engine:
+    """An engine that goes three times round a loop over streams."""
+    made = _engine(w, cl.Repeat(3, [cl.Copy(w.feed, w.x), cl.Copy(w.x, w.sent)]))
+    made.connect("feed", values)
+    if out is not None:
+        made.connect("sent", out)
+    return made
+
+
+def _again(w: World):
+    engines: list[cl.Engine] = []
+    engines.append(_fed(w, np.zeros((3, 4), "f"), lambda _: engines[0].read("x")))
+    engines[0].run()
+
+
+def _engine_mistakes() -> Iterator[Mistake]:
+    nan, zeros = np.nan, np.zeros((2, 4), "f")
+    e: type[cl.CodeletError] = cl.ProgramError
+    yield Mistake("no graph", lambda w: cl.Engine(None), e, "NoneType: None", "a cl.Graph")
+    yield Mistake("a graph's name", lambda w: cl.Engine("x"), e, "str: 'x'", "a cl.Graph")
+    yield Mistake("a builder for a graph", lambda w: cl.Engine(_one_more), e, "no graph", "call what builds it first")
+    yield Mistake("no programs", lambda w: cl.Engine(w.graph, {}), e, "no programs", "at least one, by name")
+    yield Mistake("programs without names", lambda w: cl.Engine(w.graph, {1: []}), e, "no names", "by name")
+    yield Mistake("an unknown execution", lambda w: cl.Engine(w.graph, execution="gpu"), e, "'gpu'", "'fused', 'tiles'")
+    yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
+    yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")
+    yield Mistake("bytes by a name", lambda w: cl.Engine(w.graph, stream_bytes="a"), e, "'a'", "a number of bytes")
+    yield Mistake("half a byte", lambda w: cl.Engine(w.graph, stream_bytes=0.5), e, "0.5", "a number of bytes")
+    yield Mistake("no bytes", lambda w: cl.Engine(w.graph, stream_bytes=0), e, "=0", "a number of bytes")
+    yield Mistake("running what is not there", lambda w: _engine(w).run("train"), e, "train", "'main'")
+    yield Mistake("running a number", lambda w: _engine(w).run(3), e, "3", "'main'")
+    yield Mistake("running one of two", lambda w: _engine(w, {"a": [], "b": []}).run(), e, "several", "'a' or 'b'")
+    yield Mistake("inputs as text", lambda w: _engine(w).function(inputs="x", outputs=[]), e, "list", "inputs=[x, ...]")
+    yield Mistake("an output alone", lambda w: cl.lower(w.graph, inputs=[], outputs=w.x), e, "list", "outputs=[x, ...]")
+    yield Mistake(
+        "a view as an input",
+        lambda w: _engine(w).function(inputs=[w.x[:2]], outputs=[]),
+        e,
+        "Tensor(float32[2] of x",
+        "make the variable the input",
+    )
+    e = cl.ArrayError
+    yield Mistake("writing a list", lambda w: _engine(w).write([1]), e, "list: [1]", 'engine.write({"x": array})')
+    yield Mistake("writing a name", lambda w: _engine(w).write("x"), e, "str: 'x'", "a dict of arrays")
+    yield Mistake("writing two of four", lambda w: _engine(w).write({"x": [1, 2]}), e, "int32[2]", "float32[4]")
+    yield Mistake("writing text", lambda w: _engine(w).write({"x": "abc"}), e, "not an array", "float32[4]")
+    yield Mistake("writing nothing", lambda w: _engine(w).write({"x": None}), e, "NoneType", "float32[4]")
+    yield Mistake("writing two lengths", lambda w: _engine(w).write({"x": [[1], [2, 3]]}), e, "list", "float32[4]")
+    yield Mistake("writing complex", lambda w: _engine(w).write({"x": zeros[0] * 1j}), e, "complex", "convert it")
+    yield Mistake("writing a stream", lambda w: _engine(w).write({"feed": 1}), e, "a stream", "connect('feed', values)")
+    yield Mistake("writing by a stream", lambda w: _engine(w).write({w.sent: 1}), e, "a stream", "connect('sent'")
+    yield Mistake("writing padding", lambda w: _engine(w).write({w.x.pad(1): [0] * 6}), e, "padding", "no padding")
+    yield Mistake("writing twice", lambda w: _engine(w).write({w.x[[0, 0]]: [1, 2]}), e, "twice", "every element once")
+    yield Mistake("writing x twice", lambda w: _engine(w).write({"x": [0] * 4, w.x: [1] * 4}), e, "two arrays", "one")
+    yield Mistake("writing a constant", lambda w: _engine(w).write({w.one: 2}), e, "constant 'one'", "a variable")
+    yield Mistake(
+        "writing under a trace",
+        lambda w: jax.jit(lambda v: _engine(w).write({"x": v}))(zeros),
+        e,
+        "traced",
+        ".function(",
+    )
+    yield Mistake(
+        "values of another shape", lambda w: _fed(w).connect("feed", zeros[:, :3]), e, "float32[2,3]", "float32[2,4]"
+    )
+    yield Mistake("values of another dtype", lambda w: _fed(w, [[1] * 4] * 3).run(), e, "int64[4]", "np.asarray(...")
+    yield Mistake("values of two lengths", lambda w: _fed(w, [[1, [2]]] * 3).run(), e, "object[]", "float32[4]")
+    yield Mistake("loading a list", lambda w: _engine(w).load_state([1]), e, "no state", "engine.state()")
+    yield Mistake("loading a file's name", lambda w: _engine(w).load_state("a.npz"), e, "'a.npz'", "a dict of arrays")
+    yield Mistake("loading one of four", lambda w: _engine(w).load_state({"x": [1.0]}), e, "[1]", "float32[4]")
+    yield Mistake("loading a view", lambda w: _engine(w).load_state({w.x[0]: 1.0}), e, "whole variables", "the name")
+    e = cl.NotInGraphError
+    yield Mistake("writing what is not there", lambda w: _engine(w).write({"z": 1}), e, "'z'", "x")
+    yield Mistake("writing by a number", lambda w: _engine(w).write({3: 1}), e, "int: 3", "a tensor")
+    yield Mistake("writing a codelet", lambda w: _engine(w).write({double: 1}), e, "Codelet", "a tensor")
+    yield Mistake("reading what is not there", lambda w: _engine(w).read("z"), e, "'z'", "x")
+    yield Mistake("reading nothing", lambda w: _engine(w).read(None), e, "NoneType", "a tensor")
+    yield Mistake("reading a compute set", lambda w: _engine(w).read(w.graph.compute_sets), e, "step", "a tensor")
+    yield Mistake(
+        "reading what came later",
+        lambda w: _engine(w).read(w.graph.add_variable("later", ())),
+        e,
+        "added after",
+        "a new Engine",
+    )
+    yield Mistake("connecting a variable", lambda w: _engine(w).connect("x", []), e, "a variable", "engine.write")
+    yield Mistake("connecting what is not there", lambda w: _engine(w).connect("z", []), e, "z", "feed, sent")
+    yield Mistake("nothing on a tile", lambda w: _engine(w).read_tile(0)["z"], e, "nothing of 'z'", "x")
+    yield Mistake("keeping what is not there", lambda w: _engine(w).profile(keep=["z"]), e, "'z'", "x")
+    yield Mistake("keeping a number", lambda w: _engine(w).profile(keep=3), e, "int: 3", "a tensor")
+    yield Mistake(
+        "reading of another graph",
+        lambda w: _engine(w).read(cl.Graph().add_variable("x", ())),
+        cl.ForeignGraphError,
+        "another graph",
+        "the graph that the engine was made of",
+    )
+    e = cl.ViewError
+    yield Mistake("writing at a symbol", lambda w: _engine(w).write({w.x[cl.grid(4)]: 1}), e, "symbols", "numbers")
+    yield Mistake("reading at a symbol", lambda w: _engine(w).read(w.x[cl.grid(4)]), e, "symbols", "numbers")
+    e = cl.UninitializedReadError
+    yield Mistake("reading too early", lambda w: _engine(w).read(w.square[0]), e, "square[0, 0]", "engine.write")
+    e = cl.NotFiniteError
+    yield Mistake(
+        "writing NaN", lambda w: _engine(w, check_finite=True).write({w.x[1]: nan}), e, "nan at", "finite numbers"
+    )
+    e = cl.StreamError
+    yield Mistake("reading what comes in", lambda w: _engine(w).read("feed"), e, "nothing to read", "an output stream")
+    yield Mistake(
+        "connecting a number", lambda w: _fed(w).connect("feed", 3), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting text", lambda w: _fed(w).connect("feed", "abc"), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting a dict", lambda w: _fed(w).connect("feed", {"a": 1}), e, "gives no values", "an iterable of arrays"
+    )
+    yield Mistake(
+        "connecting a list to an output", lambda w: _fed(w).connect("sent", [1]), e, "takes no values", "a function"
+    )
+    yield Mistake("too few values", lambda w: _fed(w, zeros).run(), e, "ended after 2", "connect more values")
+    yield Mistake("nothing connected", lambda w: _engine(w, cl.Copy(w.feed, w.x)).run(), e, "not connected", "connect(")
+    e = cl.TensorError
+    yield Mistake(
+        "writing a tensor", lambda w: _engine(w).write({"x": w.x}), e, "a tensor has no", "engine.read(tensor)"
+    )
+    e = cl.EngineInUseError
+    yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
+    e = cl.TileError
+    yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
+    e = cl.FigureError
+    yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
+    yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
+
+
+ENGINE: list[Mistake] = list(_engine_mistakes())
 
 # --- the machine: placement, memory, cycles, profiles ---------------------------------------------------
 
@@ -1561,7 +1722,9 @@ MACHINE = [
     Mistake("too few tiles", mapped(np.zeros(3, int)), cl.TileError, "shape (3,)", "an array of shape (4,)"),
     Mistake("a tile beyond the last", mapped(8), cl.TileError, "8", "0 to 7"),
     Mistake("a tile before the first", mapped(np.array([0, 1, -1, 2])), cl.TileError, "-1", "0 to 7"),
-    Mistake("a mapping of a name", mapped(0, lambda w: "x"), cl.TileError, "'x'", "what graph.add_variable"),
+    Mistake(
+        "a mapping of a name that is not there", mapped(1, of=lambda w: "z"), cl.NotInGraphError, "'z'", "no variables"
+    ),
     Mistake("a mapping of padding", mapped(0, lambda w: w.x.pad(1)), cl.TileError, "padding", "that was padded"),
     Mistake(
         "a mapping by a symbol of something else",
@@ -1607,7 +1770,7 @@ MACHINE = [
     Mistake(
         "a trace in a folder that is not there",
         lambda w: cl.Engine(w.graph).profile().write_trace("no such folder/trace.json"),
-        cl.FigureError,
+        cl.FileError,
         "no such folder/trace.json",
         "a folder that is there",
     ),

@@ -310,8 +310,9 @@ def test_of_a_choice_the_longest_branch_counts():
 
 def test_its_summary_prints(capsys):
     _, profile = small_profile()
-    profile.summary()
+    print(profile.summary())
     assert capsys.readouterr().out == GOLDEN
+    assert repr(profile.summary()) + "\n" == GOLDEN  # the last line of a cell
 
 
 def test_its_frames_have_columns_of_one_length():

@@ -10,7 +10,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.lengths import fresh_lengths
-from lowering.row_rules import UNDERSTOOD, NoRule, check_understood, inlined, of_one_element
+from lowering.row_rules import ROW_RULES, NoRule, check_understood, inlined, of_one_element
 
 LENGTHS = [3, 0, 3]
 
@@ -270,7 +270,7 @@ def test_every_parameter_is_understood():
         except Exception:
             continue  # not for all lengths at once
         for eqn in inlined(jaxpr.jaxpr):
-            if eqn.primitive.name in UNDERSTOOD:
+            if eqn.primitive.name in ROW_RULES:
                 seen.add(eqn.primitive.name)
                 check_understood(eqn)
                 with pytest.raises(NoRule):
