@@ -60,7 +60,7 @@ def function_of(case: Case, where, execution="tiles"):
     return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -70,7 +70,7 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
@@ -252,7 +252,7 @@ def test_addresses_hold_what_is_live(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(cases(np.float32), PLACES)
 def test_addresses_hold_what_is_live_in_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
