@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import jax
 
-from benchmarks.harness import BENCHMARKS, HEADER, PEAK_HEADER, measure
+from benchmarks.every import BENCHMARKS
+from benchmarks.harness import HEADER, PEAK_HEADER, measure
 from benchmarks.memory import with_peaks
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
-from benchmarks.harness import BENCHMARKS, Comparison, Row
+from benchmarks.harness import Comparison, Row
 
 PEAK_BAR = 1.25
 

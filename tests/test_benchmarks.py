@@ -11,8 +11,9 @@ import pytest
 import benchmarks
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
+from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
-from benchmarks.harness import BENCHMARKS, Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
+from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
 from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 
 SMALL = {
