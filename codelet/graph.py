@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple, Never
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -42,7 +43,7 @@ from codelet.functions import Function
 from codelet.grids import Axis, common_axes, union_axes, whole_grids
 from codelet.index import Index, as_index, row_major
 from codelet.program import Program, Recording, Sequence, as_program
-from codelet.statics import static_key
+from codelet.statics import restored, static_key, trace_settings
 from codelet.symbols import symbol_names
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
@@ -71,11 +72,12 @@ class TileMapping(NamedTuple):
 _WHOLE_NUMBER = object()
 """What a `Site` expects where a field is given another whole number each time."""
 
-Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int]
+Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
 """What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
 
 The compute set; the codelet; the names of the fields, and whether no tile was given; for each field the layout of its
-tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; and the number of the line.
+tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
+Known weakness: other settings of JAX, which one instruction hardly ever meets both ways, are not looked at again.
 """
 
 
@@ -500,11 +502,12 @@ class Graph:
         if (site := self._sites.get((id(frame.f_code), frame.f_lasti))) is not None:
             # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
             # instruction added is a few integers in columns.
-            its_set, its_codelet, names, expected, columns, line = site
+            its_set, its_codelet, names, expected, columns, line, x64 = site
             if (
                 its_set is compute_set
                 and its_codelet is codelet
                 and (*fields, tile is None) == names
+                and (not codelet.captures or codelet.frozen() is columns.codelet.codelet)
                 and (not self._recordings or self._recordings[-1] is its_set.recording)
             ):
                 row = []
@@ -520,7 +523,9 @@ class Graph:
                 else:
                     if tile is not None:
                         row.append(tile)
-                    if tile is None or (type(tile) is int and 0 <= tile < self._num_tiles):
+                    if (tile is None or (type(tile) is int and 0 <= tile < self._num_tiles)) and (
+                        jax.config.jax_enable_x64 is x64  # type: ignore[attr-defined]
+                    ):
                         if line != columns.line:
                             columns.begin_line(line)
                         columns.integers.fromlist(row)
@@ -538,7 +543,7 @@ class Graph:
         """Add a vertex to the columns of those like it, the first of its kind to new ones; or a family."""
         if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._recordings:
             compute_set = self._compute_set(compute_set)
-        key: list[object] = [compute_set, codelet, tile is None]
+        key: list[object] = [compute_set, codelet.frozen(), tile is None, trace_settings()]
         row: list[int] = []
         objects: list[object] = []
         expected: list[object] = []
@@ -586,7 +591,8 @@ class Graph:
                     if None not in expected and not columns.padded_outputs:
                         names = (*fields, tile is None)
                         instruction = id(frame.f_code), frame.f_lasti
-                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line
+                        x64 = columns.codelet.settings[0]
+                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line, x64
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
 
@@ -716,7 +722,8 @@ class Graph:
         family = columns.family(self._lines)
         for field in family.fields:
             if field.state is not None and field.state.index is not None:
-                check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
+                with restored(family.codelet.settings):
+                    check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
         return family
 
     @property

@@ -138,7 +138,7 @@ class Index(IntegerOperators, Unchanging):
         """The axes and then the dimensions along which it varies: idle symbols are not among them."""
         tabled = {key for table in self.tables for key in table.keys}
         idle = {axis for axis, c in self.symbols if not c} - tabled
-        dimensions = (d for d in range(self.ndim) if self.strides[d] or d in tabled)
+        dimensions = (d for d, n in enumerate(self.shape) if (self.strides[d] and n != 1) or d in tabled)
         return (*(axis for axis in self.axes if axis not in idle), *dimensions)
 
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,36 @@ def affine_length(values: np.ndarray) -> int:
             return start + 1 + int(breaks.argmax())
         start, size = start + size, min(2 * size, _BLOCK)
     return len(values)
+
+
+def _runs_are_alike(column: np.ndarray, run: int) -> bool:
+    """Whether all runs of a column are its first one, moved."""
+    runs = column.reshape(-1, run)
+    inner = runs[0].astype(np.int64) - int(runs[0, 0])
+    step = max(1, (1 << 16) // run)
+    for start in range(0, len(runs), step):
+        block = runs[start : start + step].astype(np.int64)
+        if not np.array_equal(block, block[:, :1] + inner):
+            return False
+    return True
+
+
+def radices(columns: Sequence[np.ndarray]) -> list[int]:
+    """The extents, outermost first, of the fewest axes over which all columns are affine, as far as they are.
+
+    The columns are of one length n, and the product of the result is n. Where the columns are affine
+    within runs of equal length but the starts of the runs follow no rule, the outermost axis is left
+    irregular.
+    """
+    extents: list[int] = []
+    while (n := len(columns[0])) > 1:
+        run = min(map(affine_length, columns))
+        if run == n or n % run or not all(_runs_are_alike(column, run) for column in columns):
+            extents.append(n)
+            break
+        extents.append(run)
+        columns = [column[::run] for column in columns]
+    return extents[::-1]
 
 
 def combined(operation: np.ufunc, a: np.ndarray, b: np.ndarray | int, dtype: Any) -> np.ndarray:

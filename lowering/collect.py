@@ -23,7 +23,7 @@ from codelet.family import Family, Field, State
 from codelet.functions import Call, Function
 from codelet.graph import Graph
 from codelet.index import Axis, Grid, Index, Key, Table, row_major
-from codelet.integers import affine_length, narrowed
+from codelet.integers import affine_length, narrowed, radices
 from codelet.program import (
     AbortOn,
     Execute,
@@ -66,36 +66,6 @@ def _indices(family: Family) -> list[Index]:
 
 
 # --- splitting axes -----------------------------------------------------------------------------------
-
-
-def _runs_are_alike(column: np.ndarray, run: int) -> bool:
-    """Whether all runs of a column are its first one, moved."""
-    runs = column.reshape(-1, run)
-    inner = runs[0].astype(np.int64) - int(runs[0, 0])
-    step = max(1, (1 << 16) // run)
-    for start in range(0, len(runs), step):
-        block = runs[start : start + step].astype(np.int64)
-        if not np.array_equal(block, block[:, :1] + inner):
-            return False
-    return True
-
-
-def radices(columns: Sequence[np.ndarray]) -> list[int]:
-    """The extents, outermost first, of the fewest axes over which all columns are affine, as far as they are.
-
-    The columns are of one length n, and the product of the result is n. Where the columns are affine
-    within runs of equal length but the starts of the runs follow no rule, the outermost axis is left
-    irregular.
-    """
-    extents: list[int] = []
-    while (n := len(columns[0])) > 1:
-        run = min(map(affine_length, columns))
-        if run == n or n % run or not all(_runs_are_alike(column, run) for column in columns):
-            extents.append(n)
-            break
-        extents.append(run)
-        columns = [column[::run] for column in columns]
-    return extents[::-1]
 
 
 def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:

@@ -19,6 +19,7 @@ from codelet.index import Axis, Index, Key, from_values
 from codelet.integers import narrowed
 from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.apart import elements_of, is_small_window, take_jaxpr_apart
+from lowering.digits import split_digits
 from lowering.draws import draw_ahead
 from lowering.extend import extend, extend_families
 from lowering.over_grid import Operand, mapped_axes, over_grid
@@ -108,6 +109,10 @@ def write_view(state: State, source: Source, index: Index, value: Array, keys: S
     if not isinstance(source, Variable) and _repeats(source):
         _write_elements(state, source, index, value, keys)
         return
+    digits = split_digits(index)
+    if digits is not None:
+        value, keys = digits.opened(value, keys)
+        index = digits.index
     access = take_apart(source.shape, index)
     before = None if covers(access) else source_array(state, source)
     after = reshape(write_access(before, access, value, keys), source.shape)

@@ -20,6 +20,7 @@ from jax import lax
 
 from codelet.index import Index, Key, row_major
 from codelet.integers import affine_length, common_divisor, narrowed
+from lowering.digits import split_digits
 
 Array = jax.Array
 
@@ -337,6 +338,9 @@ def read(array: Array, index: Index) -> tuple[Array, tuple[Key, ...]]:
     Returns:
         The array, and the key of each of its dimensions. Keys along which nothing varies have none.
     """
+    digits = split_digits(index)
+    if digits is not None:
+        return digits.closed(*read_access(array, take_apart(array.shape, digits.index)))
     return read_access(array, take_apart(array.shape, index))
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.index import Grid, Index, Table
-from codelet.integers import affine_length, common_divisor, narrowed
+from codelet.integers import affine_length, common_divisor, narrowed, radices
 from lowering import views
-from lowering.collect import normalize_family, radices
+from lowering.collect import normalize_family
 from tests.strategies import dot, total
 
 
@@ -55,11 +55,15 @@ def extents_of(keys, index):
 @given(access_maps())
 def test_reading_through_any_access_map(drawn):
     shape, index, axes = drawn
-    array = jnp.arange(math.prod(shape)).reshape(shape)
-    result, keys = views.read(array, index)
     order = (*axes, *range(index.ndim))
-    full = views.arranged(result, keys, order, extents_of(order, index))
-    np.testing.assert_array_equal(full, array.reshape(-1)[index.values(axes)])
+
+    @jax.jit  # one compilation for all that is read
+    def reading(array):
+        result, keys = views.read(array, index)
+        return views.arranged(result, keys, order, extents_of(order, index))
+
+    full = reading(np.arange(math.prod(shape), dtype=np.int32).reshape(shape))
+    np.testing.assert_array_equal(full, index.values(axes))
 
 
 @settings(max_examples=150)
@@ -70,14 +74,18 @@ def test_writing_through_any_injective_access_map(drawn):
     positions = index.values(axes)
     if len(np.unique(positions)) < positions.size:
         return
-    array = jnp.arange(math.prod(shape)).reshape(shape)
-    values = jnp.arange(positions.size).reshape(positions.shape) - 1000
+    array = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    values = np.arange(-1000, positions.size - 1000, dtype=np.int32).reshape(positions.shape)
     access = views.take_apart(shape, index)
-    before = None if views.covers(access) else array
-    written = views.reshape(views.write_access(before, access, values, order), shape)
-    expected = np.arange(math.prod(shape))
-    expected[positions.reshape(-1)] = np.asarray(values).reshape(-1)
-    np.testing.assert_array_equal(written, expected.reshape(shape))
+
+    @jax.jit
+    def writing(array, values):
+        before = None if views.covers(access) else array
+        return views.reshape(views.write_access(before, access, values, order), shape)
+
+    expected = array.reshape(-1).copy()
+    expected[positions.reshape(-1)] = values.reshape(-1)
+    np.testing.assert_array_equal(writing(array, values), expected.reshape(shape))
 
 
 def primitives(run):

@@ -5,6 +5,7 @@ import pickle
 import signal
 import sys
 import threading
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -118,7 +119,7 @@ def test_a_codelet_that_raises_keeps_the_state(codelet, execution):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_at_any_moment():
+def test_ctrl_c_at_any_moment(request):
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are heard by the main thread")
     engine, runs = counting(size=LARGE), 0
@@ -130,6 +131,9 @@ def test_ctrl_c_at_any_moment():
             signal.pthread_kill(main, signal.SIGINT)
             heard.wait(0.2)
 
+    # A process started in the background of a script may have been told to ignore it.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for delay in np.linspace(0, 2e-3, 12):
         heard = threading.Event()
         thread = threading.Thread(target=press, args=(delay, heard))

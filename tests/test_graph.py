@@ -369,11 +369,6 @@ def refusals():
             "`//` rounds down",
         ),
         "mapping": (lambda: graph.set_tile_mapping(x, [1, 2]), cl.TileError, "does not fit its tensor"),
-        "mapping by name": (
-            lambda: graph.set_tile_mapping("x", 0),  # type: ignore[arg-type]
-            cl.TileError,
-            "what graph.add_variable or graph.variable returns",
-        ),
         "mapping by another symbol": (
             lambda: graph.set_tile_mapping(x, i),
             cl.TileError,

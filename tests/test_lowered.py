@@ -32,25 +32,32 @@ def assert_close(result, expected, rtol):
 @settings(max_examples=50)
 @given(cases(np.float32))
 def test_floats(case: Case):
-    expected, run = interpreted(case), lowered(case)
-    assert_close(run(case.inputs), expected, 1e-5)
-    assert_close(jax.jit(run)(case.inputs), expected, 1e-5)
+    assert_close(jax.jit(lowered(case))(case.inputs), interpreted(case), 1e-5)
 
 
 @settings(max_examples=50)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
-    expected, run = interpreted(case), lowered(case)
-    for results in (arrived(run(case.inputs)), arrived(jax.jit(run)(case.inputs))):
-        for name, value in expected.items():
-            assert results[name].dtype == value.dtype
-            np.testing.assert_array_equal(results[name], value, err_msg=name)
+    results = arrived(jax.jit(lowered(case))(case.inputs))
+    for name, value in interpreted(case).items():
+        assert results[name].dtype == value.dtype
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@settings(max_examples=8)
+@given(cases(np.int32))
+def test_without_jit(case: Case):
+    """One operation after another, each compiled by itself: slow, and the same jaxpr."""
+    results = arrived(lowered(case)(case.inputs))
+    for name, value in interpreted(case).items():
+        assert results[name].dtype == value.dtype
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
 @settings(max_examples=60)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
-    results = lowered(case)(case.inputs)
+    results = arrived(jax.jit(lowered(case))(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
@@ -79,6 +86,7 @@ def test_gradients_against_finite_differences(data):
         rest = {k: v for k, v in case.inputs.items() if k not in smooth}
         weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
 
+        @jax.jit
         def loss(values):
             results = run({**values, **rest})
             return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
@@ -102,8 +110,9 @@ def test_gradients_against_finite_differences(data):
 def test_vmap_and_scan(case: Case):
     run = lowered(case)
     batch = {name: np.stack([value, value[::-1] if value.ndim else value]) for name, value in case.inputs.items()}
-    apart = [run({name: value[k] for name, value in batch.items()}) for k in range(2)]
-    together = jax.vmap(run)(batch)
+    jitted = jax.jit(run)
+    apart = [jitted({name: value[k] for name, value in batch.items()}) for k in range(2)]
+    together = jax.jit(jax.vmap(run))(batch)
     _, scanned = jax.lax.scan(lambda carry, values: (carry, run(values)), None, batch)
     for name in case.outputs:
         for k in range(2):
@@ -152,7 +161,6 @@ def test_lowering_is_deterministic(case: Case):
 @settings(max_examples=1000)
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
-    run = lowered(case)
-    results = arrived(run(case.inputs))
+    results = arrived(jax.jit(lowered(case))(case.inputs))
     for name, value in interpreted(case).items():
         np.testing.assert_array_equal(results[name], value, err_msg=name)

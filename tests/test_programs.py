@@ -289,7 +289,7 @@ MISTAKES = {
     ),
     "copy of shapes": (
         lambda s: cl.Copy(s.x, s.y[:1]),
-        ["the two sides of a copy differ", "given:    Tensor(float32[2] of x: f0) to Tensor(float32[1] of y: f0)"],
+        ["the two sides of a copy differ", "given:    Tensor(float32[2] of x: f0) to Tensor(float32[1] of y: 0)"],
     ),
     "copy of dtypes": (lambda s: cl.Copy(s.n, s.big), ["differ", "expected: one shape and dtype"]),
     "copy to padding": (lambda s: cl.Copy(s.x, s.y.pad(1)[:2]), ["would write padding", "slice the padding off"]),

@@ -312,10 +312,18 @@ def test_values_and_gradients(name):
         x, w, h = values["x"], values["w"], values["h"]
         return jnp.stack([function(x[k], h[i], w[k]) for i, k in enumerate(own)])
 
-    np.testing.assert_allclose(run(values)["y"], plain(values), rtol=2e-5, atol=1e-5)
     weights = np.random.default_rng(1).normal(size=len(lengths))
-    ours = jax.jit(jax.grad(lambda values: (weights * run(values)["y"]).sum()))(values)
-    theirs = jax.grad(lambda values: (weights * plain(values)).sum())(values)
+
+    def with_gradient(function):
+        def pulled_back(values):
+            value, pull_back = jax.vjp(function, values)
+            return value, pull_back(weights.astype(value.dtype))[0]
+
+        return jax.jit(pulled_back)
+
+    value, ours = with_gradient(lambda values: run(values)["y"])(values)
+    expected, theirs = with_gradient(plain)(values)
+    np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-5)
     for key in values:
         np.testing.assert_allclose(ours[key], theirs[key], rtol=2e-4, atol=2e-5, err_msg=key)
 

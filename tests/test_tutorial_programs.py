@@ -14,12 +14,15 @@ from tutorials.programs import beside, random_network
 FOLDER = Path(beside.__file__).parent
 
 SMALL = {
+    "bitonic_sort": {"size": 16},
     "breadth_first": {"nodes": 60, "edges": 120},
     "cholesky": {"blocks": 3, "size": 4},
     "equinox_training": {"widths": (8, 16, 3), "batch": 4, "steps": 3},
     "fft": {"size": 16},
     "k_means": {"points": 40, "dimensions": 2, "centres": 3, "rounds": 3},
+    "lattice_boltzmann": {"height": 6, "width": 5, "steps": 3},
     "ldpc": {"bits": 12, "rounds": 3},
+    "life": {"side": 8, "steps": 3},
     "page_rank": {"pages": 30, "links": 90, "steps": 4},
     "spiking": {"neurons": 20, "synapses": 100, "steps": 12},
     "transformer": {"tokens": 6, "features": 8, "heads": 2},

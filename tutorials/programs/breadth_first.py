@@ -1,6 +1,6 @@
 """Breadth-first search: distances from one node, a wave at a time, until nothing changes any more.
 
-python -m tutorials.programs.breadth_first
+Run it with `python -m tutorials.programs.breadth_first`.
 """
 
 from __future__ import annotations

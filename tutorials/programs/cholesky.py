@@ -1,6 +1,6 @@
 """A Cholesky factorization by blocks: a triangle of vertices that shrinks from step to step.
 
-python -m tutorials.programs.cholesky
+Run it with `python -m tutorials.programs.cholesky`.
 """
 
 from __future__ import annotations

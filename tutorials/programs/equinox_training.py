@@ -1,6 +1,6 @@
 """Training with Equinox: a layer made of vertices is a module like any other, under `filter_grad` and in a scan.
 
-python -m tutorials.programs.equinox_training
+Run it with `python -m tutorials.programs.equinox_training`.
 """
 
 from __future__ import annotations

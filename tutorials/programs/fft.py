@@ -1,6 +1,6 @@
 """The fast Fourier transform (Cooley and Tukey, 1965): a vertex for each butterfly, a compute set for each stage.
 
-python -m tutorials.programs.fft
+Run it with `python -m tutorials.programs.fft`.
 """
 
 from __future__ import annotations

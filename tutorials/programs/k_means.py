@@ -1,6 +1,6 @@
 """k-means (Lloyd, 1957): points choose the nearest centre, centres move to the mean of those that chose them.
 
-python -m tutorials.programs.k_means
+Run it with `python -m tutorials.programs.k_means`.
 """
 
 from __future__ import annotations

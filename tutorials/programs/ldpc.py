@@ -3,7 +3,7 @@
 A vertex for each bit and for each check. Their messages live on the edges between them, in the order of the checks:
 a bit's three are looked up by a table, for reading and for writing.
 
-    python -m tutorials.programs.ldpc
+Run it with `python -m tutorials.programs.ldpc`.
 """
 
 from __future__ import annotations

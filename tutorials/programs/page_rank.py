@@ -1,6 +1,6 @@
 """PageRank of a random graph: a vertex for each node, whose field is the ragged row of those that link to it.
 
-python -m tutorials.programs.page_rank
+Run it with `python -m tutorials.programs.page_rank`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The arithmetic is that of whole numbers, as on neuromorphic chips, so that not one spike may differ.
 
-    python -m tutorials.programs.spiking
+Run it with `python -m tutorials.programs.spiking`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A transformer block (Vaswani and others, 2017; normalization first), written as functions of a graph.
 
-python -m tutorials.programs.transformer
+Run it with `python -m tutorials.programs.transformer`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The acoustic wave equation in two dimensions runs as a program whose input strea
 stream is what the receivers hear. JAX differentiates through all its turns: the gradient by the speed of sound in
 every cell is one step of the inversion.
 
-    python -m tutorials.programs.waveform_inversion
+Run it with `python -m tutorials.programs.waveform_inversion`.
 """
 
 from __future__ import annotations
