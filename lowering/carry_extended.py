@@ -90,7 +90,6 @@ class _Carried:
 
 def _repeated(eqn: jax_core.JaxprEqn, at: int, makers: dict[Any, jax_core.JaxprEqn]) -> Atomic | None:
     """What a broadcast repeats along a dimension, of extent 1 there; None where it does anything else."""
-    one: Any
     (one, *dynamic), shape = eqn.invars, tuple(eqn.params["shape"])
     kept = tuple(eqn.params["broadcast_dimensions"])
     others = tuple(d for d in range(len(shape)) if d != at)
@@ -101,8 +100,10 @@ def _repeated(eqn: jax_core.JaxprEqn, at: int, makers: dict[Any, jax_core.JaxprE
         dynamic += more if maker.params["dimensions"] is None else maker.invars
         if tuple(maker.params["new_sizes"]) != tuple(shape[d] for d in others):
             return None
-    single = (*shape[:at], 1, *shape[at + 1 :])
-    return one if not dynamic and kept == tuple(range(len(shape))) and one.aval.shape == single else None
+    if dynamic or kept != tuple(range(len(shape))):
+        return None
+    single: Any = one.aval
+    return one if single.shape == (*shape[:at], 1, *shape[at + 1 :]) else None
 
 
 def _part(atom: Atomic, at: int, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[Atomic, Run]:
