@@ -1755,6 +1755,8 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
     e = cl.TileError
     yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
+    yield Mistake("a letter for a count", lambda w: _engine(w).profile().fullest_tiles("a"), e, "'a'", "from 0")
+    yield Mistake("a truth value for a tile", lambda w: _engine(w).read_tile(True), e, "True", "0 to 7")
     e = cl.FigureError
     yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
     yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
@@ -1796,6 +1798,13 @@ MACHINE = [
     ),
     Mistake(
         "a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'balanced' or 'linear'"
+    ),
+    Mistake(
+        "a placement of nothing",
+        placed(placement=lambda: None),
+        cl.ProgramError,
+        "too many positional arguments",
+        "def placement(plan)",
     ),
     Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'balanced' or 'linear'"),
     Mistake(
