@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.captured import Captured, Capturing, captured
 from codelet.display import as_block
 from codelet.errors import (
     CapturedTracerError,
@@ -85,7 +86,7 @@ class TracedCodelet(Unchanging):
     """A codelet for one combination of field types and static values.
 
     Attributes:
-        codelet: what was traced.
+        codelet: what was traced, as it was then.
         inputs: the types of its parameters, by name, in the order of the signature.
         static: the static values, by name.
         outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
@@ -223,7 +224,7 @@ def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
     return parameters
 
 
-class Codelet(Unchanging):
+class Codelet(Unchanging, Capturing):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
     Attributes:
@@ -268,8 +269,40 @@ class Codelet(Unchanging):
                 )
         self.inputs: tuple[str, ...] = tuple(inputs)
         self.static: dict[str, Any] = static
+        self.captures = False  # anything that may change, as far as is known; see `frozen`
         self._traced: dict[Hashable, TracedCodelet] = {}
+        self._captured: tuple[Captured, ...] = ()
+        self._now: Codelet | None = None
+        self._frozen: dict[Hashable, tuple[Codelet, tuple[Captured, ...]]] = {}
+        self._origin: Codelet | None = None
         functools.update_wrapper(self, function)
+
+    def frozen(self) -> Codelet:
+        """The codelet as it is now, whatever becomes of the numbers that its functions capture; itself if of none.
+
+        It is one object for as long as they are what they were, and again when they are so again.
+        """
+        if self._origin is not None:
+            return self
+        if self._now is None or not all(part.holds() for part in self._captured):
+            functions = (self.function,) if self.cycles is None else (self.function, self.cycles)
+            self._captured = tuple(captured(function) for function in functions)
+            self.captures = not all(part.is_empty for part in self._captured)
+            self._now = self._as_captured() if self.captures else self
+        return self._now
+
+    @property
+    def captured(self) -> tuple[Captured, ...]:
+        """Its functions, as they were when it was frozen last."""
+        return self._captured
+
+    def _as_captured(self) -> Codelet:
+        key = tuple(part.key for part in self._captured)
+        if key not in self._frozen:
+            made = Codelet(*(part.function for part in self._captured))
+            made.name, made._origin = self.name, self
+            self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
+        return self._frozen[key][0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, called as Python calls it."""
@@ -312,6 +345,9 @@ class Codelet(Unchanging):
             CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
             CapturedTracerError: the function closes over a tracer.
         """
+        own = self.frozen()
+        if own is not self:
+            return own.trace(inputs, static, least)
         self.check_names(inputs)
         values, keys = self.static_values(static or {})
         types = {name: inputs[name] for name in self.inputs}
@@ -388,6 +424,15 @@ class Codelet(Unchanging):
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is not None:
+            if self._origin.frozen() is not self:
+                raise SavingError(
+                    f"codelet {self.name!r} cannot be pickled: the numbers around its function have changed since",
+                    given="vertices that were added before they changed",
+                    expected="numbers that the codelet finds again where it is defined",
+                    fix="give them to the codelet as static values or as vertex state",
+                )
+            return self._origin.__reduce__()
         return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
@@ -400,7 +445,8 @@ class Codelet(Unchanging):
         return f"codelet {self.name}({', '.join([*self.inputs, *static])})"
 
     def __str__(self) -> str:
-        traces = "\n".join(str(traced) for traced in self._traced.values())
+        every = (self, *(frozen for frozen, _ in self._frozen.values()))
+        traces = "\n".join(str(traced) for codelet in every for traced in codelet._traced.values())
         return traces or f"{self!r}, not traced yet"
 
     def _repr_html_(self) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple, Never
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -42,7 +44,7 @@ from codelet.functions import Function
 from codelet.grids import Axis, common_axes, union_axes, whole_grids
 from codelet.index import Index, as_index, row_major
 from codelet.program import Program, Recording, Sequence, as_program
-from codelet.statics import static_key
+from codelet.statics import restored, static_key, trace_settings
 from codelet.symbols import symbol_names
 from codelet.target import Target, default_target
 from codelet.tensor import Tensor, Variable, source_text, views_padding
@@ -71,11 +73,12 @@ class TileMapping(NamedTuple):
 _WHOLE_NUMBER = object()
 """What a `Site` expects where a field is given another whole number each time."""
 
-Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int]
+Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
 """What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
 
 The compute set; the codelet; the names of the fields, and whether no tile was given; for each field the layout of its
-tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; and the number of the line.
+tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
+Known weakness: other settings of JAX, which one instruction hardly ever meets both ways, are not looked at again.
 """
 
 
@@ -108,8 +111,18 @@ def _not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, .
     )
 
 
+class _Inside(threading.local):
+    """The scopes and recordings that a thread is inside of."""
+
+    def __init__(self) -> None:
+        self.scope: list[str] = []
+        self.recordings: list[Recording] = []
+
+
 class Graph:
     """Variables, compute sets and vertices, for one target.
+
+    Several threads may build one: scopes and recordings are of the thread that enters them.
 
     Args:
         target: the machine; the IPU of the second generation when left off.
@@ -151,8 +164,9 @@ class Graph:
         self._sites: dict[tuple[int, int], Site] = {}
         self._variants: dict[tuple[ComputeSet, Codelet], set[Hashable]] = {}
         self._tile_mappings: list[TileMapping] = []
-        self._scope: list[str] = []
-        self._recordings: list[Recording] = []
+        self._inside = _Inside()
+        self._num_recordings = 0  # that any thread is inside of: mostly none, which is quicker to ask
+        self._lock = threading.RLock()  # around all that counts, or looks for a name and then takes it
         self._streams: dict[str, Stream] = {}
         self._functions: list[Function] = []
         self._copied: dict[tuple[object, ...], tuple[Tensor, Tensor | Stream]] = {}
@@ -160,7 +174,11 @@ class Graph:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
-        return {**self.__dict__, "_scope": [], "_recordings": [], "_line_numbers": {}, "_sites": {}}
+        kept = {name: held for name, held in self.__dict__.items() if name not in ("_inside", "_lock")}
+        return {**kept, "_num_recordings": 0, "_line_numbers": {}, "_sites": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _inside=_Inside(), _lock=threading.RLock())
 
     # --- names ----------------------------------------------------------------------------------------
 
@@ -182,14 +200,15 @@ class Graph:
             raise VariableError(
                 "a scope's name is not a name", given=repr(name), expected="a string that is not empty", fix="str(name)"
             )
-        self._scope.append(name)
+        scope = self._inside.scope
+        scope.append(name)
         try:
             yield
         finally:
-            self._scope.pop()
+            scope.pop()
 
     def _scoped(self, name: str) -> str:
-        return "/".join([*self._scope, name])
+        return "/".join([*self._inside.scope, name])
 
     def _claim(self, name: str, what: str) -> str:
         """The full name of a new thing, which no other may have."""
@@ -228,10 +247,11 @@ class Graph:
     def _new_variable(self, name: str, shape: object, dtype: object, value: np.ndarray | None, what: str) -> Tensor:
         whose = f"{what} {name!r}"
         extents, canonical = checked_shape(shape, whose), checked_dtype(dtype, whose)
-        full = self._claim(name, what)
-        variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
-        self._variables[full] = variable
-        self._next_element += variable.size + 1
+        with self._lock:
+            full = self._claim(name, what)
+            variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
+            self._variables[full] = variable
+            self._next_element += variable.size + 1
         return Tensor(variable, row_major(extents))
 
     def add_variable(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Tensor:
@@ -271,8 +291,9 @@ class Graph:
             destination: what they are copied to first, on whose tile the constant lies.
         """
         key = (value.dtype.name, value.shape, value.tobytes())
-        if key not in self._copied:
-            self._copied[key] = self.add_constant(self._free_name("copied"), value), destination
+        with self._lock:
+            if key not in self._copied:
+                self._copied[key] = self.add_constant(self._free_name("copied"), value), destination
         return self._copied[key][0]
 
     @property
@@ -320,10 +341,11 @@ class Graph:
         Raises:
             DuplicateNameError: a name that is taken.
         """
-        full = self._claim(name, "compute set")
-        recording = self._recordings[-1] if self._recordings else None
-        made = ComputeSet(self, full, len(self._compute_sets), self._names[full], recording)
-        self._compute_sets[full] = made
+        with self._lock:
+            full = self._claim(name, "compute set")
+            recording = self._inside.recordings[-1] if self._inside.recordings else None
+            made = ComputeSet(self, full, len(self._compute_sets), self._names[full], recording)
+            self._compute_sets[full] = made
         if recording is not None:
             recording.compute_sets.append(made)
         return made
@@ -352,7 +374,7 @@ class Graph:
                 given=found,
                 expected="one of this graph: graph.add_compute_set, or a name",
             )
-        if self._recordings and found.recording is not self._recordings[-1]:
+        if not self._is_open(found):
             raise ProgramError(
                 f"a vertex is recorded into compute set {found.name!r}, which was made outside the recording",
                 expected="compute sets that are made inside `with graph.record()`",
@@ -360,15 +382,25 @@ class Graph:
             )
         return found
 
+    def _is_open(self, compute_set: ComputeSet) -> bool:
+        """Whether this thread may add vertices to a compute set: while it records, to those of the recording."""
+        recordings = self._inside.recordings
+        return not recordings or compute_set.recording is recordings[-1]
+
     @contextlib.contextmanager
     def record(self) -> Iterator[Recording]:
         """The compute sets made inside become a program: run them in the order in which they were made."""
         recording = Recording()
-        self._recordings.append(recording)
+        recordings = self._inside.recordings
+        recordings.append(recording)
+        with self._lock:
+            self._num_recordings += 1
         try:
             yield recording
         finally:
-            self._recordings.pop()
+            recordings.pop()
+            with self._lock:
+                self._num_recordings -= 1
 
     def add_function(
         self, body: object, parameters: Mapping[str, Tensor] | Iterable[Tensor] = (), *, name: str | None = None
@@ -414,16 +446,18 @@ class Graph:
             own_tensor(self, parameter)
         if len({tensor.source for tensor in named.values()}) < len(named):
             raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
-        full = self._claim(self._free_name("function") if name is None else name, "function")
-        function = Function(self, full, program, named)
-        self._functions.append(function)
+        with self._lock:
+            full = self._claim(self._free_name("function") if name is None else name, "function")
+            function = Function(self, full, program, named)
+            self._functions.append(function)
         return function
 
     def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
         what = "input stream" if is_input else "output stream"
         extents, canonical = checked_shape(shape, f"{what} {name!r}"), checked_dtype(dtype, f"{what} {name!r}")
-        stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
-        self._streams[stream.name] = stream
+        with self._lock:
+            stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
+            self._streams[stream.name] = stream
         return stream
 
     def add_input_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Stream:
@@ -500,12 +534,13 @@ class Graph:
         if (site := self._sites.get((id(frame.f_code), frame.f_lasti))) is not None:
             # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
             # instruction added is a few integers in columns.
-            its_set, its_codelet, names, expected, columns, line = site
+            its_set, its_codelet, names, expected, columns, line, x64 = site
             if (
                 its_set is compute_set
                 and its_codelet is codelet
                 and (*fields, tile is None) == names
-                and (not self._recordings or self._recordings[-1] is its_set.recording)
+                and (not codelet.captures or codelet.frozen() is columns.codelet.codelet)
+                and (not self._num_recordings or self._is_open(its_set))
             ):
                 row = []
                 for kind, value in zip(expected, fields.values(), strict=False):
@@ -520,12 +555,16 @@ class Graph:
                 else:
                     if tile is not None:
                         row.append(tile)
-                    if tile is None or (type(tile) is int and 0 <= tile < self._num_tiles):
+                    if (tile is None or (type(tile) is int and 0 <= tile < self._num_tiles)) and (
+                        jax.config.jax_enable_x64 is x64  # type: ignore[attr-defined]
+                    ):
                         if line != columns.line:
-                            columns.begin_line(line)
+                            with self._lock:
+                                columns.begin_line(line)
                         columns.integers.fromlist(row)
                         return None
-        return self._add(compute_set, codelet, tile, fields, frame)
+        with self._lock:
+            return self._add(compute_set, codelet, tile, fields, frame)
 
     def _add(
         self,
@@ -536,9 +575,9 @@ class Graph:
         frame: FrameType,
     ) -> Any:
         """Add a vertex to the columns of those like it, the first of its kind to new ones; or a family."""
-        if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._recordings:
+        if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._num_recordings:
             compute_set = self._compute_set(compute_set)
-        key: list[object] = [compute_set, codelet, tile is None]
+        key: list[object] = [compute_set, codelet.frozen(), tile is None, trace_settings()]
         row: list[int] = []
         objects: list[object] = []
         expected: list[object] = []
@@ -586,7 +625,8 @@ class Graph:
                     if None not in expected and not columns.padded_outputs:
                         names = (*fields, tile is None)
                         instruction = id(frame.f_code), frame.f_lasti
-                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line
+                        x64 = columns.codelet.settings[0]
+                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line, x64
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
 
@@ -674,7 +714,7 @@ class Graph:
                         given=str(kind),
                         expected="a ragged view of a variable to write to",
                     )
-                label = compute_set.name.removeprefix("/".join([*self._scope, ""])) + "/" + name
+                label = compute_set.name.removeprefix("/".join([*self._inside.scope, ""])) + "/" + name
                 variable = self.add_variable(self._free_name(label), (*extents, *kind.shape), kind.dtype)
                 made[name] = variable
                 tensor = Tensor(variable.source, variable.index.bound(axes))
@@ -716,7 +756,8 @@ class Graph:
         family = columns.family(self._lines)
         for field in family.fields:
             if field.state is not None and field.state.index is not None:
-                check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
+                with restored(family.codelet.settings):
+                    check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
         return family
 
     @property

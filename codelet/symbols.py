@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from jax.core import Tracer
 
 from codelet.conditions import Condition
 from codelet.errors import SymbolError
@@ -267,6 +268,13 @@ def table(values: object, *, offsets: object = None) -> Index | RaggedTable:
     >>> cl.table([3, 1, 2], offsets=[0, 1, 3])[i]
     Ragged(2 rows of 1 to 2, 3 in all at table[3][f0])
     """
+    if isinstance(values, Tracer) or isinstance(offsets, Tracer):
+        raise SymbolError(
+            "a table is traced: which edges there are must be known while the graph is built",
+            given=values if isinstance(values, Tracer) else offsets,
+            expected="an array whose numbers are known, of NumPy's, say",
+            fix="make the table outside jax.jit, jax.grad and jax.vmap; or give the numbers to a codelet as a field",
+        )
     if offsets is not None:
         return RaggedTable(values, offsets)
     index = None if isinstance(values, Index) else as_index(np.asarray(values))

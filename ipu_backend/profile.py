@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from codelet.display import Text, as_html, as_table
-from codelet.errors import CodeletError
+from codelet.errors import CodeletError, TileError
 from codelet.target import Target
 from ipu_backend.files import written_whole
 from lowering.placement import checked_tile
@@ -201,7 +201,15 @@ class Profile:
         return {kind: int(by_tile.sum()) for kind, by_tile in self.memory.items()}
 
     def fullest_tiles(self, count: int = 5) -> list[int]:
-        """The tiles whose memory is fullest, the fullest first."""
+        """The tiles whose memory is fullest, the fullest first.
+
+        Raises:
+            TileError: a count that is no number of tiles.
+        """
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+            raise TileError(
+                "so many tiles cannot be counted", given=repr(count), expected="a whole number from 0: fullest_tiles(5)"
+            )
         return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
 
     # --- as text --------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ import numpy as np
 
 from codelet.copies import Stream
 from codelet.display import as_html
-from codelet.errors import FieldTypeError, ForeignGraphError, ProgramError
+from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
 from codelet.family import ComputeSet
 from codelet.graph import Graph
-from codelet.hostdata import as_array
+from codelet.hostdata import as_array, is_of_keys
 from codelet.program import Program, as_program
 from codelet.saving import Unchanging, reduced
 from codelet.statics import check_static, static_key, structure_key, trace_settings
@@ -76,11 +76,43 @@ class LoweredFunction(Unchanging):
 
     def _built(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> _Built:
         leaves, tree = jax.tree.flatten(args)
-        types = tuple((np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))) for leaf in leaves)
+        types = tuple(map(self._leaf_type, leaves))
         key = self._key(tree, types, static)
         if key not in self._lowered:
             self._lowered[key] = self._lower(args, types, static)
         return self._lowered[key]
+
+    def _leaf_type(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        """The shape and dtype of the variable that an array given is for."""
+        if is_of_keys(getattr(leaf, "dtype", None)):
+            raise ArrayError(
+                f"an argument of the function {self.__name__!r} is of typed PRNG keys",
+                given=f"{leaf.dtype}",
+                expected="uint32: keys are data here, and wrapped inside codelets",
+                fix="give jax.random.key_data(key), and in the codelet jax.random.wrap_key_data(data)",
+            )
+        try:
+            if isinstance(leaf, str):
+                raise TypeError("no array")
+            return np.shape(leaf), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf))
+        except (TypeError, ValueError):
+            raise ArrayError(
+                f"an argument of the function {self.__name__!r} is not an array",
+                given=f"{type(leaf).__name__}: {leaf!r:.80}",
+                expected="arrays and numbers, or pytrees of them",
+                fix="what is no array is a keyword argument, which is static",
+            ) from None
+
+    def _check_signature(self, args: tuple[Any, ...], static: Mapping[str, Hashable]) -> None:
+        signature = inspect.signature(self.build)
+        try:
+            signature.bind(None, *args, **static)
+        except TypeError as error:
+            raise ArrayError(
+                f"the arguments do not fit the function {self.__name__!r}: {error}",
+                given=", ".join([f"{len(args)} after the graph", *(f"{name}=" for name in static)]),
+                expected=f"{self.__name__}{signature}, without the graph",
+            ) from None
 
     def _key(self, tree: Any, types: Any, static: Mapping[str, Any]) -> Hashable:
         """What a graph is built for: the structure of the arguments, and the static values."""
@@ -101,6 +133,7 @@ class LoweredFunction(Unchanging):
 
     def _lower(self, args: tuple[Any, ...], types: Any, static: Mapping[str, Hashable]) -> _Built:
         graph = Graph(self.target)
+        self._check_signature(args, static)
         names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
         tensors: list[Tensor] = []
         arguments = []

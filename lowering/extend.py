@@ -261,6 +261,12 @@ def _piece(array: Array, at: int, start: int, step: int, length: int) -> Array:
     return piece if step > 0 else lax.rev(piece, (at,))
 
 
+def join(array: Array, at: int, runs: Sequence[tuple[int, int, int]]) -> Array:
+    """A dimension put together of runs of its positions: the first, the step and the length of each."""
+    pieces = [_piece(array, at, *run) for run in runs]
+    return lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]
+
+
 @dataclass(frozen=True)
 class Extension:
     """An array extended beyond its ends.
@@ -285,8 +291,7 @@ class Extension:
         # The innermost first: what is then joined along outer ones are long rows, a copy each.
         for at, reach in reversed(list(enumerate(self.reaches))):
             if not reach.is_within:
-                pieces = [_piece(array, at, *run) for run in _runs(reach)]
-                array = lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]
+                array = join(array, at, _runs(reach))
         return lax.optimization_barrier(array) if self.is_shared else array
 
     def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:

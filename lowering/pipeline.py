@@ -12,6 +12,7 @@
                                                       segments of rows)
       -> traced                                     simplify
       -> sums of products contracted                contract, by rewrite
+      -> loops that carry what they extend          carry_extended, by rewrite
       -> updates that XLA would miscompile replaced in_place
       -> slow reductions done by halves             halve
       -> cheap steps of loops computed again        recompute

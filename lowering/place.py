@@ -18,6 +18,7 @@ In both, what vertices that were given tiles write lives with its writer, unless
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -427,6 +428,17 @@ def placed_by(how: Callable[[Plan], Placement], plan: Plan) -> Placement:
             there is.
     """
     expected = "a lowering.placement.Placement of the plan that it is given"
+    try:
+        inspect.signature(how).bind(plan)
+    except ValueError:  # one that does not tell its parameters
+        pass
+    except TypeError as error:
+        raise ProgramError(
+            f"a function that places a plan does not take the plan alone: {error}",
+            given=f"{how!r:.80}",
+            expected="a function of a plan, which returns " + expected,
+            fix="def placement(plan): ...; options for it by functools.partial",
+        ) from None
     placement = how(plan)
     if not isinstance(placement, Placement):
         raise ProgramError(

@@ -20,7 +20,7 @@ from lowering.rewrite import bind_bodies, bodies_of, evaluate, retrace
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
-_MOVING = frozenset(
+MOVING = frozenset(
     {
         "broadcast_in_dim",
         "concatenate",
@@ -39,7 +39,7 @@ _MOVING = frozenset(
 
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name not in ELEMENTWISE and primitive.name not in _MOVING
+    return primitive.name not in ELEMENTWISE and primitive.name not in MOVING
 
 
 def _needs_kept(eqn: jax_core.JaxprEqn) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
+from lowering.carry_extended import carry_extended
 from lowering.contract import contract
 from lowering.halve import halve
 from lowering.in_place import update_safely
@@ -19,4 +20,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    return recompute(halve(update_safely(contract(jax.make_jaxpr(function)(*structs)), inlined=inlined)))
+    traced = carry_extended(contract(jax.make_jaxpr(function)(*structs)))
+    return recompute(halve(update_safely(traced, inlined=inlined)))

@@ -424,7 +424,7 @@ class Case:
         return cl.Sequence(*self.program)
 
 
-_NAMES = ("v{}", "v {}", "größe/{}/out", "aborted{}", "set {}/√/out", "memory of int32{}", "a.b[{}]")
+_NAMES = ("v{}", "first turn{}", "v {}", "größe/{}/out", "aborted{}", "set {}/√/out", "memory of int32{}", "a.b[{}]")
 """What variables may be called, names of the project's own variables among them."""
 
 

@@ -79,6 +79,20 @@ class Mistake(NamedTuple):
 
 SYMBOLS = [
     Mistake(
+        "a table of what is traced",
+        lambda w: jax.jit(lambda v: cl.table(v)[cl.grid(4)])(jnp.arange(4)),
+        cl.SymbolError,
+        "a table is traced",
+        "make the table outside jax.jit",
+    ),
+    Mistake(
+        "rows of a table cut by what is traced",
+        lambda w: jax.jit(lambda v: cl.table(range(9), offsets=v)[cl.grid(3)])(jnp.arange(4)),
+        cl.SymbolError,
+        "a table is traced",
+        "make the table outside jax.jit",
+    ),
+    Mistake(
         "a decision on a symbol",
         lambda w: 1 if cl.grid(4) > 2 else 0,
         cl.SymbolError,
@@ -963,6 +977,20 @@ CODELETS = [
 
 GRAPH = [
     Mistake(
+        "a fraction in the shape of a stream",
+        lambda w: w.graph.add_input_stream("v", (2.5,)),
+        cl.VariableError,
+        "the shape of input stream 'v'",
+        "whole numbers from 0",
+    ),
+    Mistake(
+        "strings in a stream",
+        lambda w: w.graph.add_output_stream("v", (2,), "U3"),
+        cl.VariableError,
+        "the dtype of output stream 'v'",
+        "give each string a number",
+    ),
+    Mistake(
         "a fraction in a shape",
         lambda w: w.graph.add_variable("v", (2.7,)),
         cl.VariableError,
@@ -1538,7 +1566,40 @@ PROGRAMS = [
 
 # --- lowering and interpreting --------------------------------------------------------------------------
 
+
+def _doubled(graph, v):
+    return graph.add_vertex("doubled", double, a=v[cl.grid(4)])
+
+
 LOWERING = [
+    Mistake(
+        "a string for a lowered function",
+        lambda w: cl.lower(_doubled)("abcd"),
+        cl.ArrayError,
+        "str: 'abcd'",
+        "a keyword argument, which is static",
+    ),
+    Mistake(
+        "keys for a lowered function",
+        lambda w: cl.lower(_doubled)(jax.random.key(0)),
+        cl.ArrayError,
+        "key<fry>",
+        "give jax.random.key_data(key)",
+    ),
+    Mistake(
+        "too many arguments for a lowered function",
+        lambda w: cl.lower(_doubled)(jnp.ones(4), jnp.ones(4)),
+        cl.ArrayError,
+        "too many positional arguments",
+        "_doubled(graph, v), without the graph",
+    ),
+    Mistake(
+        "too few arguments for a lowered function",
+        lambda w: cl.lower(_doubled)(),
+        cl.ArrayError,
+        "missing a required argument: 'v'",
+        "_doubled(graph, v), without the graph",
+    ),
     Mistake(
         "a graph without inputs and outputs",
         lambda w: cl.lower(w.graph),
@@ -1694,6 +1755,8 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("a sink that uses its engine", _again, e, "within its own engine.run", "once the run is over")
     e = cl.TileError
     yield Mistake("half a tile in a trace", lambda w: _engine(w).profile().trace([1.5]), e, "1.5", "0 to 7")
+    yield Mistake("a letter for a count", lambda w: _engine(w).profile().fullest_tiles("a"), e, "'a'", "from 0")
+    yield Mistake("a truth value for a tile", lambda w: _engine(w).read_tile(True), e, "True", "0 to 7")
     e = cl.FigureError
     yield Mistake("a list of figures", lambda w: _engine(w).profile().plot(["live"]), e, "no such", "memory, live")
     yield Mistake("no axes", lambda w: _engine(w).profile().plot("live", 3), e, "int: 3", "matplotlib")
@@ -1735,6 +1798,13 @@ MACHINE = [
     ),
     Mistake(
         "a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'balanced' or 'linear'"
+    ),
+    Mistake(
+        "a placement of nothing",
+        placed(placement=lambda: None),
+        cl.ProgramError,
+        "too many positional arguments",
+        "def placement(plan)",
     ),
     Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'balanced' or 'linear'"),
     Mistake(

@@ -1,0 +1,204 @@
+"""Numbers that a codelet's function captures: what they were when the vertex was added, wherever it runs."""
+
+import functools
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import codelet as cl
+
+FACTOR = 1.0
+
+
+def times_factor(x):
+    return FACTOR * x
+
+
+@cl.codelet
+def by_helper(x):
+    return times_factor(x)
+
+
+@cl.codelet
+def by_global(x):
+    return x * FACTOR
+
+
+def _agree(graph, x, y, expected):
+    """Every way to run says the same."""
+    values = {x.name: np.arange(1, 1 + x.size, dtype=np.float32)}
+    expected = np.asarray(expected, np.float32)
+    vertices = [vertex.run(values)["out"] for vertex in graph.vertices()]
+    found = {
+        "lowered": cl.lower(graph, inputs=[x], outputs=[y])(values)[y.name],
+        "interpret": cl.interpret(graph, values, [y])[y.name],
+        "vertices": np.stack(vertices).reshape(y.shape),
+    }
+    for way, result in found.items():
+        np.testing.assert_array_equal(result, expected, way)
+
+
+@pytest.fixture
+def world():
+    graph = cl.Graph()
+    return graph, graph.add_variable("x", (3,)), graph.add_variable("y", (3,))
+
+
+def test_a_codelet_for_each_number(world):
+    graph, x, y = world
+    for k in range(3):
+        graph.add_vertex("a", cl.codelet(lambda a: k * a), a=x[k], out=y[k])
+    _agree(graph, x, y, [0, 2, 6])
+
+
+@pytest.mark.parametrize("by_symbols", [False, True], ids=["one at a time", "as families"])
+def test_one_codelet_whose_number_changes(world, by_symbols):
+    graph, x, y = world
+    k = 0
+    times = cl.codelet(lambda a: k * a)
+    for k in range(3):
+        i = cl.grid(range(k, k + 1)) if by_symbols else k
+        graph.add_vertex("a", times, a=x[i], out=y[i])
+    assert len(graph.families) == 3
+    _agree(graph, x, y, [0, 2, 6])
+
+
+def test_numbers_that_are_so_again_make_one_family(world):
+    graph, x, y = world
+    k = 0
+    times = cl.codelet(lambda a: k * a)
+    for k in (1, 2, 2.0, 1, -0.0, 0.0, 2):  # noqa: B007
+        graph.add_vertex("a", times, a=x[0], out=y[0])
+    assert [family.num_vertices for family in graph.families] == [2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("codelet", [by_helper, by_global], ids=["through a helper", "itself"])
+def test_a_global_that_changes(world, codelet, monkeypatch):
+    graph, x, y = world
+    for k, factor in enumerate([2.0, 3.0, 2.0]):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        graph.add_vertex("a", codelet, x=x[k], out=y[k])
+    monkeypatch.setitem(globals(), "FACTOR", 7.0)
+    assert [family.num_vertices for family in graph.families] == [2, 1]
+    np.testing.assert_array_equal(cl.interpret(graph, {"x": np.ones(3)}, [y])["y"], [2, 3, 2])
+    np.testing.assert_array_equal(cl.lower(graph, inputs=[x], outputs=[y])({"x": np.ones(3)})["y"], [2, 3, 2])
+    with pytest.raises(cl.CodeletError, match="have changed since"):
+        pickle.dumps(graph)
+    assert codelet(1.0) == 7.0
+
+
+def _arrays(k):
+    held = np.full((), k, np.float32)
+    return cl.codelet(lambda a: held * a), lambda k: held.fill(k)
+
+
+def _functions(k):
+    def inner(a):
+        return k * a
+
+    def outer(a):
+        return jax.vmap(inner)(a[None])[0]
+
+    def change(new):
+        nonlocal k
+        k = new
+
+    return cl.codelet(outer), change
+
+
+def _partials(k):
+    def inner(factor, a):
+        return factor * k * a
+
+    def change(new):
+        nonlocal k
+        k = new
+
+    return cl.codelet(functools.partial(inner, 1)), change
+
+
+def _codelets(k):
+    inner = cl.codelet(lambda a: k * a)
+
+    def change(new):
+        nonlocal k
+        k = new
+
+    return cl.codelet(lambda a: inner(a)), change
+
+
+@pytest.mark.parametrize("kind", [_arrays, _functions, _partials, _codelets])
+def test_what_may_be_captured(world, kind):
+    graph, x, y = world
+    codelet, change = kind(2)
+    for k in range(3):
+        change(k + 2)
+        graph.add_vertex("a", codelet, a=x[k], out=y[k])
+    change(9)
+    _agree(graph, x, y, [2, 6, 12])
+
+
+def test_ragged_codelets_are_traced_as_they_were(world):
+    """Lengths are traced for later than their vertices are added."""
+    graph, x, _ = world
+    rows, k = cl.table([0, 1, 2, 0, 1, 2], offsets=[0, 1, 3, 6]), 10.0
+    y = graph.add_variable("z", (3,))
+    total = cl.codelet(lambda a: k * a.sum() if a.shape[0] > 1 else a.sum())
+    i = cl.grid(3)
+    graph.add_vertex("a", total, a=x[rows[i]], out=y[i])
+    k = 1.0
+    _agree(graph, x, y, [1, 50, 60])
+
+
+def test_cycles_are_of_the_time_of_adding():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x = graph.add_variable("x", (3,))
+    y = graph.add_variable("y", (3,))
+    for k in range(3):
+        own = cl.codelet(lambda a: a, cycles=lambda a: 1000 * (k + 1))
+        graph.add_vertex(f"set {k}", own, a=x[k], out=y[k])
+    assert [graph.target.estimate_cycles(family.codelet) for family in graph.families] == [1000, 2000, 3000]
+
+
+def test_what_a_codelet_does_beside_is_still_done(world, capsys):
+    graph, x, y = world
+    seen, count = [], 0
+
+    def noted(a):
+        nonlocal count
+        count += 1
+        seen.append(a)
+        print("met")
+        return 2 * a
+
+    i = cl.grid(3)
+    graph.add_vertex("a", cl.codelet(noted), a=x[i], out=y[i])
+    graph.vertex("a", 1).run({"x": np.ones(3)})
+    assert len(seen) == count == 2
+    assert capsys.readouterr().out == "met\nmet\n"
+
+
+def test_codelets_that_capture_nothing_are_themselves():
+    plain = cl.codelet(lambda a: jnp.tanh(a))
+    assert plain.frozen() is plain
+    assert not plain.captures
+
+
+def test_vertices_inside_and_outside_x64_are_apart():
+    """Each is traced under the setting that it was added with, also where one instruction adds both kinds."""
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (6,))
+    square_root = cl.codelet(lambda a, n: a + (n * n // n).astype(jnp.float32))
+    for k in range(6):
+        with jax.enable_x64(k // 2 == 1):
+            graph.add_vertex("a", square_root, a=x[k], n=2**20, out=y[k])
+    with jax.enable_x64(True):
+        graph.add_vertex("b", cl.codelet(lambda a, n: a * (n > 0)), a=x[0], n=2**40, out=graph.add_variable("z", ()))
+    assert [family.num_vertices for family in graph.families] == [4, 2, 1]
+    values, expected = {"x": np.zeros(6, np.float32)}, [0, 0, 2**20, 2**20, 0, 0]
+    assert cl.interpret(graph, values, [y])["y"].tolist() == expected
+    with jax.enable_x64(True):
+        assert cl.lower(graph, inputs=[x], outputs=[y])(values)["y"].tolist() == expected
