@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-import benchmarks
+from benchmarks import every
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
@@ -95,7 +95,7 @@ KEYS = {
 
 
 def test_every_benchmark_has_a_small_form():
-    assert set(SMALL) == set(ROWS) == set(BENCHMARKS) == set(benchmarks.__all__)
+    assert set(SMALL) == set(ROWS) == set(BENCHMARKS) == set(every.__all__) - {"BENCHMARKS"}
 
 
 @pytest.mark.parametrize("name", SMALL)
