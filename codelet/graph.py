@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, Never
 
 import jax
@@ -70,14 +70,16 @@ class TileMapping(NamedTuple):
     tile: Index
 
 
+_config = jax.config
+
 _WHOLE_NUMBER = object()
 """What a `Site` expects where a field is given another whole number each time."""
 
-Site = tuple[ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
+Site = tuple[CodeType, ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
 """What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
 
-The compute set; the codelet; the names of the fields, and whether no tile was given; for each field the layout of its
-tensor, its static value or `_WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
+The code that it is in; the compute set; the codelet; the names of the fields; for each field the layout of its tensor,
+its static value or `_WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
 Known weakness: other settings of JAX, which one instruction hardly ever meets both ways, are not looked at again.
 """
 
@@ -161,7 +163,7 @@ class Graph:
         # By the identity of code, since equal code may be of different files; a line keeps its code alive.
         self._lines: list[Line] = []
         self._line_numbers: dict[tuple[int, int], int] = {}
-        self._sites: dict[tuple[int, int], Site] = {}
+        self._sites: dict[int, Site] = {}  # by the place of the instruction in its code; of two such places the last
         self._variants: dict[tuple[ComputeSet, Codelet], set[Hashable]] = {}
         self._tile_mappings: list[TileMapping] = []
         self._inside = _Inside()
@@ -531,19 +533,21 @@ class Graph:
         if type(codelet) is not Codelet or unnamed:
             raise _not_a_vertex(compute_set, codelet, unnamed)
         frame = sys._getframe(1)
-        if (site := self._sites.get((id(frame.f_code), frame.f_lasti))) is not None:
+        if (site := self._sites.get(frame.f_lasti)) is not None:
             # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
             # instruction added is a few integers in columns.
-            its_set, its_codelet, names, expected, columns, line, x64 = site
+            code, its_set, its_codelet, names, expected, columns, line, x64 = site
             if (
-                its_set is compute_set
+                code is frame.f_code
+                and its_set is compute_set
                 and its_codelet is codelet
-                and (*fields, tile is None) == names
+                and tuple(fields) == names
+                and columns.has_tile is not (tile is None)
                 and (not codelet.captures or codelet.frozen() is columns.codelet.codelet)
                 and (not self._num_recordings or self._is_open(its_set))
             ):
                 row = []
-                for kind, value in zip(expected, fields.values(), strict=False):
+                for kind, value in zip(expected, fields.values()):  # noqa: B905 - as many, and it takes longer to say so
                     if type(value) is Tensor:
                         if value.layout is not kind:
                             break
@@ -556,7 +560,7 @@ class Graph:
                     if tile is not None:
                         row.append(tile)
                     if (tile is None or (type(tile) is int and 0 <= tile < self._num_tiles)) and (
-                        jax.config.jax_enable_x64 is x64  # type: ignore[attr-defined]
+                        _config.jax_enable_x64 is x64  # type: ignore[attr-defined]
                     ):
                         if line != columns.line:
                             with self._lock:
@@ -623,10 +627,10 @@ class Graph:
                     line = self._number_line(frame)
                     columns.add(row if tile is None else [*row, tile], objects, line)
                     if None not in expected and not columns.padded_outputs:
-                        names = (*fields, tile is None)
-                        instruction = id(frame.f_code), frame.f_lasti
+                        names = tuple(fields)
                         x64 = columns.codelet.settings[0]
-                        self._sites[instruction] = compute_set, codelet, names, tuple(expected), columns, line, x64
+                        site = frame.f_code, compute_set, codelet, names, tuple(expected), columns, line, x64
+                        self._sites[frame.f_lasti] = site
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
 

@@ -21,7 +21,7 @@ from codelet.tensor import Pad, Source, Tensor, Variable, source_elements, sourc
 from lowering.apart import elements_of, is_small_window, take_jaxpr_apart
 from lowering.digits import split_digits
 from lowering.draws import draw_ahead
-from lowering.extend import extend, extend_families
+from lowering.extend import extend, extend_families, made
 from lowering.over_grid import Operand, mapped_axes, over_grid
 from lowering.parts import divide, join, split, within
 from lowering.plan import CopyStep, ExecuteStep
@@ -275,8 +275,7 @@ def execute(state: State, step: ExecuteStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(state)
     extensions, families = extend_families([merge_short_axes(family) for family in step.families])
-    for extension in extensions:
-        before[extension.variable] = extension.make(source_array(before, extension.source))
+    before.update(made(extensions, lambda source: source_array(before, source)))
     pieces = _pieces(before, families)
     results = [_call_family(before, family, pieces) for family in families]
     writes = []

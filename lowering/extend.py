@@ -17,7 +17,7 @@ into those of its pieces, and concatenates these anew each time (0.4 ms for the 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -283,16 +283,23 @@ class Extension:
     reaches: tuple[Reach, ...]
     is_shared: bool
 
+    @property
+    def inside(self) -> tuple[tuple[int, int], ...]:
+        """Which part of the source it holds: the first position of each dimension, and that behind the last."""
+        return tuple((max(0, r.low), min(r.extent, r.high + 1)) if r.is_within else (0, r.extent) for r in self.reaches)
+
     def make(self, array: Array) -> Array:
         """The extension of the source's array."""
-        inside = [(max(0, r.low), min(r.extent, r.high + 1)) if r.is_within else (0, r.extent) for r in self.reaches]
-        if inside != [(0, n) for n in array.shape]:
-            array = lax.slice(array, [low for low, _ in inside], [high for _, high in inside])
-        # The innermost first: what is then joined along outer ones are long rows, a copy each.
-        for at, reach in reversed(list(enumerate(self.reaches))):
+        if self.inside != tuple((0, n) for n in array.shape):
+            array = lax.slice(array, [low for low, _ in self.inside], [high for _, high in self.inside])
+        return self.extended(array)
+
+    def extended(self, part: Array) -> Array:
+        """The extension of the part of the source that it holds."""
+        for at, reach in enumerate(self.reaches):
             if not reach.is_within:
-                array = join(array, at, _runs(reach))
-        return lax.optimization_barrier(array) if self.is_shared else array
+                part = join(part, at, _runs(reach))
+        return lax.optimization_barrier(part) if self.is_shared else part
 
     def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:
         """A view of the source through lines as one of the extension."""
@@ -330,7 +337,10 @@ class _Group:
         self.members: list[tuple[Tensor, tuple[Line, ...]]] = []
 
     def accepts(self, tensor: Tensor, lines: tuple[Line, ...]) -> bool:
-        """Whether a view can join; if so it has."""
+        """Whether a view can join; if so it has. One of another part of the source would gain nothing by it."""
+        for own, line in zip(self.reaches, lines, strict=False):
+            if line.reach.high < own.low or own.high < line.reach.low:
+                return False
         if self.members:
             joined = [_joined(own, line.reach) for own, line in zip(self.reaches, lines, strict=True)]
         else:
@@ -381,6 +391,41 @@ def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[l
         extensions.append(extension)
         views.update({tensor: extension.view(tensor, lines) for tensor, lines in group.members})
     return extensions, views
+
+
+def _cut(array: Array, extensions: Sequence[Extension]) -> list[Array] | None:
+    """The parts of an array that extensions hold, by one split along a dimension; None where they are no such parts.
+
+    Slices instead would each have a cotangent as large as the array, to be added up.
+    """
+    insides = [extension.inside for extension in extensions]
+    cut = [at for at, n in enumerate(array.shape) if any(inside[at] != (0, n) for inside in insides)]
+    if len(extensions) < 2 or len(cut) != 1:
+        return None
+    (at,) = cut
+    order = sorted(range(len(extensions)), key=lambda k: insides[k][at])
+    bounds, place = [0], {}
+    for k in order:
+        low, high = insides[k][at]
+        if low < bounds[-1]:
+            return None
+        bounds += [low] * (low > bounds[-1])
+        place[k] = len(bounds) - 1
+        bounds.append(high)
+    bounds += [array.shape[at]] * (bounds[-1] < array.shape[at])
+    parts = lax.split(array, np.diff(bounds).tolist(), at)
+    return [parts[place[k]] for k in range(len(extensions))]
+
+
+def made(extensions: Sequence[Extension], array_of: Callable[[Source], Array]) -> dict[Variable, Array]:
+    """All extensions, by what stands for them."""
+    arrays: dict[Variable, Array] = {}
+    for source in dict.fromkeys(extension.source for extension in extensions):
+        own, array = [extension for extension in extensions if extension.source is source], array_of(source)
+        parts = _cut(array, own)
+        for k, extension in enumerate(own):
+            arrays[extension.variable] = extension.make(array) if parts is None else extension.extended(parts[k])
+    return arrays
 
 
 def extend_families(families: Sequence[Family]) -> tuple[list[Extension], tuple[Family, ...]]:
