@@ -7,7 +7,7 @@
       -> without what no output needs               prune
       -> copies in loops as changes of place        rotate, and prune again
       -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
-                                                    emit (views; apart, draws, extend, parts, rows,
+                                                    emit (views, digits; apart, draws, extend, parts, rows,
                                                       short_axes, weave, windows; row_rules and
                                                       segments of rows)
       -> traced                                     simplify
