@@ -77,6 +77,10 @@ class Layout:
         self.first = Place(self, 0, ())
 
 
+Layouts = dict[tuple[tuple[int, ...], tuple[int, ...]], Layout]
+"""The layouts of a source's views, by shape and strides."""
+
+
 def layout_of(source: Source, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     """The layout of a source's views of this shape and these strides; there is one."""
     found = source.layouts.get((shape, strides))

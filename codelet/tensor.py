@@ -24,7 +24,7 @@ from codelet.lengths import NAMES
 from codelet.operators import NoNumber, shown
 from codelet.padding import MODES, Widths, as_padding, as_widths, repeated_positions
 from codelet.ragged import Ragged, RowLength, Rows
-from codelet.strided import Layout, layout_of
+from codelet.strided import Layout, Layouts, layout_of
 
 if TYPE_CHECKING:
     from codelet.graph import Graph
@@ -64,7 +64,7 @@ class Variable:
         self.number = number
         self.first_element = first_element
         self.value = value
-        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
+        self.layouts: Layouts = {}
 
     @property
     def size(self) -> int:
@@ -97,7 +97,7 @@ class Join:
         shape = list(parts[0].shape)
         shape[dimension] = sum(part.shape[dimension] for part in parts)
         self.shape = tuple(shape)
-        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
+        self.layouts: Layouts = {}
 
     @property
     def size(self) -> int:
@@ -135,7 +135,7 @@ class Pad:
         self.graph = part.graph
         self.dtype = part.dtype
         self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
-        self.layouts: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
+        self.layouts: Layouts = {}
 
     @property
     def size(self) -> int:
