@@ -13,10 +13,16 @@ from codelet.errors import ArrayError
 from codelet.tensor import type_text
 
 
+def on_device(value: Any) -> jax.Array:
+    """A value as a JAX array. Of a NumPy array, a copy: `jnp.asarray` would compile a program for every shape."""
+    return jax.device_put(value, may_alias=False) if isinstance(value, np.ndarray) else jnp.asarray(value)
+
+
 def known_array(value: Any, dtype: Any = None) -> np.ndarray:
     """A value that is known while a graph is built, converted as `jnp.asarray` converts; also under a trace."""
     with jax.ensure_compile_time_eval():
-        return np.asarray(jnp.asarray(value, dtype))
+        fits = dtype is None or getattr(value, "dtype", None) == dtype
+        return np.asarray(on_device(value) if fits else jnp.asarray(value, dtype))
 
 
 def is_of_keys(dtype: Any) -> bool:
@@ -61,7 +67,7 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     """
     plain = not hasattr(value, "dtype")
     try:
-        array = jnp.asarray(value)
+        array = on_device(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ArrayError(
             f"what was given for {variable.name!r} is not an array",

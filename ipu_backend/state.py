@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graph import Graph
-from codelet.hostdata import as_array
+from codelet.hostdata import as_array, on_device
 from codelet.tensor import Tensor, Variable, source_variables
 from codelet.vertices import gather
 from lowering.dataflow import ElementSet
@@ -162,7 +162,7 @@ class Writing:
 
     def done(self) -> State:
         """The state after."""
-        made = {**self._whole, **{v: jnp.asarray(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
+        made = {**self._whole, **{v: on_device(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
         # A copy: a run may overwrite the state, and the caller's array must outlive it.
         held = {v: jnp.array(self.execution.load(v, array), copy=True) for v, array in made.items()}
         return State({**self.state.arrays, **held}, self._written)

@@ -266,7 +266,7 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     def function(*arrays: Array) -> list[Array]:
         state: State = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}
         values = dict(zip(plan.inputs, arrays, strict=False))
-        values.update({v: jnp.asarray(v.value) for v in plan.variables if v.value is not None})
+        values.update({v: constant(v.value) for v in plan.variables if v.value is not None})
         for variable, value in values.items():
             if execution.is_held(variable):
                 execution.keep(state, variable, execution.load(variable, value))

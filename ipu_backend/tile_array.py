@@ -25,6 +25,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.family import Family
+from codelet.hostdata import on_device
 from codelet.index import Axis, Grid, Key
 from codelet.tensor import Tensor, Variable, source_variables
 from ipu_backend.tile_layout import joined
@@ -162,7 +163,7 @@ class TileArray(Execution):
         """The array of tiles by words of a variable, from its value."""
         if variable not in self.layouts:
             return array
-        array = jnp.asarray(array)
+        array = on_device(array)
         return self.layouts.of(variable).loading.of(reshape(array, (array.size,)))
 
     def unload(self, variable: Variable, held: Array) -> Array:
@@ -181,7 +182,7 @@ class TileArray(Execution):
     def _source(self, state: State, taking: Taking) -> Array:
         """All that a view's elements are taken from, flat."""
         arrays = [self.held(state, variable) for variable in taking.variables]
-        arrays += [jnp.asarray(np.stack(taking.padding))] if taking.padding else []
+        arrays += [constant(np.stack(taking.padding))] if taking.padding else []
         return joined(arrays)
 
     def _put(self, state: State, puttings: Sequence[Putting], source: Array) -> None:

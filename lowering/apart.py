@@ -10,6 +10,7 @@ Measured on two CPU cores, a step of the game of life on windows of 1024 x 1024 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +25,8 @@ from jax.extend import core as jax_core
 from codelet.family import Field
 from codelet.index import Index
 from codelet.tensor import Tensor
-from lowering.rewrite import bind, inline
+from lowering.rebuild import inline
+from lowering.rewrite import bind
 from lowering.views import MAX_STACKED_SLICES, Term, take_apart
 
 _ELEMENTWISE = """
@@ -81,6 +83,21 @@ def _rearranged(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
     raise _NotApart
 
 
+@functools.cache
+def _extreme(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The greatest or least of numbers with JAX's derivative of a reduction: those that tie share the slope alike."""
+    function = jax.custom_jvp(lambda *numbers: functools.reduce(combine, numbers))
+
+    @function.defjvp
+    def _(numbers: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        extreme = function(*numbers)
+        chosen = [(number == extreme).astype(extreme.dtype) for number in numbers]
+        slope = sum(tangent * own for tangent, own in zip(tangents, chosen, strict=True))
+        return extreme, slope / sum(chosen)
+
+    return function
+
+
 def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
     """An array apart, reduced along some dimensions."""
     axes = {int(axis) for axis in _understood(eqn, "axes")[0]}
@@ -90,10 +107,10 @@ def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
     lines = array.transpose([*kept, *sorted(axes)]).reshape(*(array.shape[d] for d in kept), -1)
     made = np.empty(lines.shape[:-1], object)
     combine = REDUCTIONS[eqn.primitive.name]
+    ties = combine in (lax.max, lax.min) and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact)  # type: ignore[attr-defined]
     for place in np.ndindex(made.shape):
-        made[place] = lines[place][0]
-        for other in lines[place][1:]:
-            made[place] = combine(made[place], other)
+        line = lines[place]
+        made[place] = _extreme(combine)(*line) if ties and len(line) > 1 else functools.reduce(combine, line)
     return made
 
 

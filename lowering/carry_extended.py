@@ -23,7 +23,7 @@ It is done only where
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,9 @@ from jax.extend import core as jax_core
 
 from lowering.apart import ELEMENTWISE
 from lowering.extend import LIGHT, join
+from lowering.rebuild import evaluate, rewrite, struct
 from lowering.recompute import MOVING
-from lowering.rewrite import Atomic, bind, bind_bodies, bodies_of, evaluate, retrace
+from lowering.rewrite import Atomic, bind, bodies_of
 from lowering.understood import is_understood
 from lowering.views import Array
 
@@ -218,23 +219,28 @@ def _turn(closed: jax_core.ClosedJaxpr, first: int, carried: dict[int, _Carried]
         results = evaluate(closed, given, run)
         return [carried[k].extend(result) if k in carried else result for k, result in enumerate(results)]
 
-    structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in body.invars]
+    structs = list(map(struct, body.invars))
     for k, own in carried.items():
         structs[first + k] = jax.eval_shape(own.extend, structs[first + k])
     return jax.make_jaxpr(turn)(*structs)
 
 
-def _run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+def _extended(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+    """The loop that carries some of what it carries extended; None where an equation is none that should."""
     carried = _carried(eqn)
     if not carried:
-        return bind_bodies(eqn, inputs, carry_extended)
-    params, first, given = dict(eqn.params), eqn.params["num_consts"], list(inputs)
-    params["jaxpr"] = carry_extended(_turn(params["jaxpr"], first, carried))
-    for k, own in carried.items():
-        given[first + k] = own.extend(inputs[first + k])
-    primitive: Any = eqn.primitive
-    results = primitive.bind(*given, **params)
-    return [carried[k].inside(result) if k in carried else result for k, result in enumerate(results)]
+        return None
+
+    def run(*inputs: Any) -> list[Any]:
+        params, first, given = dict(eqn.params), eqn.params["num_consts"], list(inputs)
+        params["jaxpr"] = carry_extended(_turn(params["jaxpr"], first, carried))
+        for k, own in carried.items():
+            given[first + k] = own.extend(inputs[first + k])
+        primitive: Any = eqn.primitive
+        results = primitive.bind(*given, **params)
+        return [carried[k].inside(result) if k in carried else result for k, result in enumerate(results)]
+
+    return run
 
 
 def _has_extended(jaxpr: jax_core.Jaxpr) -> bool:
@@ -243,6 +249,4 @@ def _has_extended(jaxpr: jax_core.Jaxpr) -> bool:
 
 def carry_extended(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose scans carry what each turn extends extended, in the bodies of loops as well."""
-    if not _has_extended(closed.jaxpr):
-        return closed
-    return retrace(lambda *inputs: evaluate(closed, inputs, _run), closed)
+    return rewrite(closed, _extended, carry_extended) if _has_extended(closed.jaxpr) else closed

@@ -9,6 +9,7 @@ contraction too. Rearrangements that cancel vanish, and so does what nobody need
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -16,23 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
-from lowering.rewrite import (
-    Atom,
-    Atomic,
-    Rearrangement,
-    bind_bodies,
-    inline,
-    rearrange,
-    rearrangement,
-    rearranges,
-    retrace,
-    split_atom,
-)
+from lowering.rebuild import Builder, inline, rebuild, struct
+from lowering.rewrite import Atom, Atomic, Rearrangement, rearrange, rearrangement, rearranges, split_atom, with_bodies
 from lowering.understood import is_understood
 from lowering.views import reshape, transpose
 
@@ -291,20 +283,25 @@ def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any
     return reshape(transpose(dot, [labels.index(label) for label in found.result]), shape)
 
 
-# --- evaluation on demand -------------------------------------------------------------------------------
+# --- what takes their place -----------------------------------------------------------------------------
 
 
-class _Contractor:
-    """Evaluates a jaxpr from its results backwards, so that what nobody needs is never run."""
+@functools.lru_cache(maxsize=1024)
+def _rearranging(atoms: tuple[Atom, ...], kind: jax.ShapeDtypeStruct, shape: tuple[int, ...]) -> jax_core.ClosedJaxpr:
+    """`rearrange` traced for a root."""
+    return jax.make_jaxpr(lambda root: [rearrange(root, atoms, shape)])(kind)
 
-    def __init__(self, closed: jax_core.ClosedJaxpr, inputs: Sequence[Any]):
-        jaxpr = closed.jaxpr
-        self.jaxpr = jaxpr
-        self.values: dict[Any, Any] = dict(
-            zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True)
-        )
-        self.makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        self.uses = Counter(
+
+def _is_array(var: Any) -> bool:
+    return 0 not in getattr(var.aval, "shape", (0,))
+
+
+class _Found:
+    """What is to be contracted in a jaxpr, and what to be rearranged from further back."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        uses = Counter(
             atom
             for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
             for atom in atoms
@@ -314,59 +311,40 @@ class _Contractor:
         self.views: dict[Any, Rearrangement] = {}
         for eqn in jaxpr.eqns:
             if is_understood(eqn, "reduce_sum"):
-                found = _find(eqn, self.makers, self.uses)
+                found = _find(eqn, makers, uses)
                 if found is not None:
                     self.contractions[eqn] = found
-            elif rearranges(eqn):
-                view = rearrangement(eqn.outvars[0], self.makers, stop=lambda _: False)
-                if view.root is not eqn.outvars[0] and 0 not in eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
+            elif rearranges(eqn) and _is_array(eqn.outvars[0]):
+                view = rearrangement(eqn.outvars[0], makers, stop=lambda _: False)
+                if view.root is not eqn.outvars[0]:
                     self.views[eqn] = view
 
-    def sources(self, eqn: jax_core.JaxprEqn) -> list[Atomic]:
-        """What an equation is made from here."""
+    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        """What an equation is to be made from."""
+        if eqn in self.contractions:
+            return self.contractions[eqn].left.root, self.contractions[eqn].right.root
+        return (self.views[eqn].root,) if eqn in self.views else eqn.invars
+
+    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        """What is made in the place of an equation, from its sources."""
         if eqn in self.contractions:
             found = self.contractions[eqn]
-            return [found.left.root, found.right.root]
-        return [self.views[eqn].root] if eqn in self.views else list(eqn.invars)
-
-    def needed(self) -> list[jax_core.JaxprEqn]:
-        """The equations to run, in order: those with effects, and those that results depend on."""
-        wanted = {atom for atom in self.jaxpr.outvars if not isinstance(atom, jax_core.Literal)}
-        found = []
-        for eqn in reversed(self.jaxpr.eqns):
-            if eqn.effects or any(var in wanted for var in eqn.outvars):
-                found.append(eqn)
-                wanted.update(atom for atom in self.sources(eqn) if not isinstance(atom, jax_core.Literal))
-        return found[::-1]
-
-    def value(self, atom: Atomic) -> Any:
-        return atom.val if isinstance(atom, jax_core.Literal) else self.values[atom]
-
-    def results(self, eqn: jax_core.JaxprEqn) -> list[Any]:
-        inputs = [self.value(atom) for atom in self.sources(eqn)]
-        shape = getattr(eqn.outvars[0].aval, "shape", ()) if eqn.outvars else ()
-        if eqn in self.contractions:
-            return [_dot(self.contractions[eqn], inputs[0], inputs[1], shape)]
+            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+            return builder.traced(lambda left, right: [_dot(found, left, right, shape)], operands)
         if eqn in self.views:
-            return [rearrange(inputs[0], self.views[eqn].atoms, shape)]
-        return bind_bodies(eqn, inputs, contract)
+            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+            return builder.inlined(_rearranging(self.views[eqn].atoms, struct(operands[0]), shape), operands)
+        return builder.equation(with_bodies(eqn, contract), operands)
 
-    def run(self) -> list[Any]:
-        for eqn in self.needed():
-            self.values.update(zip(eqn.outvars, self.results(eqn), strict=True))
-        return [self.value(atom) for atom in self.jaxpr.outvars]
+
+def _contract_once(closed: jax_core.ClosedJaxpr, found: _Found) -> jax_core.ClosedJaxpr:
+    """A jaxpr with what was found in it done, and without what nobody needs then."""
+    return rebuild(closed, found.add, sources=found.sources)
 
 
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
     closed = inline(closed)
-    while True:
-        contractors: list[_Contractor] = []
-
-        def run(*inputs: Any, closed: jax_core.ClosedJaxpr = closed, made: Any = contractors) -> list[Any]:
-            made.append(_Contractor(closed, inputs))
-            return made[-1].run()
-
-        closed = retrace(run, closed)
-        if not contractors[0].contractions:  # a product made by one contraction may be summed by another
-            return closed
+    while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
+        closed = _contract_once(closed, found)
+    return _contract_once(closed, found)

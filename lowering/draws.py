@@ -21,7 +21,7 @@ from jax.extend import core as jax_core
 
 from codelet.index import Axis
 from lowering.over_grid import Operand, mapped_axes, over_grid
-from lowering.rewrite import inline
+from lowering.rebuild import inline
 
 BLOCK_BYTES = 1 << 17
 """Of the largest array in a block. Threefry keeps several, and a core has 1 to 2 MB of cache: half and twice

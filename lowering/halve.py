@@ -28,7 +28,8 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
-from lowering.rewrite import bind, bind_bodies, bodies_of, evaluate, retrace
+from lowering.rebuild import rewrite
+from lowering.rewrite import bind, bodies_of
 from lowering.understood import is_understood
 from lowering.views import Array
 
@@ -91,14 +92,14 @@ def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
     return function
 
 
-def _run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
+def _replacement(eqn: jax_core.JaxprEqn) -> Callable[[Array], list[Array]] | None:
+    """What reduces in the place of a slow reduction; None where an equation is none."""
     if not _is_slow(eqn):
-        return bind_bodies(eqn, inputs, halve)
-    return [lax.platform_dependent(inputs[0], cpu=_by_halves(eqn), default=lambda array: bind(eqn, [array])[0])]
+        return None
+    as_it_is = lambda array: bind(eqn, [array])[0]  # noqa: E731
+    return lambda array: [lax.platform_dependent(array, cpu=_by_halves(eqn), default=as_it_is)]
 
 
 def halve(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slow reductions done by halves, in the bodies of loops as well."""
-    if not _has_slow(closed.jaxpr):
-        return closed
-    return retrace(lambda *inputs: evaluate(closed, inputs, _run), closed)
+    return rewrite(closed, _replacement, halve) if _has_slow(closed.jaxpr) else closed

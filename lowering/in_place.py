@@ -42,7 +42,8 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import row_major
-from lowering.rewrite import bind_bodies, bodies_of, evaluate, is_function, retrace
+from lowering.rebuild import rewrite
+from lowering.rewrite import bodies_of, is_function
 from lowering.understood import is_understood
 from lowering.views import Array
 
@@ -250,12 +251,8 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
 
 
 def _replaced(closed: jax_core.ClosedJaxpr, found: set[jax_core.JaxprEqn]) -> jax_core.ClosedJaxpr:
-    def run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-        return (
-            [_updated(eqn, inputs)] if eqn in found else bind_bodies(eqn, inputs, lambda body: _replaced(body, found))
-        )
-
-    return retrace(lambda *inputs: evaluate(closed, inputs, run), closed)
+    rule = lambda eqn: (lambda *operands: [_updated(eqn, operands)]) if eqn in found else None  # noqa: E731
+    return rewrite(closed, rule, lambda body: _replaced(body, found))
 
 
 def update_safely(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> jax_core.ClosedJaxpr:

@@ -17,6 +17,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.index import Axis, Key
+from lowering.rebuild import inline
 from lowering.views import Array, arranged
 
 Operand = tuple[Any, tuple[Key, ...]]
@@ -101,5 +102,5 @@ def over_grid(
     Returns:
         The results, each with a dimension for each of `axes` before its own.
     """
-    function = over_axes(_vertex_function(closed, operands), [keys for _, keys in operands], axes, batches)
+    function = over_axes(_vertex_function(inline(closed), operands), [keys for _, keys in operands], axes, batches)
     return function(*(array for array, _ in operands))

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from lowering.apart import ELEMENTWISE
-from lowering.rewrite import bind_bodies, bodies_of, evaluate, retrace
+from lowering.rebuild import Builder, rebuild, retrace
+from lowering.rewrite import Atomic, bodies_of, with_bodies
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
@@ -75,7 +76,7 @@ def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     if not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
 
-    def run(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-        return bind_bodies(eqn, inputs, _recomputed if eqn.primitive.name == "scan" else recompute)
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        return builder.equation(with_bodies(eqn, _recomputed if eqn.primitive.name == "scan" else recompute), operands)
 
-    return retrace(lambda *inputs: evaluate(closed, inputs, run), closed)
+    return rebuild(closed, run)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -68,46 +67,23 @@ def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     return [body for own in found for body in (own if isinstance(own, tuple) else (own,))]
 
 
-def bind_bodies(
-    eqn: jax_core.JaxprEqn, inputs: Sequence[Any], change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
-) -> list[Any]:
-    """Run an equation, the bodies of loops and the branches of choices changed first."""
-    if eqn.primitive.name not in _BODIES:
-        return bind(eqn, inputs)
+def with_bodies(
+    eqn: jax_core.JaxprEqn, change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+) -> jax_core.JaxprEqn:
+    """An equation with the bodies of a loop, or the branches of a choice, changed."""
+    names = _BODIES.get(eqn.primitive.name, ())
+    if not names:
+        return eqn
     params = dict(eqn.params)
-    for name in _BODIES[eqn.primitive.name]:
+    for name in names:
         body = params[name]
         params[name] = tuple(map(change, body)) if isinstance(body, tuple) else change(body)
-    primitive: Any = eqn.primitive
-    return primitive.bind(*inputs, **params)
+    return eqn.replace(params=params)
 
 
-def retrace(function: Callable[..., list[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A function traced for the inputs of a jaxpr."""
-    structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in like.jaxpr.invars]
-    return jax.make_jaxpr(function)(*structs)
-
-
-def evaluate(
-    closed: jax_core.ClosedJaxpr, inputs: Sequence[Any], run: Callable[[jax_core.JaxprEqn, list[Any]], list[Any]]
-) -> list[Any]:
-    """The results of a jaxpr whose every equation `run` runs."""
-    jaxpr = closed.jaxpr
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
-    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in jaxpr.eqns:
-        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
-
-
-def _run_inlined(eqn: jax_core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-    inlined = is_understood(eqn, *CALLS) and not is_function(eqn)
-    return evaluate(eqn.params["jaxpr"], inputs, _run_inlined) if inlined else bind(eqn, inputs)
-
-
-def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr without calls of jitted functions."""
-    return retrace(lambda *inputs: evaluate(closed, inputs, _run_inlined), closed)
+def inlines(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation calls a jitted function that may be inlined."""
+    return is_understood(eqn, *CALLS) and not is_function(eqn)
 
 
 # --- rearrangements -----------------------------------------------------------------------------------

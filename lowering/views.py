@@ -187,7 +187,7 @@ def take_apart(shape: tuple[int, ...], index: Index) -> Access:
 def constant(values: np.ndarray) -> Array:
     """A known array as a JAX array, which tracing then takes for an argument."""
     with jax.ensure_compile_time_eval():
-        return jnp.asarray(values)
+        return jax.device_put(values)  # `jnp.asarray` compiles a program for every shape
 
 
 def reshape(array: Array, shape: Sequence[int]) -> Array:

@@ -20,7 +20,8 @@ from codelet.codelets import TracedCodelet
 from codelet.family import Family, Field
 from codelet.index import Axis, Key
 from lowering.contract import is_exact, precision_of
-from lowering.rewrite import Rearrangement, inline, rearrangement
+from lowering.rebuild import inline
+from lowering.rewrite import Rearrangement, rearrangement
 from lowering.understood import is_understood
 from lowering.views import Array, Dimension, arranged, reshape, take_apart, transpose
 

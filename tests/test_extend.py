@@ -79,3 +79,17 @@ def test_neighbours_of_bytes(views):
 @given(neighbours(most=40))
 def test_more_neighbours_and_their_gradient(views):
     agrees(views)
+
+
+@pytest.mark.parametrize("extreme", [jnp.max, jnp.min])
+def test_the_extremes_of_a_window_that_tie_share_the_slope(extreme):
+    graph = cl.Graph()
+    x, i = graph.add_variable("x", (6,)), cl.grid(6)
+    y = graph.add_variable("y", (6,))
+    graph.add_vertex("extreme", cl.codelet(lambda a: extreme(a)), a=x.pad((1, 1), "wrap")[i : i + 3], out=y[i])
+    run = cl.lower(graph, inputs=[x], outputs=[y])
+    values, weights = jnp.array([2.0, 2, 2, 5, 1, 1]), jnp.arange(1.0, 7)
+    ours = lambda v: run({"x": v})["y"]  # noqa: E731
+    plain = lambda v: extreme(jnp.stack([jnp.roll(v, 1), v, jnp.roll(v, -1)]), axis=0)  # noqa: E731
+    slopes = jax.jit(lambda v: [jax.grad(lambda u: (weights * f(u)).sum())(v) for f in (plain, ours)])
+    np.testing.assert_allclose(*slopes(values), rtol=1e-6)
