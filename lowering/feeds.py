@@ -76,13 +76,17 @@ class Streams(NamedTuple):
         return taken
 
     def take_for(self, state: State, count: int) -> list[Array]:
-        """The next values of every input for so many turns, with a first axis of turns."""
-        taken = self.take(state, count)
-        return [values.reshape(count, n, *s.shape) for values, (s, n) in zip(taken, self.inputs, strict=True)]
+        """The next values of every input for so many turns, with a first axis of turns.
+
+        Where each turn takes one value they are as they came: XLA would copy them for the loop in another shape.
+        """
+        taken = zip(self.take(state, count), self.inputs, strict=True)
+        return [values if n == 1 else values.reshape(count, n, *stream.shape) for values, (stream, n) in taken]
 
     def enter(self, state: State, values: Sequence[Array]) -> None:
-        """Give a body its own values."""
-        state.update({stream: _Feed(own) for (stream, _), own in zip(self.inputs, values, strict=True)})
+        """Give a body its own values: those of `take`, or of one turn of `take_for`."""
+        for (stream, n), own in zip(self.inputs, values, strict=True):
+            state[stream] = _Feed(own.reshape(n, *stream.shape))
         state.update({stream: () for stream, _ in self.outputs})
 
     def leave(self, state: State) -> list[Array]:
