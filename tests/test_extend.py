@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import codelet as cl
-from lowering.extend import Reach, extend
+from lowering.fast.extend import Reach, extend
 from tests.strategies import combined, neighbourhood, neighbours
 
 

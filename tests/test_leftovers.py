@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.leftovers import find_segments
+from lowering.plan.split_exceptions import find_segments
 from tests.strategies import shift_all, total
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import codelet as cl
-from codelet.alike import alike
-from codelet.lengths import fresh_lengths, watched
+from codelet.tracing.alike import alike
+from codelet.tracing.lengths import fresh_lengths, watched
 from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]

@@ -14,7 +14,7 @@ import pytest
 import codelet as cl
 from codelet.models.mnist import SIZES, init_parameters, network
 from ipu_backend.cli import main
-from ipu_backend.mnist import Digits, MissingExtraError, batches, check_demo_extra, plain_network, train
+from ipu_backend.jobs.mnist import Digits, MissingExtraError, batches, check_demo_extra, plain_network, train
 
 ROOT = Path(__file__).parents[1]
 KEYS = {"vertices", "edges", "accuracy", "step_seconds", "plain_jax_step_seconds"}
