@@ -60,8 +60,10 @@ class Words:
         elements = Runs(self.runs.starts[order], self.runs.stops[order]).numbers()
         if not len(elements):
             return np.zeros(self.shape, np.int64)
-        places = cyclic(np.cumsum(self.counts) - self.counts, self.counts, self.shape[1])
-        return elements[np.minimum(places, len(elements) - 1)]
+        # A row without elements takes the first ones as they follow each other: in XLA a slice rather than words.
+        counts = np.where(self.counts > 0, self.counts, len(elements))
+        starts = np.where(self.counts > 0, np.cumsum(self.counts) - self.counts, 0)
+        return elements[cyclic(starts, counts, self.shape[1])]
 
     @property
     def real(self) -> np.ndarray:
@@ -78,7 +80,7 @@ def number_words(tiles: np.ndarray, axis: np.ndarray) -> Words:
 
     >>> words = number_words(np.array([3, 0, 3, 3]), np.array([0, 1, 3]))
     >>> words.elements.tolist(), words.addresses.tolist()
-    ([[1, 1, 1], [0, 0, 0], [0, 2, 3]], [6, 0, 7, 8])
+    ([[1, 1, 1], [1, 0, 2], [0, 2, 3]], [6, 0, 7, 8])
     """
     runs, homes = stretches(tiles)
     rows = np.searchsorted(axis, homes)
