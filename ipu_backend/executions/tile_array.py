@@ -25,7 +25,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
-from codelet.graphs.hostdata import on_device
+from codelet.hostdata import on_device
 from codelet.views.index import Axis, Grid, Key
 from codelet.views.tensor import Tensor, Variable, source_variables
 from ipu_backend.executions.tile_layout import Layouts, joined
