@@ -24,6 +24,7 @@ from codelet.programs.program import RepeatWhile as RepeatWhile
 from codelet.programs.program import Sequence as Sequence
 from codelet.programs.program import Switch as Switch
 from codelet.programs.program import WriteUndef as WriteUndef
+from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
 from codelet.views.index import Index as Index
