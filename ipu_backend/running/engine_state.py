@@ -21,7 +21,7 @@ from codelet.graphs.vertices import gather
 from codelet.hostdata import as_array, on_device
 from codelet.views.tensor import Tensor, Variable, source_variables
 from lowering.fast.execution import Execution
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 
 
 @dataclass(frozen=True, eq=False)
