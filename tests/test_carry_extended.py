@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.carry_extended import carry_extended
+from tests.examples import examples
 
 
 def added(field):
@@ -99,14 +100,14 @@ def agrees(made):
     assert str(carry_extended(run.jaxpr)) == str(run.jaxpr)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(turning())
 def test_loops_over_neighbours(made):
     agrees(made)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(turning())
 def test_more_loops_over_neighbours(made):
     agrees(made)

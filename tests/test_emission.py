@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -16,6 +16,7 @@ from codelet.index import Grid, Index, Table
 from codelet.integers import affine_length, common_divisor, narrowed, radices
 from lowering import views
 from lowering.collect import normalize_family
+from tests.examples import examples
 from tests.strategies import dot, total
 
 
@@ -51,7 +52,7 @@ def extents_of(keys, index):
     return [index.extent(key) for key in keys]
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(access_maps())
 def test_reading_through_any_access_map(drawn):
     shape, index, axes = drawn
@@ -66,7 +67,7 @@ def test_reading_through_any_access_map(drawn):
     np.testing.assert_array_equal(full, index.values(axes))
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(access_maps())
 def test_writing_through_any_injective_access_map(drawn):
     shape, index, axes = drawn

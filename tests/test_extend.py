@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import codelet as cl
 from lowering.extend import Reach, extend
+from tests.examples import examples
 from tests.strategies import combined, neighbourhood, neighbours
 
 
@@ -19,7 +20,7 @@ def standing(reach: Reach) -> np.ndarray:
     return line
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(neighbours())
 def test_views_of_extensions_are_the_views(views):
     extensions, moved = extend(views)
@@ -62,20 +63,20 @@ def agrees(views):
     np.testing.assert_allclose(slope["x"], jax.jit(jax.grad(by_gathers))(values["x"]), rtol=1e-5, atol=1e-4)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(neighbours(most=12))
 def test_neighbours_and_their_gradient(views):
     agrees(views)
 
 
-@settings(max_examples=4)
+@examples(4)
 @given(neighbours(np.int8, most=12))
 def test_neighbours_of_bytes(views):
     agrees(views)
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(neighbours(most=40))
 def test_more_neighbours_and_their_gradient(views):
     agrees(views)

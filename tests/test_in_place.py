@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
 from lowering.in_place import update_safely, updates_in_danger
+from tests.examples import examples
 
 
 def five_lines(x):
@@ -227,7 +228,7 @@ def agrees(function):
     np.testing.assert_allclose(jax.jit(safe)(x)[0], expected, rtol=1e-5)
 
 
-@settings(max_examples=3)
+@examples(3)
 @given(programs(), st.booleans())
 def test_programs_of_updates(function, chosen):
     assume(chosen)  # the least of everything would tell little
@@ -235,7 +236,7 @@ def test_programs_of_updates(function, chosen):
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@examples(500)
 @given(programs())
 def test_many_programs_of_updates(function):
     agrees(function)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import codelet as cl
 from codelet.alike import alike
 from codelet.lengths import fresh_lengths, watched
+from tests.examples import examples
 from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
@@ -281,14 +282,14 @@ def check_case(case):
             np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{execution}: {name}")
 
 
-@settings(max_examples=5)
+@examples(5)
 @given(cases(np.float32, ragged=True))
 def test_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(cases(np.float32, ragged=True, max_steps=4))
 def test_many_ragged_graphs_in_every_way_of_running(case):
     check_case(case)

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from tests.examples import examples
 from tests.strategies import bend, total
 
 OFFSETS = [0, 2, 2, 5, 6, 9]
@@ -400,7 +401,7 @@ def test_half_of_the_rows_empty_and_all_of_them():
         assert not np.any(np.asarray(run(values)["y"])[np.diff(ends) == 0])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(1, 3), st.booleans())
 def test_edges_are_counted_as_they_are_listed(lengths, across, first):
     random = np.random.default_rng(len(lengths))

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import codelet as cl
+from tests.examples import examples
 from tests.strategies import accumulate, cases, row_order, row_sum, shift_all
 
 double = cl.codelet(lambda a: 2 * a)  # without a name of its own, but found by one
@@ -180,7 +181,7 @@ def test_a_codelet_is_traced_with_the_settings_it_had():
     assert saved(graph.families[0].codelet) is graph.families[0].codelet
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(cases(np.int32))
 def test_any_graph_comes_back(case):
     before = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from tests.examples import examples
 from tests.strategies import nested, positions
 
 
@@ -338,7 +339,7 @@ def test_a_dependent_range_of_millions_is_columns():
     assert graph.num_vertices == 3000 * 2999 // 2
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_loops_and_symbols_view_the_same(data):
     """Of any positions and nests: the same elements, vertex by vertex."""

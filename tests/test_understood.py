@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from lowering.understood import UNDERSTOOD, is_understood
+from tests.examples import examples
 from tests.operations import KINDS, as_codelet, operations
 from tests.strategies import total
 
@@ -69,7 +70,7 @@ def drawn(draw, count):
     return [(draw(kind), draw(along)) for kind in count]
 
 
-@settings(max_examples=1, phases=[Phase.generate])
+@examples(1, phases=[Phase.generate])
 @given(st.data())
 def test_operations_over_a_grid(data):
     assume(data.draw(st.booleans()))  # the least of everything would tell little
@@ -78,7 +79,7 @@ def test_operations_over_a_grid(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-@settings(max_examples=40, phases=[Phase.generate])
+@examples(40, phases=[Phase.generate])
 @given(st.data())
 def test_many_operations_over_a_grid(dtype, data):
     check(drawn(data.draw, [operations()] * 10), dtype)
