@@ -2,7 +2,7 @@
 
 A benchmark is a function under the decorator `benchmark` that yields comparisons: ours, plain JAX, their
 arguments, and the bar that the ratio of their times must keep. Out comes a row for each. Before it is
-timed, the two must agree. Then they take turns in one process; see `ipu_backend/timing.py`.
+timed, the two must agree. Then they take turns in one process; see `ipu_backend/jobs/timing.py`.
 
 `row = yield comparison` gives a benchmark the row that was measured, for a mean over several, say. One that
 measures by itself (how fast a graph is built, what a compilation costs) yields rows of its own.
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipu_backend.timing import time_in_turn
+from ipu_backend.jobs.timing import time_in_turn
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
 from codelet.models.mnist import SIZES, init_parameters, network
-from ipu_backend.mnist import make_optimizer, make_step, plain_network
+from ipu_backend.jobs.mnist import make_optimizer, make_step, plain_network
 
 
 def training_arguments(optimizer: Any, batch: int, random: np.random.Generator) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from jax import lax
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
 from codelet.models.mnist import SIZES, Layer, dense, init_parameters, relu
-from ipu_backend.mnist import plain_network
+from ipu_backend.jobs.mnist import plain_network
 
 RATE = 0.1
 CHUNK = 16

@@ -19,7 +19,7 @@ import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
 from benchmarks.mnist_step import training_arguments
 from codelet.models.mnist import SIZES, Layer, dot, network, relu, total
-from ipu_backend.mnist import make_optimizer, make_step
+from ipu_backend.jobs.mnist import make_optimizer, make_step
 
 CHUNK = 16
 

@@ -7,33 +7,33 @@ packages built on it, `lowering` and `ipu_backend`, and are looked up when first
 import importlib
 from typing import Any
 
-from codelet.codelets import Codelet as Codelet
-from codelet.codelets import codelet as codelet
-from codelet.copies import Copy as Copy
 from codelet.errors import *  # noqa: F403
-from codelet.functions import Call as Call
-from codelet.graph import Graph as Graph
-from codelet.index import Index as Index
-from codelet.interpret import interpret as interpret
-from codelet.program import AbortOn as AbortOn
-from codelet.program import Execute as Execute
-from codelet.program import If as If
-from codelet.program import Print as Print
-from codelet.program import Program as Program
-from codelet.program import Repeat as Repeat
-from codelet.program import RepeatWhile as RepeatWhile
-from codelet.program import Sequence as Sequence
-from codelet.program import Switch as Switch
-from codelet.program import WriteUndef as WriteUndef
-from codelet.symbols import grid as grid
-from codelet.symbols import maximum as maximum
-from codelet.symbols import minimum as minimum
-from codelet.symbols import table as table
-from codelet.symbols import where as where
-from codelet.tensor import Tensor as Tensor
-from codelet.tensor import concat as concat
-from codelet.vertices import Edge as Edge
-from codelet.vertices import Vertex as Vertex
+from codelet.graphs.graph import Graph as Graph
+from codelet.graphs.vertices import Edge as Edge
+from codelet.graphs.vertices import Vertex as Vertex
+from codelet.programs.copies import Copy as Copy
+from codelet.programs.functions import Call as Call
+from codelet.programs.interpret import interpret as interpret
+from codelet.programs.program import AbortOn as AbortOn
+from codelet.programs.program import Execute as Execute
+from codelet.programs.program import If as If
+from codelet.programs.program import Print as Print
+from codelet.programs.program import Program as Program
+from codelet.programs.program import Repeat as Repeat
+from codelet.programs.program import RepeatWhile as RepeatWhile
+from codelet.programs.program import Sequence as Sequence
+from codelet.programs.program import Switch as Switch
+from codelet.programs.program import WriteUndef as WriteUndef
+from codelet.tracing.codelets import Codelet as Codelet
+from codelet.tracing.codelets import codelet as codelet
+from codelet.views.index import Index as Index
+from codelet.views.symbols import grid as grid
+from codelet.views.symbols import maximum as maximum
+from codelet.views.symbols import minimum as minimum
+from codelet.views.symbols import table as table
+from codelet.views.symbols import where as where
+from codelet.views.tensor import Tensor as Tensor
+from codelet.views.tensor import concat as concat
 
 _ELSEWHERE = {
     "lower": "lowering",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, runtime_checkable
 
-from codelet.codelets import TracedCodelet
+from codelet.tracing.codelets import TracedCodelet
 
 
 @runtime_checkable

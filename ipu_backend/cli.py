@@ -29,7 +29,7 @@ def _mnist(arguments: argparse.Namespace) -> None:
     import json
     from dataclasses import asdict
 
-    from ipu_backend.mnist import train
+    from ipu_backend.jobs.mnist import train
 
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
     result = train(arguments.epochs, arguments.batch, arguments.seed)

@@ -3,4 +3,4 @@
 from lowering.builders import LoweredFunction as LoweredFunction
 from lowering.builders import lower as lower
 from lowering.lower import Lowered as Lowered
-from lowering.plan import Plan as Plan
+from lowering.plan.plan import Plan as Plan

@@ -13,21 +13,21 @@ from typing import Any, NamedTuple, overload
 import jax
 import numpy as np
 
-from codelet.copies import Stream
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
-from codelet.family import ComputeSet
-from codelet.graph import Graph
-from codelet.hostdata import as_array, is_of_keys
-from codelet.program import Program, as_program
+from codelet.graphs.family import ComputeSet
+from codelet.graphs.graph import Graph
+from codelet.graphs.hostdata import as_array, is_of_keys
+from codelet.programs.copies import Stream
+from codelet.programs.program import Program, as_program
+from codelet.programs.walk import check_program
 from codelet.saving import Unchanging, reduced
-from codelet.statics import check_static, static_key, structure_key, trace_settings
 from codelet.target import Target
-from codelet.tensor import Tensor
-from codelet.walk import check_program
+from codelet.tracing.statics import check_static, static_key, structure_key, trace_settings
+from codelet.views.tensor import Tensor
 from lowering.lower import Lowered, lower_built, lower_graph
 from lowering.pipeline import plan_graph
-from lowering.streams import sent_by_stream
+from lowering.plan.streams import sent_by_stream
 
 
 class _Built(NamedTuple):

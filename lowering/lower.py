@@ -15,20 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.copies import Stream
 from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
-from codelet.family import Family
-from codelet.graph import Graph
-from codelet.hostdata import as_array
-from codelet.program import Program, as_program
+from codelet.graphs.family import Family
+from codelet.graphs.graph import Graph
+from codelet.graphs.hostdata import as_array
+from codelet.programs.copies import Stream
+from codelet.programs.program import Program, as_program
+from codelet.programs.walk import check_program
 from codelet.saving import Unchanging
-from codelet.statics import Settings, restored, trace_settings
-from codelet.tensor import Tensor, Variable, source_text, source_variables
-from codelet.walk import check_program
+from codelet.tracing.statics import Settings, restored, trace_settings
+from codelet.views.tensor import Tensor, Variable, source_text, source_variables
 from lowering.pipeline import compile_plan, plan_graph
-from lowering.plan import Plan, structure
-from lowering.streams import fed_types, sent_by_stream
+from lowering.plan.plan import Plan
+from lowering.plan.streams import fed_types, sent_by_stream
+from lowering.plan.structure import structure
 
 
 @jax.custom_jvp

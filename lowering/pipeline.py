@@ -36,25 +36,26 @@ import jax
 from jax.extend import core as jax_core
 
 from codelet.display import as_html
-from codelet.graph import Graph
-from codelet.program import Program
-from codelet.tensor import Tensor, Variable
-from lowering.check import check, check_graph
-from lowering.collect import collect
-from lowering.dataflow import flow
-from lowering.emit_steps import emit
-from lowering.exchange import Exchange, plan_exchange
-from lowering.liveness import Liveness, live_ranges
-from lowering.memory import Memory, plan_memory
-from lowering.nesting import nesting_told
-from lowering.place import Method, place_and_exchange
-from lowering.placement import Placement
-from lowering.plan import Plan, Step
-from lowering.prune import prune
-from lowering.rotate import rotate
-from lowering.simplify import trace_simplified
-from lowering.sizes import check_machine_size
-from lowering.streams import count_values, fed_types
+from codelet.graphs.graph import Graph
+from codelet.programs.program import Program
+from codelet.views.tensor import Tensor, Variable
+from lowering.check.check import check, check_graph
+from lowering.check.nesting import nesting_told
+from lowering.check.sizes import check_machine_size
+from lowering.fast.prune import prune
+from lowering.fast.rotate import rotate
+from lowering.fast.steps import emit
+from lowering.jaxprs.simplify import trace_simplified
+from lowering.machine.exchange import Exchange, plan_exchange
+from lowering.machine.liveness import Liveness, live_ranges
+from lowering.machine.memory import Memory, plan_memory
+from lowering.machine.place import Method, place_and_exchange
+from lowering.machine.placement import Placement
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
+from lowering.plan.plan import Plan
+from lowering.plan.steps import Step
+from lowering.plan.streams import count_values, fed_types
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:

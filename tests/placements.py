@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.family import Family
-from codelet.vertices import Vertex
+from codelet.graphs.family import Family
+from codelet.graphs.vertices import Vertex
+from lowering.machine.place import place
+from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_engine
-from lowering.place import place
-from lowering.placement import Placement, num_elements
-from lowering.plan import Plan
-from lowering.timeline import without_calls
+from lowering.plan.plan import Plan
+from lowering.plan.timeline import without_calls
 from tests.strategies import Case, cases
 
 TILES = 8

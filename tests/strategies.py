@@ -20,8 +20,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.grids import whole_grids
-from lowering.streams import Sent
+from codelet.views.grids import whole_grids
+from lowering.plan.streams import Sent
 from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------

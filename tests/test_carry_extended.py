@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.carry_extended import carry_extended
+from lowering.jaxprs.carry_extended import carry_extended
 from tests.examples import examples
 
 
@@ -90,7 +90,7 @@ def agrees(made):
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(values["w"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lowering.simplify.carry_extended", lambda closed: closed)
+        patch.setattr("lowering.jaxprs.simplify.carry_extended", lambda closed: closed)
         (_, _), plain = both(lowered())
     run = lowered()
     (_, found), slope = both(run)

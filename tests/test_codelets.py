@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from codelet.codelets import FieldType
+from codelet.tracing.codelets import FieldType
 
 FLOATS = FieldType((4,), np.dtype(np.float32))
 NUMBER = FieldType((), np.dtype(np.float32))

@@ -13,7 +13,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.contract import contract
+from lowering.jaxprs.contract import contract
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples
 from tests.strategies import dot, total

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.codelets import FieldType
-from codelet.vertices import Vertex
-from ipu_backend import poplibs
-from ipu_backend.cost import (
+from codelet.graphs.vertices import Vertex
+from codelet.tracing.codelets import FieldType
+from ipu_backend.model import poplibs
+from ipu_backend.model.cost import (
     ENTRY_CYCLES,
     THREEFRY_CYCLES,
     TURN_CYCLES,
@@ -26,8 +26,8 @@ from ipu_backend.cost import (
     cycle_rules,
     jaxpr_cycles,
 )
+from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
-from lowering.vertex_cycles import family_cycles
 from tests.examples import examples
 from tests.strategies import Case, cases
 

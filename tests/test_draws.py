@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering import draws
-from lowering.draws import block_sizes, split_draws
+from lowering.fast import draws
+from lowering.fast.draws import block_sizes, split_draws
 
 
 def key_of(seed, site):

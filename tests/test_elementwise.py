@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 
 import codelet as cl
-from codelet.codelets import FieldType
-from lowering.elementwise import ELEMENTWISE, dependences, may_overwrite
+from codelet.tracing.codelets import FieldType
+from lowering.jaxprs.elementwise import ELEMENTWISE, dependences, may_overwrite
 
 F32 = np.dtype(np.float32)
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.index import Grid, Index, Table
-from codelet.integers import affine_length, common_divisor, narrowed, radices
-from lowering import views
-from lowering.collect import normalize_family
+from codelet.views.index import Grid, Index, Table
+from codelet.views.integers import affine_length, common_divisor, narrowed, radices
+from lowering import arrays
+from lowering.fast import views
+from lowering.plan.access import covers, take_apart
+from lowering.plan.collect import normalize_family
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples
 from tests.strategies import dot, total
@@ -62,7 +64,7 @@ def test_reading_through_any_access_map(drawn):
     @jax.jit  # one compilation for all that is read
     def reading(array):
         result, keys = views.read(array, index)
-        return views.arranged(result, keys, order, extents_of(order, index))
+        return arrays.arranged(result, keys, order, extents_of(order, index))
 
     full = reading(np.arange(math.prod(shape), dtype=np.int32).reshape(shape))
     np.testing.assert_array_equal(full, index.values(axes))
@@ -78,12 +80,12 @@ def test_writing_through_any_injective_access_map(drawn):
         return
     array = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     values = np.arange(-1000, positions.size - 1000, dtype=np.int32).reshape(positions.shape)
-    access = views.take_apart(shape, index)
+    access = take_apart(shape, index)
 
     @jax.jit
     def writing(array, values):
-        before = None if views.covers(access) else array
-        return views.reshape(views.write_access(before, access, values, order), shape)
+        before = None if covers(access) else array
+        return arrays.reshape(views.write_access(before, access, values, order), shape)
 
     expected = array.reshape(-1).copy()
     expected[positions.reshape(-1)] = values.reshape(-1)
@@ -341,7 +343,7 @@ def test_what_is_found_out_about_tables_block_by_block(numbers, factor, block):
     values = np.asarray(numbers) * factor
     low = int(values.min())
     steps = np.diff(values)
-    with mock.patch("codelet.integers._BLOCK", block):
+    with mock.patch("codelet.views.integers._BLOCK", block):
         assert common_divisor(values, low) == np.gcd.reduce(values - low)
         length = affine_length(values)
     assert (steps[: length - 1] == steps[:1]).all()

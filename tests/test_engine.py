@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from ipu_backend.running import CompiledPart
+from ipu_backend.running.runs import CompiledPart
 
 EXECUTIONS = ["fused", "tiles", "addresses"]
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.exchange import plan_exchange, tile_pattern, touched_runs
+from lowering.machine.exchange import plan_exchange, tile_pattern, touched_runs
+from lowering.machine.place import place
 from lowering.pipeline import plan_engine
-from lowering.place import place
-from lowering.plan import CopyStep, ExecuteStep
-from lowering.runs import Runs, difference, intersection, overlaps, stretches, union
-from lowering.timeline import timeline
+from lowering.plan.runs import Runs, difference, intersection, overlaps, stretches, union
+from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.plan.timeline import timeline
 from tests.examples import examples
 from tests.placements import TILES, built, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import codelet as cl
-from lowering.extend import Reach, extend
+from lowering.fast.extend import Reach, extend
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.strategies import combined, neighbourhood, neighbours

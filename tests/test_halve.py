@@ -8,8 +8,8 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering import halve as halving
-from lowering.halve import halve
+from lowering.jaxprs import reduce_by_halves as halving
+from lowering.jaxprs.reduce_by_halves import halve
 from tests.at_once import at_once
 
 REDUCTIONS = [jnp.sum, jnp.max, jnp.min, jnp.prod, jnp.mean]

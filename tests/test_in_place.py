@@ -12,7 +12,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.in_place import update_safely, updates_in_danger
+from lowering.jaxprs.in_place import update_safely, updates_in_danger
 from tests.at_once import at_once
 from tests.examples import examples
 
@@ -34,9 +34,7 @@ WRONG = [[0.75, 0.75, 2, 3], [4, 1, 6, 3], [8, 1, 10, 3], [12, 1, 14, 3]]
 def test_xla_still_miscompiles_updates_of_reshapes():
     with jax.disable_jit():
         np.testing.assert_array_equal(five_lines(SQUARE), RIGHT)
-    message = (
-        "XLA compiles this rightly now: `lowering/in_place.py` may go where only such releases of JAX are supported"
-    )
+    message = "XLA compiles this rightly now: `lowering/jaxprs/in_place.py` may go with older releases"
     np.testing.assert_array_equal(jax.jit(five_lines)(SQUARE), WRONG, err_msg=message)
 
 

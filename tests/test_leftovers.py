@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.leftovers import find_segments
+from lowering.plan.split_exceptions import find_segments
 from tests.examples import examples
 from tests.strategies import shift_all, total
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 import codelet as cl
-from codelet.alike import alike
-from codelet.lengths import fresh_lengths, watched
+from codelet.tracing.alike import alike
+from codelet.tracing.lengths import fresh_lengths, watched
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.strategies import cases

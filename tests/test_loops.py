@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.emit_steps import emit
-from lowering.prune import prune
-from lowering.rotate import rotate
+from lowering.fast.prune import prune
+from lowering.fast.rotate import rotate
+from lowering.fast.steps import emit
 from tests.at_once import at_once
 from tests.strategies import dot, total
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.placement import Placement, num_elements
+from lowering.machine.placement import Placement, num_elements
 from tests.strategies import total
 
 

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.vertices import Vertex
 from codelet.models.mnist import init_parameters, network
-from codelet.vertices import Vertex
-from lowering.exchange import plan_exchange
-from lowering.liveness import kept_variables, live_ranges
-from lowering.memory import (
+from lowering.machine.exchange import plan_exchange
+from lowering.machine.liveness import kept_variables, live_ranges
+from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,
     VERTEX_BYTES,
     assign_offsets,
     plan_memory,
 )
+from lowering.machine.place import place
 from lowering.pipeline import plan_engine, plan_graph, plan_machine
-from lowering.place import place
-from lowering.plan import (
+from lowering.plan.steps import (
     AbortStep,
     CopyStep,
     ExecuteStep,
@@ -37,7 +37,7 @@ from lowering.plan import (
     WhileStep,
     bodies,
 )
-from lowering.timeline import timeline
+from lowering.plan.timeline import timeline
 from tests.examples import examples
 from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total

@@ -1812,7 +1812,7 @@ MACHINE = [
         placed(placement=lambda plan: None),
         cl.ProgramError,
         "NoneType",
-        "lowering.placement.Placement",
+        "lowering.machine.placement.Placement",
     ),
     Mistake(
         "an engine placed in other words",

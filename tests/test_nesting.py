@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.check import check_initialized, given_elements
-from lowering.nesting import nesting_told
+from lowering.check.initialized import check_initialized, given_elements
+from lowering.check.nesting import nesting_told
+from lowering.fast.prune import prune
+from lowering.fast.rotate import rotate
 from lowering.pipeline import plan_graph
-from lowering.prune import prune
-from lowering.rotate import rotate
 
 
 class Nest:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.vertices import Vertex
-from lowering.exchange import plan_exchange
+from codelet.graphs.vertices import Vertex
+from lowering.machine.exchange import plan_exchange
+from lowering.machine.place import _level, least_bound, linear_tiles, place, place_and_exchange, place_by
+from lowering.machine.step_cycles import least_cycles, total_cycles
+from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
-from lowering.place import _level, least_bound, linear_tiles, place, place_and_exchange, place_by
-from lowering.plan import ExecuteStep, all_steps
-from lowering.step_cycles import least_cycles, total_cycles
-from lowering.vertex_cycles import family_cycles
+from lowering.plan.steps import ExecuteStep, all_steps
 from tests.examples import examples
 from tests.placements import TILES, built, plan_of, touched, vertices_of
 from tests.strategies import cases

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import pytest
 
 import codelet as cl
-from ipu_backend.profile_plan import profile_machine
-from lowering.exchange import plan_exchange
+from ipu_backend.model.profile_plan import profile_machine
+from lowering.machine.exchange import plan_exchange
+from lowering.machine.place import place, place_and_exchange
+from lowering.machine.step_cycles import total_cycles
 from lowering.pipeline import plan_engine, plan_machine
-from lowering.place import place, place_and_exchange
-from lowering.step_cycles import total_cycles
 
 CONVOLUTIONS = {  # side and features of the input, side of the kernel, its stride, padding, and features of the output
     "conv1": (224, 4, 11, 4, 3, 64),

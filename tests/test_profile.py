@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from ipu_backend.ipu import TargetError
-from ipu_backend.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
-from ipu_backend.profile import FigureError, Profile
-from ipu_backend.profile_plan import MemoryUse, profile_plan
+from ipu_backend.jobs.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
+from ipu_backend.model.ipu import TargetError
+from ipu_backend.model.profile import FigureError, Profile
+from ipu_backend.model.profile_plan import MemoryUse, profile_plan
+from lowering.machine.step_cycles import StepTraffic, Traffic, moving_moments
+from lowering.machine.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from lowering.machine.vertex_cycles import FamilyCycles
 from lowering.pipeline import plan_engine
-from lowering.step_cycles import StepTraffic, Traffic, moving_moments
-from lowering.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
-from lowering.timeline import timeline
-from lowering.vertex_cycles import FamilyCycles
+from lowering.plan.timeline import timeline
 
 mpl.use("Agg")
 

@@ -1,4 +1,4 @@
-"""The answers of `lowering.races` against sets and dictionaries, and how long they take."""
+"""The answers of `lowering.check.races` against sets and dictionaries, and how long they take."""
 
 import math
 import time
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering import races
-from lowering.races import (
+from lowering.check import races
+from lowering.check.races import (
     Axis,
     Image,
     aliased_address,

@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 import codelet as cl
-from codelet.lengths import fresh_lengths
-from lowering.row_rules import ROW_RULES, NoRule, check_understood, inlined, of_one_element
+from codelet.tracing.lengths import fresh_lengths
+from lowering.fast.row_rules import ROW_RULES, NoRule, check_understood, inlined, of_one_element
 
 LENGTHS = [3, 0, 3]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.check import check_races, check_tiles
-from lowering.collect import collect
-from lowering.dataflow import flow
-from lowering.initialized import check_initialized, given_elements
+from lowering.check.check import check_races, check_tiles
+from lowering.check.initialized import check_initialized, given_elements
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
 
 N = 10**7
 GRID = (10, 20, 10, 50, 10, 10)  # six axes, ten million positions

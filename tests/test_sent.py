@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from lowering.streams import Sent
+from lowering.plan.streams import Sent
 
 
 class Hailstone:

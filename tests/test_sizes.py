@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.index import row_major
-from lowering import sizes
-from lowering.elements import Elements, affine_runs
+from codelet.views.index import row_major
+from lowering.check import sizes
+from lowering.check.sizes import check_host_memory, host_memory
 from lowering.pipeline import plan_engine, plan_graph
-from lowering.sizes import check_host_memory, host_memory
+from lowering.plan.elements import Elements, affine_runs
 from tests.examples import examples
 
 HUGE, VAST = 2**31, 2**40

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from codelet.statics import static_key, structure_key
+from codelet.tracing.statics import static_key, structure_key
 
 
 class Level(enum.IntEnum):

@@ -15,14 +15,15 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.errors import ProgramError, TileError
-from ipu_backend.tile_addresses import Addresses, compile_addresses
-from ipu_backend.tile_array import TileArray, bring, compute
-from lowering.exchange import plan_exchange
+from ipu_backend.executions.tile_addresses import Addresses, compile_addresses
+from ipu_backend.executions.tile_array import TileArray, bring, compute
+from lowering.machine.exchange import plan_exchange
+from lowering.machine.place import place
+from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_graph, plan_machine
-from lowering.place import place
-from lowering.placement import Placement, num_elements
-from lowering.plan import CopyStep, ExecuteStep, Plan, all_steps
-from lowering.timeline import without_calls
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep, all_steps
+from lowering.plan.timeline import without_calls
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.placements import TILES, plan_of
@@ -324,7 +325,7 @@ def test_a_wrong_sharing_of_memory_shows(monkeypatch):
         np.testing.assert_allclose(value, expected[name], rtol=1e-6)
     shared = [[v.name for v in own.variables] for own in cl.Engine(graph).machine(keep=[x, y, sums]).liveness.ranges]
     assert shared == [["x"], ["sums"], ["y"], ["link0"], ["link1", "link2"], ["link3"], ["link4"]]
-    monkeypatch.setattr("lowering.liveness.may_overwrite", lambda *_: True)
+    monkeypatch.setattr("lowering.machine.liveness.may_overwrite", lambda *_: True)
     for name, value in run().items():
         assert not np.allclose(value, expected[name]), name
 

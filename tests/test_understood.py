@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
-from lowering.understood import UNDERSTOOD, is_understood
+from lowering.jaxprs.understood import UNDERSTOOD, is_understood
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.operations import KINDS, as_codelet, operations

@@ -1,0 +1,333 @@
+"""Families: the vertices of a graph, held in columns.
+
+A family is vertices of one compute set with one codelet, the same static values, field types and
+variables, over one grid. A call of `Graph.add_vertex` with symbols is a family at once; calls without
+are gathered, by everything that makes vertices alike, in `Columns`, which become a family over a grid of
+one axis: the vertices in the order in which they were added.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from array import array
+from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from codelet.errors import FieldTypeError, Line
+from codelet.graphs.hostdata import lost_number
+from codelet.saving import Unchanging
+from codelet.tracing.codelets import FieldType, TracedCodelet
+from codelet.tracing.lengths import length_symbols
+from codelet.tracing.statics import restored
+from codelet.tracing.trace_ragged import trace_ragged
+from codelet.views.index import Axis, Grid, Index, Table
+from codelet.views.integers import narrowed
+from codelet.views.ragged import Rows, groups_of, together
+from codelet.views.tensor import Tensor, has_padding, source_text
+
+if TYPE_CHECKING:
+    from codelet.graphs.graph import Graph
+    from codelet.programs.program import Recording
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun: `1 vertex`, `2,000 vertices`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+class ComputeSet:
+    """Vertices that run in parallel, in no order. Made by `Graph.add_compute_set`."""
+
+    __slots__ = ("graph", "line", "name", "number", "recording")
+
+    def __init__(self, graph: Graph, name: str, number: int, line: Line | None, recording: Recording | None):
+        self.graph = graph
+        self.name = name
+        self.number = number
+        self.line = line
+        self.recording = recording
+
+    def __repr__(self) -> str:
+        return f"compute set {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class State(Unchanging):
+    """Constants of vertices: one value, or small array, for each vertex of a family.
+
+    Exactly one of `index` and `array` is there.
+
+    Attributes:
+        index: integers that depend on the grid, as an index of the field's shape.
+        array: other values, of shape `(extents of all the family's axes..., *field shape)`, or of the
+            field's shape alone where all vertices have the same.
+    """
+
+    index: Index | None = None
+    array: np.ndarray | None = None
+
+
+FieldKind = Literal["in", "out", "inout", "state"]
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A field of a family, and what it is connected to: a tensor over the family's axes, or vertex state."""
+
+    name: str
+    kind: FieldKind
+    type: FieldType
+    tensor: Tensor | None = None
+    state: State | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether vertices read elements through it."""
+        return self.kind in ("in", "inout")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether vertices write elements through it."""
+        return self.kind in ("out", "inout")
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Vertices of one compute set with one traced codelet, over the grid of `axes`.
+
+    Attributes:
+        compute_set: what its vertices belong to.
+        codelet: what its vertices run.
+        axes: the axes of the grid; vertices are numbered in row-major order over them.
+        axis_names: what the user calls the symbols of the axes.
+        fields: in the order of the codelet's fields.
+        tile: the tile of each vertex, as an index of shape () over the axes; None when none is given.
+        lines: the user's lines that added its vertices.
+        line_of_vertex: for vertices added one at a time, which of `lines` each is from; None when all
+            are from the first.
+        inside: what the user calls the symbols that combined axes stand for.
+    """
+
+    compute_set: ComputeSet
+    codelet: TracedCodelet
+    axes: tuple[Axis, ...]
+    axis_names: tuple[str, ...]
+    fields: tuple[Field, ...]
+    tile: Index | None
+    lines: tuple[Line, ...]
+    line_of_vertex: np.ndarray | None = None
+    inside: tuple[tuple[Axis, str], ...] = ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Family:
+        made = memo[id(self)] = object.__new__(Family)
+        for field in dataclass_fields(self):
+            made.__dict__[field.name] = copy.deepcopy(getattr(self, field.name), memo)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
+        if self.rows:
+            # A codelet with ragged fields is traced anew for the lengths that occur.
+            found, _ = groups_of(together(list(self.rows.values())).lengths)
+            traced = self.codelet
+            symbols = [str(symbol) for symbol in self.rows]
+            state["codelet"] = traced.codelet, dict(traced.inputs), dict(traced.static), traced.settings, symbols, found
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.codelet, tuple):
+            codelet, inputs, static, settings, names, found = self.codelet
+            symbols = [symbol for name in names for symbol in length_symbols() if str(symbol) == name]
+            lengths = [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
+            with restored(settings):
+                self.__dict__["codelet"] = trace_ragged(codelet, inputs, static, lengths)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The number of positions along each axis."""
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def num_vertices(self) -> int:
+        """The number of vertices."""
+        return math.prod(self.extents)
+
+    def line(self, vertex: int) -> Line:
+        """The user's line that added a vertex, by its number in the family."""
+        return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
+
+    @functools.cached_property
+    def rows(self) -> dict[Any, Rows]:
+        """Whose elements are whose in ragged fields, by the symbol that stands for the length of each kind of rows."""
+        ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]
+        return {kind.shape[t.ragged_dimension]: t.rows for kind, t in ragged if t.rows is not None}
+
+    @functools.cached_property
+    def names(self) -> dict[Axis, str]:
+        """What the axes, and the symbols that combined ones stand for, are called in print."""
+        return {**dict(self.inside), **dict(zip(self.axes, self.axis_names, strict=True))}
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether its vertices were added one at a time, so that its axis has no symbol."""
+        return self.line_of_vertex is not None
+
+    def __str__(self) -> str:
+        over = " x ".join(f"{name}: {axis.extent}" for axis, name in zip(self.axes, self.axis_names, strict=True))
+        what = f"{self.compute_set.name} / {self.codelet.name}"
+        where = "added one at a time" if self.is_gathered else f"over {over or 'no grid'}"
+        rows = [f"{what}: {counted(self.num_vertices, 'vertex', 'vertices')} {where}"]
+        for field in self.fields:
+            if field.tensor is not None:
+                where = f"{source_text(field.tensor.source)} at {field.tensor.index.text(self.names)}"
+                where += f", {field.tensor.rows}" if field.tensor.rows is not None else ""
+            else:
+                assert field.state is not None
+                where = "array" if field.state.index is None else field.state.index.text(self.names)
+            rows.append(f"  {field.kind:5} {field.name}: {field.type} = {where}")
+        if self.tile is not None:
+            rows.append(f"  tile = {self.tile.text(self.names)}")
+        return "\n".join(rows)
+
+
+class ColumnField(NamedTuple):
+    """A field of vertices added one at a time: `column` is its place among the integers, if it has one there.
+
+    What is no single integer, a position array or another number, is kept in `objects`, one a vertex.
+    """
+
+    field: Field
+    column: int | None
+    objects: list[Any]
+
+
+class Columns:
+    """Vertices added one at a time that are alike in all but their offsets, numbers, tiles and lines.
+
+    Attributes:
+        compute_set: what the vertices belong to.
+        codelet: what they run.
+        fields: in the order in which the user's calls name them.
+        has_tile: whether the vertices were given tiles.
+        integers: for each vertex the offsets and whole numbers of its fields, and its tile, if they have tiles.
+        line: the number of the line that added the last vertex.
+        padded_outputs: the fields written through a source with padding, which each vertex must keep off.
+    """
+
+    __slots__ = (
+        "_family",
+        "_line_starts",
+        "_lines",
+        "codelet",
+        "compute_set",
+        "fields",
+        "has_tile",
+        "integers",
+        "line",
+        "padded_outputs",
+        "width",
+    )
+
+    def __init__(self, compute_set: ComputeSet, codelet: TracedCodelet, fields: list[Field], has_tile: bool):
+        self.compute_set = compute_set
+        self.codelet = codelet
+        self.fields: list[ColumnField] = []
+        self.integers = array("q")
+        column = 0
+        for field in fields:
+            whole = (
+                field.state.index if field.state is not None else None if field.tensor is None else field.tensor.index
+            )
+            if whole is not None and whole.is_strided:
+                self.fields.append(ColumnField(field, column, []))
+                column += 1
+            else:
+                self.fields.append(ColumnField(field, None, []))
+        self.has_tile = has_tile
+        self.width = column + has_tile
+        self.line = -1
+        self._lines = array("q")  # of runs of vertices that one line added
+        self._line_starts = array("q")
+        self.padded_outputs = tuple(
+            f.name for f in fields if f.is_written and f.tensor is not None and has_padding(f.tensor.source)
+        )
+        self._family: Family | None = None
+
+    @property
+    def num_vertices(self) -> int:
+        """The number of vertices so far."""
+        # A field that is written has one or the other.
+        return len(self.integers) // self.width if self.width else len(self.fields[0].objects)
+
+    def begin_line(self, line: int) -> None:
+        """Note that the vertices from here on are added by the line of this number."""
+        self.line = line
+        self._lines.append(line)
+        self._line_starts.append(self.num_vertices)
+
+    def add(self, integers: list[int], objects: list[object], line: int) -> None:
+        """Add a vertex: its integers, and what its other fields hold, both in the order of `fields`; and its line."""
+        if line != self.line:
+            self.begin_line(line)
+        self.integers.fromlist(integers)
+        if objects:
+            held = [field.objects for field in self.fields if field.column is None]
+            for column, value in zip(held, objects, strict=True):
+                column.append(value.index.values() if isinstance(value, Tensor) else value)
+
+    def family(self, lines: list[Line]) -> Family:
+        """The vertices so far, as a family over one axis."""
+        count = self.num_vertices
+        if self._family is not None and self._family.num_vertices == count:
+            return self._family
+        axis = Grid([range(count)]).axes[0]
+        # A copy: the array may not grow while NumPy looks into it.
+        integers = np.asarray(self.integers, np.int64).reshape(count, self.width).T.copy()
+        integers.flags.writeable = False
+        fields = {entry.field.name: _over_axis(entry, axis, integers) for entry in self.fields}
+        used, line_of_run = np.unique(np.array(self._lines, np.int64), return_inverse=True)
+        line_of_vertex = np.repeat(line_of_run, np.diff([*self._line_starts, count]))
+        self._family = Family(
+            self.compute_set,
+            self.codelet,
+            (axis,),
+            ("vertex",),
+            tuple(fields[name] for name in self.codelet.field_names),
+            Index(0, (), (), (), (Table((axis,), narrowed(integers[-1]), 1),)) if self.has_tile else None,
+            tuple(lines[k] for k in used),
+            line_of_vertex,
+        )
+        return self._family
+
+
+def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
+    """A field of gathered vertices, over the axis that numbers them."""
+    field, column, objects = entry
+    if column is not None:
+        offsets = Table((axis,), narrowed(integers[column]), 1)
+        if field.tensor is None:
+            return replace(field, state=State(index=Index(0, (), (), (), (offsets,))))
+        strided = field.tensor.index
+        index = Index(0, strided.shape, strided.strides, (), (offsets,))
+        return replace(field, tensor=Tensor(field.tensor.source, index))
+    values = np.stack([np.asarray(value) for value in objects])
+    if field.tensor is None:
+        with np.errstate(all="ignore"):
+            held = values.astype(field.type.dtype)
+        if (lost := lost_number(values, held)) is not None:
+            raise FieldTypeError(
+                f"field {field.name!r} of vertices added one at a time is given numbers that its dtype does not hold",
+                given=f"{lost}, for {held.dtype.name}",
+                expected=f"numbers that {held.dtype.name} holds",
+                fix="smaller numbers; 64 bits need jax.enable_x64",
+            )
+        return replace(field, state=State(array=held))
+    shape = field.tensor.shape
+    elements = Table((axis, *range(len(shape))), narrowed(values), 1)
+    return replace(field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,))))

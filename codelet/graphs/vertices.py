@@ -1,0 +1,444 @@
+"""Vertices and edges as small objects, made on demand from the columns that hold them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.errors import ArrayError, Line, NotInGraphError
+from codelet.graphs.family import Family, Field
+from codelet.graphs.hostdata import as_array
+from codelet.tracing.returned import returned_fields
+from codelet.tracing.statics import restored
+from codelet.views.index import Axis, Index, row_major
+from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+
+if TYPE_CHECKING:
+    from codelet.graphs.family import ComputeSet
+    from codelet.graphs.graph import Graph
+
+
+class Edge(NamedTuple):
+    """A maximal run of consecutive elements of one variable, in a field's order."""
+
+    vertex: Vertex
+    field: str
+    variable: Variable
+    start: int
+    length: int
+
+    def __repr__(self) -> str:
+        what = f"{self.variable.name}[{self.start}:{self.start + self.length}]"
+        return f"edge of {what} to field {self.field!r} of {self.vertex!r}"
+
+
+def _runs(elements: np.ndarray) -> np.ndarray:
+    """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`.
+
+    Padding is of no run and ends those before it.
+    """
+    starts = elements >= 0
+    starts[:, 1:] &= (np.diff(elements, axis=1) != 1) | (elements[:, :-1] < 0)
+    return starts
+
+
+def _plain_numbers(value: Any) -> jax.Array:
+    """Plain numbers as a JAX array whose dtype yields to those it meets, as that of a Python number does."""
+    numbers = np.asarray(value)
+    if not numbers.size or not numbers.ndim:
+        return jnp.asarray(numbers.item() if numbers.size else numbers)
+    return jnp.stack([jnp.asarray(number) for number in numbers.reshape(-1).tolist()]).reshape(numbers.shape)
+
+
+@dataclass(frozen=True, repr=False)
+class Vertex:
+    """One instance of a codelet.
+
+    Attributes:
+        family: what it belongs to.
+        number: its place in the family.
+    """
+
+    family: Family
+    number: int
+
+    @functools.cached_property
+    def _position(self) -> dict[Any, int]:
+        places = np.unravel_index(self.number, self.family.extents) if self.family.axes else ()
+        return {axis: int(place) for axis, place in zip(self.family.axes, places, strict=True)}
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The values of the grid's symbols at this vertex."""
+        names, position = self.family.names, self._position.items()
+        return {names[symbol]: axis.number(symbol, place) for axis, place in position for symbol in axis.symbols}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What every field is connected to here: a tensor without symbols, or the constant it holds."""
+        return {field.name: self._field(field) for field in self.family.fields}
+
+    def _field(self, field: Field) -> Any:
+        if field.tensor is not None:
+            tensor = field.tensor
+            index = tensor.index.at(self._position)
+            if tensor.rows is not None:
+                index = index[(slice(None),) * tensor.ragged_dimension + (tensor.rows.row(self._position),)]
+            return Tensor(tensor.source, index)
+        assert field.state is not None
+        if field.state.index is not None:
+            value = field.state.index.at(self._position).values()
+            return int(value) if not value.shape else value
+        array = field.state.array
+        assert array is not None
+        per_vertex = array.ndim > len(field.type.shape)
+        value = array[tuple(self._position.values())] if per_vertex else array
+        # A plain number of the user's stays one: its dtype yields to those it meets.
+        return value.item() if field.type.weak else value
+
+    @property
+    def tile(self) -> int | None:
+        """Its tile; None when none was given."""
+        if self.family.tile is None:
+            return None
+        return self.family.tile.at(self._position).constant
+
+    @property
+    def line(self) -> Line:
+        """The user's line that added it."""
+        return self.family.line(self.number)
+
+    def edges(self) -> Iterator[Edge]:
+        """Its edges, field by field; an in-out field is connected once."""
+        graph = self.family.compute_set.graph
+        for name, tensor in self.fields.items():
+            if isinstance(tensor, Tensor) and tensor.size:
+                elements = tensor.elements().reshape(1, -1)
+                starts = _runs(elements)
+                runs = np.cumsum(starts)[elements[0] >= 0] - 1
+                for start, length in zip(elements[starts], np.bincount(runs), strict=True):
+                    variable, position = graph.locate(int(start))
+                    yield Edge(self, name, variable, position, int(length))
+
+    def call(self, read: Any) -> dict[str, np.ndarray]:
+        """Call the codelet's own function, plainly, on what `read` gives for each input tensor.
+
+        Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
+        """
+        with restored(self.family.codelet.settings):
+            return self._call(read)
+
+    def _call(self, read: Any) -> dict[str, np.ndarray]:
+        traced = self.family.codelet
+        fields, types = self.fields, {field.name: field.type for field in self.family.fields}
+        inputs = []
+        for name in traced.inputs:
+            value, kind = fields[name], types[name]
+            if kind.weak:
+                inputs.append(_plain_numbers(value))
+            else:
+                inputs.append(jnp.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype))
+        named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
+        return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Call its codelet as Python does, so that `print` and `breakpoint()` in it work.
+
+        Args:
+            values: an array for every variable it reads, by name.
+
+        Returns:
+            What it would write, by field.
+
+        Raises:
+            NotInGraphError: a variable it reads that `values` does not name.
+            ArrayError: a value that does not fit its variable.
+        """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "the values for a vertex are no dict",
+                given=f"{type(values).__name__}",
+                expected="an array for every variable it reads, by name: vertex.run({'x': x0})",
+            )
+        arrays: dict[int, np.ndarray] = {}
+
+        def read(tensor: Tensor) -> np.ndarray:
+            for variable in source_variables(tensor.source):
+                value = variable.value if variable.value is not None else values.get(variable.name)
+                if value is None:
+                    raise NotInGraphError(
+                        f"the vertex reads {variable.name!r}, which was given no value",
+                        given=", ".join(values) or "no values",
+                        expected=variable.name,
+                    )
+                if variable.value is None:
+                    value = as_array(value, variable)
+                arrays[variable.first_element] = np.asarray(value).reshape(-1)
+            return gather(arrays, tensor)
+
+        return self.call(read)
+
+    @property
+    def number_in_compute_set(self) -> int:
+        """Its place among all vertices of its compute set, in the order in which they were added."""
+        before = 0
+        for family in self.family.compute_set.graph.families:
+            if family is self.family:
+                break
+            before += family.num_vertices if family.compute_set is self.family.compute_set else 0
+        return before + self.number
+
+    def __repr__(self) -> str:
+        where = ", ".join(f"{name}={value}" for name, value in self.symbols.items())
+        if self.family.is_gathered or not where:
+            where = f"number {self.number_in_compute_set}"
+        return f"vertex of {self.family.compute_set.name} / {self.family.codelet.name} at {where}"
+
+    def __str__(self) -> str:
+        rows = [repr(self)]
+        for field in self.family.fields:
+            rows.append(f"  {field.kind:5} {field.name}: {field.type} = {self.fields[field.name]!r}")
+        rows.append(f"  tile  {'chosen by placement' if self.tile is None else self.tile}")
+        rows.append(f"  at    {self.line}")
+        return "\n".join(rows)
+
+
+def _source_values(arrays: Mapping[int, np.ndarray], source: Source) -> np.ndarray:
+    """The values of a source, in one dimension; padding holds its own."""
+    if isinstance(source, Variable):
+        return arrays[source.first_element]
+    values = np.full(source.shape, source.value if isinstance(source, Pad) else 0, source.dtype)
+    for part, box in source.regions():
+        values[box] = gather(arrays, part)
+    return values.reshape(-1)
+
+
+def gather(arrays: Mapping[int, np.ndarray], tensor: Tensor) -> np.ndarray:
+    """The values of a view, from flat arrays of variables keyed by their first element's number."""
+    return _source_values(arrays, tensor.source)[tensor.index.values()]
+
+
+def free_axes(family: Family, tensor: Tensor) -> tuple[Axis, ...]:
+    """The axes of a family that choose no row of a ragged field, over which its index is evaluated."""
+    assert tensor.rows is not None
+    return tuple(axis for axis in family.axes if axis not in tensor.rows.axes)
+
+
+def vertex_numbers(family: Family, tensor: Tensor) -> np.ndarray:
+    """The number in the family of the vertex at each position of a ragged field's index.
+
+    Of shape `(extents of the family's axes that choose no row..., *shape)`, or extents of 1 where it is the same
+    along a dimension.
+    """
+    assert tensor.rows is not None
+    weights = dict(zip(family.axes, row_major(family.extents).strides, strict=True))
+    of_rows = sum(weights[axis] * tensor.rows.position(axis).astype(np.int64) for axis in tensor.rows.axes)
+    free = free_axes(family, tensor)
+    ones = [1] * tensor.ndim
+    ones[tensor.ragged_dimension] = tensor.rows.total
+    numbers = np.reshape(of_rows, (*[1] * len(free), *ones))
+    for k, axis in enumerate(free):
+        own = np.arange(axis.extent) * weights[axis]
+        numbers = numbers + own.reshape([-1 if k == d else 1 for d in range(numbers.ndim)])
+    return numbers
+
+
+def family_vertices(family: Family) -> Iterator[Vertex]:
+    """All vertices of a family, in order."""
+    return (Vertex(family, number) for number in range(family.num_vertices))
+
+
+def _place(axis: Axis, numbers: Mapping[Axis, int]) -> int | None:
+    """The position of an axis at which its symbols stand for given numbers; None if there is none."""
+    if any(number not in symbol.values for symbol, number in numbers.items()):
+        return None
+    if not axis.ancestors:
+        return axis.values.index(numbers[axis])
+    holds = np.ones(axis.extent, bool)
+    for symbol, number in numbers.items():
+        holds &= axis.ancestors[symbol] == symbol.values.index(number)
+    return int(holds.argmax()) if holds.any() else None
+
+
+def find_vertex(graph: Graph, compute_set: ComputeSet | str, number: int | None, symbols: Mapping[str, int]) -> Vertex:
+    """One vertex of a compute set; see `Graph.vertex`."""
+    if not isinstance(compute_set, str) and not hasattr(compute_set, "name"):
+        raise NotInGraphError(
+            "a vertex is looked up in something that is no compute set",
+            given=f"{compute_set!r:.80}",
+            expected="a compute set or its name: " + ", ".join(own.name for own in graph.compute_sets),
+        )
+    if number is not None and (isinstance(number, bool) or not isinstance(number, (int, np.integer))):
+        raise NotInGraphError(
+            "a vertex is looked up by something that is no number",
+            given=f"{number!r:.80}",
+            expected="its number in the order of adding",
+            fix="the values of symbols are given by name: graph.vertex(compute_set, i=3)",
+        )
+    wanted = number
+    name = compute_set if isinstance(compute_set, str) else compute_set.name
+    families = [family for family in graph.families if family.compute_set.name == name]
+    if number is not None:
+        for family in families:
+            if 0 <= number < family.num_vertices:
+                return Vertex(family, number)
+            number -= family.num_vertices
+    found = []
+    for family in families:
+        if number is None and not family.is_gathered:
+            named = {symbol: family.names[symbol] for axis in family.axes for symbol in axis.symbols}
+            if set(named.values()) == set(symbols):
+                places = [_place(axis, {own: symbols[named[own]] for own in axis.symbols}) for axis in family.axes]
+                known = [place for place in places if place is not None]
+                if len(known) == len(places):
+                    found.append(Vertex(family, int(np.ravel_multi_index(known, family.extents)) if known else 0))
+    if len(found) == 1:
+        return found[0]
+    has = "; ".join(str(family).split("\n")[0] for family in families)
+    raise NotInGraphError(
+        f"compute set {name!r} has {'no such vertex' if not found else f'{len(found)} such vertices'}",
+        given=", ".join(f"{k}={v}" for k, v in symbols.items()) or wanted,
+        expected=has or "a compute set with vertices",
+        fix="give the value of every symbol, or the vertex's number in the order of adding",
+    )
+
+
+def _vertices_in_box(index: Index, box: list[range], wanted: np.ndarray) -> Iterator[np.ndarray]:
+    """Where, in a box of its leading dimensions, an index without tables takes any of some values, in order.
+
+    Halves that take none are left out, which their bounds tell.
+    """
+    part = index[tuple(slice(side.start, side.stop) for side in box)]
+    ends = part.bounds()
+    if ends is None or not len(wanted[np.searchsorted(wanted, ends[0]) : np.searchsorted(wanted, ends[1], "right")]):
+        return
+    if part.size <= 1 << 16 or all(len(side) == 1 for side in box):
+        hits = np.isin(part.values(), wanted).reshape(*map(len, box), -1).any(axis=-1)
+        yield np.stack([at + side.start for at, side in zip(np.nonzero(hits), box, strict=True)])
+        return
+    longest = max(range(len(box)), key=lambda k: (abs(index.strides[k]) * (len(box[k]) - 1), len(box[k])))
+    half = len(box[longest]) // 2
+    for side in (box[longest][:half], box[longest][half:]):
+        yield from _vertices_in_box(index, [*box[:longest], side, *box[longest + 1 :]], wanted)
+
+
+def _numbers_at(family: Family, tensor: Tensor, wanted: np.ndarray) -> np.ndarray:
+    """The numbers of the vertices that touch any of some elements through a tensor."""
+    axes = family.axes
+    if isinstance(tensor.source, Variable):
+        positions = wanted - tensor.source.first_element
+    else:
+        positions = np.flatnonzero(np.isin(source_elements(tensor.source), wanted))
+    if tensor.rows is not None:
+        found_here = np.isin(tensor.index.values(free_axes(family, tensor)), positions)
+        return np.broadcast_to(vertex_numbers(family, tensor), found_here.shape)[found_here]
+    if axes and not tensor.index.tables:
+        extents = tuple(axis.extent for axis in axes)
+        found = list(_vertices_in_box(tensor.index.lifted(axes), [range(n) for n in extents], positions))
+        places = np.concatenate(found, axis=1) if found else np.zeros((len(axes), 0), np.int64)
+        return np.ravel_multi_index(tuple(places), extents)
+    found = []
+    for first, block in tensor.index.blocks(axes):
+        hits = block == positions[0] if len(positions) == 1 else np.isin(block, positions)
+        found.append(np.flatnonzero(hits.reshape(len(block), -1).any(axis=1)) + first)
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _ascending(numbers: np.ndarray) -> np.ndarray:
+    """Numbers, which mostly ascend already, in order and each once: `numpy.unique` hashes, which is far slower."""
+    ordered = np.sort(numbers, axis=None, kind="stable")
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
+
+
+def touching_vertices(
+    graph: Graph, tensor: Tensor, *, written: bool, compute_set: str | None = None
+) -> Iterator[Vertex]:
+    """The vertices, of one compute set or of all, that write, or that read, any element of a view, in order."""
+    wanted = _ascending(tensor.elements(tensor.axes))
+    wanted = wanted[wanted >= 0]  # padding is nobody's
+    variables = set(source_variables(tensor.source))
+    for family in graph.families:
+        if compute_set is not None and family.compute_set.name != compute_set:
+            continue
+        found = [np.zeros(0, np.int64)]
+        for field in family.fields:
+            concerned = field.is_written if written else field.is_read
+            if concerned and field.tensor is not None and variables & set(source_variables(field.tensor.source)):
+                found.append(_numbers_at(family, field.tensor, wanted))
+        for number in _ascending(np.concatenate(found)):
+            yield Vertex(family, int(number))
+
+
+def over_axes(values: np.ndarray, axes: Sequence[Axis], family_axes: Sequence[Axis]) -> np.ndarray:
+    """Values for all positions of `axes`, in row-major order, with a dimension for each of `family_axes`.
+
+    It has extent 1 along those that are not among `axes`.
+    """
+    values = values.reshape([axis.extent for axis in axes])
+    ordered = values.transpose([list(axes).index(axis) for axis in family_axes if axis in axes])
+    return ordered.reshape([axis.extent if axis in axes else 1 for axis in family_axes])
+
+
+def edges_by_vertex(family: Family) -> np.ndarray:
+    """The exact number of edges of each vertex of a family.
+
+    Of shape `(extents of the family's axes)`, or extents of 1 along axes over which all have as many.
+    """
+    total = np.zeros([1] * len(family.axes), np.int64)
+    for field in family.fields:
+        if field.tensor is not None and field.tensor.rows is not None:
+            total = total + _ragged_edges(family, field.tensor)
+        elif field.tensor is not None and math.prod(field.type.shape):
+            scalar = not field.type.shape and isinstance(field.tensor.source, Variable)
+            total = total + (1 if scalar else _field_edges(family, field.tensor))
+    return total
+
+
+def count_edges(family: Family) -> int:
+    """The exact number of edges of all vertices of a family."""
+    each = edges_by_vertex(family)
+    return int(each.sum()) * (family.num_vertices // max(1, each.size))
+
+
+def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
+    index = tensor.index
+    tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
+    if isinstance(tensor.source, Variable) and not tabled:
+        # Every vertex has the same steps from one element to the next. When dimension d moves on, those
+        # within it start again.
+        runs, within, outer = 1, 0, index.size
+        for extent, stride in reversed(list(zip(index.shape, index.strides, strict=True))):
+            outer //= extent
+            if stride - within != 1:
+                runs += outer * (extent - 1)
+            within += stride * (extent - 1)
+        return runs
+    axes = index.axes
+    elements = source_elements(tensor.source)
+    counts = [_runs(elements[block].reshape(len(block), -1)).sum(axis=1) for _, block in index.blocks(axes)]
+    return over_axes(np.concatenate(counts), axes, family.axes)
+
+
+def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
+    rows, axes = tensor.rows, tensor.index.axes
+    assert rows is not None
+    elements = source_elements(tensor.source)[tensor.index.values(axes)]
+    positions = math.prod(axis.extent for axis in axes)
+    # Sorted by vertex, the elements of each stay in the field's order.
+    place = [1] * elements.ndim
+    place[len(axes) + tensor.ragged_dimension] = rows.total
+    whose = np.arange(positions).reshape([axis.extent for axis in axes] + [1] * tensor.ndim) * rows.count
+    whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
+    order = np.argsort(whose, kind="stable")
+    whose, elements = whose[order], elements.reshape(-1)[order]
+    starts = elements >= 0
+    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
+    counts = np.bincount(whose[starts], minlength=positions * rows.count)
+    return over_axes(counts, (*axes, *rows.axes), family.axes)

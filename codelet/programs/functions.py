@@ -1,0 +1,113 @@
+"""Functions: a body that is defined once, and calls of it on different tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from codelet.errors import ForeignGraphError, ProgramError
+from codelet.programs.program import Program, check_plain, indented, set_depth
+from codelet.views.tensor import Tensor, source_variables, type_text
+
+if TYPE_CHECKING:
+    from codelet.graphs.graph import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A body that is defined once and called on different tensors. Made by `Graph.add_function`.
+
+    Attributes:
+        graph: the graph it belongs to.
+        name: what it is called in print.
+        body: what a call runs.
+        parameters: the variables that stand for the arguments, by name.
+    """
+
+    graph: Graph
+    name: str
+    body: Program
+    parameters: Mapping[str, Tensor]
+
+    def lines(self) -> Iterator[str]:
+        """The function as text, its body indented."""
+        yield f"function {self.name}({', '.join(f'{name}={tensor}' for name, tensor in self.parameters.items())})"
+        yield from indented(self.body)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"function {self.name}({', '.join(self.parameters)})"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Call(Program):
+    """Run a function's body on tensors: they are copied to its parameters, and what the body writes is copied back.
+
+    Between calls the parameters hold nothing. However often a function is called, its vertices are there
+    once. A function cannot call itself: what it calls must exist before it.
+
+    Args:
+        function: made by `Graph.add_function`.
+        arguments: a view for each of its parameters, by name.
+
+    Raises:
+        ProgramError: arguments that do not fit the parameters.
+        ForeignGraphError: a tensor of another graph.
+
+    Source: program::Call and Graph::addFunction of Poplar's API reference, where functions have no parameters.
+    """
+
+    function: Function
+    arguments: Mapping[str, Tensor]
+
+    def __init__(self, function: Function, /, *positional: object, **arguments: Tensor):
+        if not isinstance(function, Function):
+            raise ProgramError(
+                "something is called that is no function",
+                given=f"{function!r:.80}",
+                expected="what graph.add_function returns",
+                fix="a program without parameters is put where it runs, without Call",
+            )
+        if positional:
+            raise ProgramError(
+                f"an argument of a call of {function.name!r} is given without its parameter's name",
+                given=f"{positional[0]!r:.80}",
+                expected=", ".join(function.parameters) or "no arguments",
+                fix="cl.Call(function, name=view, ...)",
+            )
+        if set(arguments) != set(function.parameters):
+            raise ProgramError(
+                f"the arguments of a call are not the parameters of {function.name!r}",
+                given=", ".join(arguments) or "none",
+                expected=", ".join(function.parameters) or "none",
+            )
+        for name, parameter in function.parameters.items():
+            tensor = arguments[name]
+            if not isinstance(tensor, Tensor) or tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
+                raise ProgramError(
+                    f"argument {name!r} does not fit the parameter of {function.name!r}",
+                    given=f"{tensor!r:.80}",
+                    expected=type_text(parameter.dtype, parameter.shape),
+                    fix=None if isinstance(tensor, Tensor) else "cl.Copy(numbers, variable), and that variable",
+                )
+            check_plain(tensor, f"argument {name!r}")
+            if tensor.graph is not function.graph:
+                raise ForeignGraphError(f"argument {name!r} belongs to another graph", given=tensor)
+            own = {parameter.source for parameter in function.parameters.values()}
+            if own & set(source_variables(tensor.source)):
+                raise ProgramError(
+                    f"argument {name!r} is a parameter of {function.name!r} itself, which holds nothing between calls",
+                    given=tensor,
+                    expected="a view of other variables",
+                    fix="variables of their own for the parameters of graph.add_function",
+                )
+        object.__setattr__(self, "function", function)
+        object.__setattr__(self, "arguments", {name: arguments[name] for name in function.parameters})
+        set_depth(self, function.body)
+
+    def lines(self) -> Iterator[str]:
+        given = ", ".join(f"{name}={tensor}" for name, tensor in self.arguments.items())
+        yield f"Call({self.function.name}{', ' if given else ''}{given})"

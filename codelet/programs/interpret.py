@@ -1,0 +1,350 @@
+"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' own functions.
+
+Every other way of running is tested against this one. It is never optimised: it must be plainly right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.errors import (
+    ArrayError,
+    ForeignGraphError,
+    Line,
+    NotInGraphError,
+    ProgramAbortedError,
+    ProgramError,
+    ReadWriteRaceError,
+    SelfAliasError,
+    StreamError,
+    UninitializedReadError,
+    WriteRaceError,
+)
+from codelet.graphs.family import ComputeSet
+from codelet.graphs.graph import Graph
+from codelet.graphs.hostdata import as_array
+from codelet.graphs.vertices import Vertex, family_vertices, gather
+from codelet.programs.copies import Copy, Stream
+from codelet.programs.functions import Call
+from codelet.programs.program import (
+    AbortOn,
+    Execute,
+    If,
+    Print,
+    Program,
+    Recording,
+    Repeat,
+    RepeatWhile,
+    Switch,
+    WriteUndef,
+    as_program,
+    check_variables,
+    too_many_turns,
+)
+from codelet.programs.program import Sequence as ProgramSequence
+from codelet.programs.walk import Writes, check_program
+from codelet.views.tensor import Tensor, source_variables, views_padding
+
+
+class _Values(NamedTuple):
+    """All values of an input stream, stacked."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def _check_names(graph: Graph, values: object) -> None:
+    """See that values are given by the names of variables and input streams."""
+    variables = {variable.name: variable for variable in graph.variables}
+    taken = [name for name, variable in variables.items() if variable.value is None]
+    taken += [stream.name for stream in graph.streams if stream.is_input]
+    if not isinstance(values, Mapping):
+        raise ArrayError(
+            "values are given without names",
+            given=type(values).__name__,
+            expected=f"a dict of arrays by name, for any of {', '.join(taken) or 'none'}",
+        )
+    for name in values:
+        if name not in taken:
+            constant = isinstance(name, str) and name in variables
+            problem = f"the host cannot write the constant {name!r}" if constant else "a value has the name of nothing"
+            kind = ArrayError if constant else NotInGraphError
+            raise kind(
+                problem, given=f"{name!r:.80}", expected=f"the name of a variable or input stream: {', '.join(taken)}"
+            )
+
+
+class _Memory:
+    """The values of all elements, and whether anything has given them one."""
+
+    def __init__(self, graph: Graph, values: Mapping[str, Any]):
+        _check_names(graph, values)
+        self.graph = graph
+        self.writes = Writes()
+        self.arrays: dict[int, np.ndarray] = {}
+        self.incoming: dict[Stream, Iterator[np.ndarray]] = {}
+        for stream in graph.streams:
+            if stream.name in values:
+                count = np.shape(values[stream.name])[:1]
+                stacked = _Values(stream.name, (*count, *stream.shape), stream.dtype)
+                self.incoming[stream] = iter(np.asarray(as_array(values[stream.name], stacked)))
+        self.outgoing: dict[Stream, list[np.ndarray]] = {s: [] for s in graph.streams if not s.is_input}
+        self.written = np.zeros(sum(variable.size + 1 for variable in graph.variables), bool)
+        for variable in graph.variables:
+            given = variable.value
+            if variable.name in values:
+                given = as_array(values[variable.name], variable)
+            array = np.zeros(variable.size, variable.dtype)
+            if given is not None:
+                array[:] = np.asarray(given).reshape(-1)
+                self.written[variable.first_element : variable.first_element + variable.size] = True
+            self.arrays[variable.first_element] = array
+
+    def read(self, tensor: Tensor, by: object, line: Line | None = None) -> np.ndarray:
+        elements = tensor.elements()
+        elements = elements[elements >= 0]  # padding holds its value from the start
+        if not self.written[elements].all():
+            missing = self.graph.element_text(int(elements[~self.written[elements]][0]))
+            vertex = by if isinstance(by, Vertex) else None
+            if vertex is not None:
+                family = vertex.family
+                by = f"a vertex of codelet {family.codelet.name!r} in compute set {family.compute_set.name!r}"
+                line = vertex.line
+            raise UninitializedReadError(
+                f"{missing} is read by {by} before anything has given it a value", given=vertex, line=line
+            )
+        return gather(self.arrays, tensor)
+
+    def receive(self, stream: Stream) -> np.ndarray:
+        value = next(self.incoming.get(stream, iter(())), None)
+        if value is None:
+            raise StreamError(
+                f"stream {stream.name!r} has no more values",
+                expected="a value for each copy from it, stacked along a first axis",
+            )
+        return value
+
+    def bind(self, source: Tensor, destination: Tensor) -> None:
+        """Copy values, and whether there are any."""
+        values = gather(self.arrays, source).reshape(-1)
+        for a, b, value in zip(source.elements().flat, destination.elements().flat, values, strict=True):
+            variable, position = self.graph.locate(int(b))
+            self.arrays[variable.first_element][position] = value
+            self.written[b] = self.written[a] if a >= 0 else True
+
+    def forget(self, tensor: Tensor) -> None:
+        elements = tensor.elements()
+        self.written[elements[elements >= 0]] = False
+
+    def write(self, tensor: Tensor, values: np.ndarray) -> None:
+        for element, value in zip(tensor.elements().reshape(-1).tolist(), values.reshape(-1), strict=True):
+            variable, position = self.graph.locate(element)
+            self.arrays[variable.first_element][position] = value
+            self.written[element] = True
+
+
+def _check_apart(graph: Graph, tensors: Sequence[Tensor], what: str, line: Line | None) -> None:
+    """What is written at once, in no order, names no element twice, no constant's, and no padding."""
+    for tensor in tensors:
+        check_variables(tensor, what, line)
+        if views_padding(tensor):
+            raise ProgramError(f"{what} writes padding, which is an element of no variable", given=tensor, line=line)
+    elements = [element for tensor in tensors for element in tensor.elements().reshape(-1).tolist()]
+    seen: set[int] = set()
+    for element in elements:
+        if element in seen:
+            raise SelfAliasError(f"{what} writes {graph.element_text(element)} twice", line=line)
+        seen.add(element)
+
+
+def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
+    """The rules of a compute set, by looking at every element of every vertex."""
+    writer: dict[int, Vertex] = {}
+    for vertex in vertices:
+        own: set[int] = set()
+        for field in vertex.family.fields:
+            if field.is_written:
+                elements = vertex.fields[field.name].elements().reshape(-1).tolist()
+                if len(set(elements)) < len(elements) or own & set(elements):
+                    raise SelfAliasError(f"{vertex} writes an element twice")
+                own.update(elements)
+        for element in own:
+            if element in writer:
+                raise WriteRaceError(f"{graph.element_text(element)} is written by {writer[element]} and {vertex}")
+            writer[element] = vertex
+    for vertex in vertices:
+        for field in vertex.family.fields:
+            if field.is_read:
+                for element in vertex.fields[field.name].elements().reshape(-1).tolist():
+                    if writer.get(element, vertex) != vertex:
+                        raise ReadWriteRaceError(
+                            f"{graph.element_text(element)} is written by {writer[element]} and read by {vertex}"
+                        )
+
+
+def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
+    families = [family for family in memory.graph.families if family.compute_set is compute_set]
+    vertices = [vertex for family in families for vertex in family_vertices(family)]
+    _check_vertices(memory.graph, vertices)
+    # All vertices read the state as it was before; then all write.
+    results = [vertex.call(lambda tensor, by=vertex: memory.read(tensor, by)) for vertex in vertices]
+    for vertex, result in zip(vertices, results, strict=True):
+        for name, value in result.items():
+            memory.write(vertex.fields[name], value)
+
+
+def _target(copy: Copy) -> str:
+    """What a copy reads its source for, in an error."""
+    to = f"stream {copy.destination.name!r}" if isinstance(copy.destination, Stream) else copy.destination
+    return f"a copy to {to}"
+
+
+def _call(memory: _Memory, call: Call) -> None:
+    """Values are copied in, the body runs, and what it writes is copied back: in no order, so to elements apart."""
+    function, arguments = call.function, call.arguments
+    written = memory.writes.of_function(function)
+    back = [name for name, parameter in function.parameters.items() if parameter.source in written]
+    _check_apart(memory.graph, [arguments[name] for name in back], f"a call of {function.name!r}", call.line)
+    for name, parameter in function.parameters.items():
+        memory.bind(arguments[name], parameter)
+    _run(memory, function.body)
+    for name in back:
+        memory.bind(function.parameters[name], arguments[name])
+    for parameter in function.parameters.values():
+        memory.forget(parameter)
+
+
+def _copy(memory: _Memory, copy: Copy) -> None:
+    source, destination = copy.source, copy.destination
+    if isinstance(destination, Tensor):
+        _check_apart(memory.graph, [destination], "a copy", copy.line)
+    value = memory.receive(source) if isinstance(source, Stream) else memory.read(source, _target(copy), copy.line)
+    if isinstance(destination, Stream):
+        memory.outgoing[destination].append(value)
+    else:
+        memory.write(destination, value)
+
+
+def _run(memory: _Memory, program: Program) -> None:
+    line = program.line
+    match program:
+        case Execute(compute_set):
+            _execute(memory, compute_set)
+        case Recording():
+            for compute_set in program.compute_sets:
+                _execute(memory, compute_set)
+        case ProgramSequence(programs):
+            for part in programs:
+                _run(memory, part)
+        case Copy():
+            _copy(memory, program)
+        case Repeat(count, body, index):
+            for turn in range(count):
+                if index is not None:
+                    memory.write(index, np.asarray(turn, index.dtype))
+                _run(memory, body)
+        case RepeatWhile(condition, predicate, body):
+            turns = 0
+            _run(memory, condition)
+            while bool(memory.read(predicate, "the predicate of a loop", line)) != program.until:
+                if turns == program.max_steps:
+                    raise ProgramAbortedError(too_many_turns(predicate, turns), line=line)
+                _run(memory, body)
+                _run(memory, condition)
+                turns += 1
+        case If(predicate, then, otherwise):
+            _run(memory, then if memory.read(predicate, "a choice between programs", line) else otherwise)
+        case Switch(control, cases, default):
+            _run(memory, cases.get(int(memory.read(control, "a choice between programs", line)), default))
+        case Call():
+            _call(memory, program)
+        case Print(tensor):
+            print(f"{program.text}: {memory.read(tensor, 'a print', line)}")
+        case AbortOn(predicate, message):
+            if memory.read(predicate, "the predicate of an abort", line):
+                raise ProgramAbortedError(message, line=line)
+        case WriteUndef(tensor):
+            memory.forget(tensor)
+        case _:
+            raise AssertionError(program)
+
+
+def _output(graph: Graph, given: object) -> Tensor | Stream:
+    """What an output names: a whole variable, or an output stream."""
+    streams = {stream.name: stream for stream in graph.streams}
+    found = given
+    if isinstance(given, str):
+        found = streams[given] if given in streams else graph.variable(given)
+    if isinstance(found, (Tensor, Stream)) and found.graph is not graph:
+        raise ForeignGraphError("an output belongs to another graph", given=found, expected="variables of this graph")
+    if (isinstance(found, Stream) and not found.is_input) or (isinstance(found, Tensor) and found.is_whole_variable):
+        return found
+    raise ProgramError(
+        "an output is neither a whole variable nor an output stream",
+        given=f"{given!r:.80}",
+        expected="a variable, or an output stream, or the name of one",
+        fix="take the view of what comes back, by NumPy" if isinstance(found, Tensor) else None,
+    )
+
+
+def interpret(
+    graph: Graph, values: Mapping[str, Any], outputs: Sequence[Tensor | Stream | str], program: object = None
+) -> dict[str, np.ndarray]:
+    """Run a graph one vertex at a time.
+
+    Args:
+        graph: what to run.
+        values: an array for each variable that is given a value, by name; for each input stream its values,
+            stacked along a first axis.
+        outputs: the variables to return, whole, by tensor or name; and output streams, for all their values.
+        program: what to run when: a program, a compute set, or a list of them; all compute sets in the order they
+            were added when left off.
+
+    Returns:
+        The values of the outputs, by name; of a stream all that was sent, stacked along a first axis.
+
+    Raises:
+        ProgramError, ForeignGraphError: a program or an output that is none of this graph.
+        ArrayError, NotInGraphError: values of the wrong shape or dtype, or for what is not there.
+        UninitializedReadError, WriteRaceError, ReadWriteRaceError, SelfAliasError: as the graph deserves.
+        ProgramAbortedError, StreamError: as the program does.
+
+    >>> import codelet as cl, numpy as np
+    >>> @cl.codelet
+    ... def double(x):
+    ...     return 2 * x
+    >>> graph = cl.Graph()
+    >>> x = graph.add_variable("x", (3,))
+    >>> y = graph.add_variable("y", (3,))
+    >>> i = cl.grid(3)
+    >>> graph.add_vertex("double", double, x=x[i], out=y[2 - i])
+    >>> cl.interpret(graph, {"x": np.arange(3.0)}, [y])["y"].tolist()
+    [4.0, 2.0, 0.0]
+    """
+    if not isinstance(graph, Graph):
+        raise ProgramError(
+            "only a graph can be interpreted",
+            given=f"{graph!r:.80}",
+            expected="cl.interpret(graph, values, outputs)",
+            fix="cl.lower(function) lowers a function that builds a graph" if callable(graph) else None,
+        )
+    if isinstance(outputs, (str, Tensor, Stream)) or not isinstance(outputs, Iterable):
+        raise ProgramError("the outputs are no list", given=f"{outputs!r:.80}", expected="a list: [y], or ['y']")
+    wanted = [_output(graph, output) for output in outputs]
+    chosen = graph.default_program if program is None else as_program(program)
+    check_program(chosen, graph)
+    memory = _Memory(graph, values)
+    _run(memory, chosen)
+    results = {}
+    for output in wanted:
+        if isinstance(output, Stream):
+            sent = memory.outgoing[output]
+            results[output.name] = np.stack(sent) if sent else np.zeros((0, *output.shape), output.dtype)
+        else:
+            variable = next(iter(source_variables(output.source)))
+            results[variable.name] = memory.read(output, "the caller")
+    return results

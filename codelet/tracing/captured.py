@@ -1,0 +1,260 @@
+"""Captured: a function as it is now, whatever becomes of the numbers around it.
+
+In comes a function that may use variables of the function it is written in, or globals of its module. Out comes the
+same code with copies of these variables, so that it means later what it means now; what tells it from the function
+at other times; and what to look at to see whether anything has changed since. Functions that it calls by such
+names are taken along, where they are of the same module or have variables of their own.
+
+Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict or an object stays the user's own,
+since a codelet may append to it; what is changed inside it is seen where the function runs, not where it was traced.
+A name that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes
+are taken to be what they were. What `jax.jit` holds is JAX's.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+from collections.abc import Callable, Hashable
+from dataclasses import is_dataclass
+from decimal import Decimal
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.tracing.statics import static_key
+
+_MISSING = object()
+"""What a name that stands for nothing yet holds."""
+
+_TAKEN_AS_THEY_ARE = ModuleType, type, BuiltinFunctionType
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice, np.generic, np.dtype)
+_PLAIN = (*_PLAIN, Decimal, enum.Enum)
+"""What is the same where it is equal, type by type."""
+
+
+class Captured(NamedTuple):
+    """A function as it is at a time.
+
+    Attributes:
+        function: what computes later what the original does now; the original itself where it uses no such names.
+        key: equal where nothing that was captured tells two times apart, and its parts are alive.
+        cells: variables of functions around it, with what they held.
+        names: globals, with what they stood for.
+        arrays: arrays, with copies.
+    """
+
+    function: Any
+    key: Hashable
+    cells: list[tuple[CellType, Any]]
+    names: list[tuple[dict[str, Any], str, Any]]
+    arrays: list[tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that could change was captured."""
+        return not self.cells and not self.names
+
+    def holds(self) -> bool:
+        """Whether everything is still as it was."""
+        for cell, value in self.cells:
+            if _contents(cell) is not value:
+                return False
+        for where, name, value in self.names:
+            if where.get(name, _MISSING) is not value:
+                return False
+        return all(_array_key(array) == _array_key(copy) for array, copy in self.arrays)
+
+
+class Capturing:
+    """What runs functions that may capture something: a codelet."""
+
+    def frozen(self) -> Capturing:
+        """It as it is now."""
+        raise NotImplementedError
+
+    @property
+    def captured(self) -> tuple[Captured, ...]:
+        """Its functions, as they were when it was frozen last."""
+        raise NotImplementedError
+
+
+class _Uses(NamedTuple):
+    """The names that code, with the functions written in it, loads from globals and assigns to outside itself."""
+
+    loaded: tuple[str, ...]
+    assigned: frozenset[str]
+    cells_assigned: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def _uses(code: CodeType) -> _Uses:
+    loaded: dict[str, None] = {}
+    assigned, cells_assigned = set(), set()
+    for instruction in dis.get_instructions(code):
+        match instruction.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                loaded[instruction.argval] = None
+            case "STORE_GLOBAL" | "DELETE_GLOBAL":
+                assigned.add(instruction.argval)
+            case "STORE_DEREF" | "DELETE_DEREF":
+                cells_assigned.add(instruction.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            own = _uses(inner)
+            loaded.update(dict.fromkeys(own.loaded))
+            assigned |= own.assigned
+            cells_assigned |= own.cells_assigned
+    return _Uses(tuple(loaded), frozenset(assigned), frozenset(cells_assigned))
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _array_key(array: np.ndarray) -> Hashable:
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def _own_function(function: Any) -> FunctionType | None:
+    """The Python function that something callable runs."""
+    while isinstance(function, (functools.partial, MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return function if isinstance(function, FunctionType) else None
+
+
+class _Freezing:
+    """One walk through what a function captures, and through what that captures."""
+
+    def __init__(self, home: dict[str, Any] | None):
+        self.home = home
+        self.frozen_home: dict[str, Any] | None = None
+        self.cells: list[tuple[CellType, Any]] = []
+        self.names: list[tuple[dict[str, Any], str, Any]] = []
+        self.arrays: list[tuple[np.ndarray, np.ndarray]] = []
+        self.functions: dict[int, tuple[Any, int]] = {}
+        self.keys_of_names: dict[str, Hashable] = {}
+
+    def value(self, held: Any) -> tuple[Any, Hashable]:
+        """What stands for a value later, and its key."""
+        if isinstance(held, FunctionType):
+            return self.function(held)
+        if type(held) is functools.partial:
+            inner, key = self.value(held.func)
+            values = tuple(self.value(part)[1] for part in (*held.args, *held.keywords.values()))
+            frozen = held if inner is held.func else functools.partial(inner, *held.args, **held.keywords)
+            return frozen, ("partial", key, values, tuple(held.keywords))
+        if isinstance(held, MethodType):
+            inner, key = self.value(held.__func__)
+            return held if inner is held.__func__ else MethodType(inner, held.__self__), (key, id(held.__self__))
+        if isinstance(held, Capturing):
+            frozen = held.frozen()
+            for part in held.captured:
+                self.cells += part.cells
+                self.names += part.names
+                self.arrays += part.arrays
+            return frozen, ("codelet", id(frozen))
+        if type(held) is np.ndarray and held.dtype != object:
+            copy = held.copy()
+            self.arrays.append((held, copy))
+            return copy, ("array", _array_key(copy))
+        if isinstance(held, _PLAIN) or is_dataclass(held):
+            try:
+                return held, static_key(held)
+            except TypeError:  # it holds something that may change
+                pass
+        return held, ("object", id(held))
+
+    def function(self, held: FunctionType) -> tuple[Any, Hashable]:
+        """A function with its variables as they are now."""
+        if id(held) in self.functions:
+            return self.functions[id(held)][0], ("again", self.functions[id(held)][1])
+        uses = _uses(held.__code__)
+        at_home = held.__globals__ is self.home and not uses.assigned
+        own_names = [name for name in uses.loaded if at_home and self.may_change(name)]
+        if not own_names and not held.__closure__:
+            self.functions[id(held)] = held, len(self.functions)
+            if held.__globals__ is not self.home:
+                return held, ("function", id(held))
+        frozen, cells = held, held.__closure__ or ()
+        if own_names or cells:
+            if own_names and self.frozen_home is None:
+                self.frozen_home = dict(self.home or {})
+            where = self.frozen_home if own_names and self.frozen_home is not None else held.__globals__
+            kept = [name in uses.cells_assigned or _contents(cell) is _MISSING for name, cell in _named_cells(held)]
+            copies = tuple(cell if keep else CellType() for cell, keep in zip(cells, kept, strict=True))
+            frozen = FunctionType(held.__code__, where, held.__name__, held.__defaults__, copies)
+            frozen.__kwdefaults__ = held.__kwdefaults__
+            frozen.__qualname__, frozen.__module__, frozen.__doc__ = held.__qualname__, held.__module__, held.__doc__
+            frozen.__dict__.update(held.__dict__)
+            self.functions[id(held)] = frozen, len(self.functions)
+            own_keys = [self.cell(cell, copy) for cell, copy in zip(cells, copies, strict=True)]
+        else:
+            own_keys = []
+        defaults = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
+        default_keys = tuple(self.value(value)[1] for value in defaults)
+        key = held.__code__, held.__code__.co_filename, default_keys, tuple(own_keys), tuple(map(self.name, own_names))
+        return frozen, key
+
+    def may_change(self, name: str) -> bool:
+        """Whether a name of the module stands for something that another may take the place of."""
+        assert self.home is not None
+        if name not in self.home:
+            builtins = self.home.get("__builtins__", {})
+            return name not in (builtins if isinstance(builtins, dict) else vars(builtins))
+        return not isinstance(self.home[name], _TAKEN_AS_THEY_ARE)
+
+    def cell(self, cell: CellType, copy: CellType) -> Hashable:
+        """The key of a variable, which is put in its copy."""
+        if cell is copy:
+            return "the user's"
+        held = _contents(cell)
+        if isinstance(held, _TAKEN_AS_THEY_ARE):
+            copy.cell_contents = held
+            return id(held)
+        self.cells.append((cell, held))
+        copy.cell_contents, key = self.value(held)
+        return key
+
+    def name(self, name: str) -> Hashable:
+        """The key of a global, which is put among the frozen ones."""
+        assert self.home is not None
+        assert self.frozen_home is not None
+        if name not in self.keys_of_names:
+            held = self.home.get(name, _MISSING)
+            self.names.append((self.home, name, held))
+            self.keys_of_names[name] = name, None
+            if held is not _MISSING:
+                self.frozen_home[name], key = self.value(held)
+                self.keys_of_names[name] = name, key
+        return self.keys_of_names[name]
+
+
+def _named_cells(function: FunctionType) -> list[tuple[str, CellType]]:
+    return list(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def captured(function: Callable[..., Any]) -> Captured:
+    """A function as it is now.
+
+    >>> k = 2
+    >>> def make():
+    ...     k = 2
+    ...     def times(x):
+    ...         return k * x
+    ...     now = captured(times)
+    ...     k = 3
+    ...     return times(5), now.function(5), now.holds()
+    >>> make()
+    (15, 10, False)
+    """
+    own = _own_function(function)
+    walk = _Freezing(None if own is None else own.__globals__)
+    frozen, key = walk.value(function)
+    return Captured(frozen, key, walk.cells, walk.names, walk.arrays)

@@ -1,0 +1,500 @@
+"""Codelets: Python functions traced by JAX.
+
+In comes a decorated function. Out comes, for each combination of field shapes, dtypes and static values,
+a `TracedCodelet`: a jaxpr with named inputs and outputs. Poplar's codelets are C++ classes whose members
+are fields; here the parameters are the input fields and the returned values the output fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, overload
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.extend import core as jax_core
+
+from codelet.display import as_block
+from codelet.errors import (
+    CapturedTracerError,
+    CodeletDefinitionError,
+    CodeletError,
+    CodeletTraceError,
+    Line,
+    MissingFieldError,
+    SavingError,
+    UnknownFieldError,
+)
+from codelet.saving import Unchanging, reduced
+from codelet.tracing.captured import Captured, Capturing, captured
+from codelet.tracing.lengths import Answers, fresh_lengths, length_symbols, watched
+from codelet.tracing.returned import returned_fields
+from codelet.tracing.statics import Settings, check_static, restored, trace_settings
+from codelet.views.tensor import type_text
+
+
+class FieldType(NamedTuple):
+    """The shape and dtype of a field; `weak` for a plain Python number, whose dtype yields to others.
+
+    The size of a ragged dimension, which depends on the vertex, is one of `length_symbols`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool = False
+
+    def __str__(self) -> str:
+        return type_text(self.dtype, self.shape) + ("~" if self.weak else "")
+
+    def struct(self) -> jax.ShapeDtypeStruct:
+        """It as JAX describes arrays."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether its shape depends on the vertex."""
+        return not all(isinstance(size, int) for size in self.shape)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FieldType:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _saved_type, (tuple(n if isinstance(n, int) else str(n) for n in self.shape), self.dtype, self.weak)
+
+    def at(self, lengths: Lengths) -> FieldType:
+        """It where the lengths of ragged dimensions are known."""
+        return self._replace(shape=tuple(n if isinstance(n, int) else lengths.get(n, n) for n in self.shape))
+
+
+def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
+    """A type as it was before it was pickled: symbols for lengths are written by name."""
+    symbols = {str(symbol): symbol for symbol in length_symbols()}
+    return FieldType(tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype, weak)
+
+
+Lengths = Mapping[Any, int]
+"""What each of `length_symbols` stands for at a vertex."""
+
+
+@dataclass(frozen=True, eq=False)
+class TracedCodelet(Unchanging):
+    """A codelet for one combination of field types and static values.
+
+    Attributes:
+        codelet: what was traced, as it was then.
+        inputs: the types of its parameters, by name, in the order of the signature.
+        static: the static values, by name.
+        outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
+        jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
+            but those it does not stand for; or for the longest, if it stands for none.
+        variant: what tells it from other traces of the codelet for the same types.
+        settings: the settings of JAX it was traced with.
+        answers: of a trace for all lengths at once, what was answered about them.
+        apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
+        has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
+    """
+
+    codelet: Codelet
+    inputs: Mapping[str, FieldType]
+    static: Mapping[str, Hashable]
+    outputs: Mapping[str, FieldType]
+    jaxpr: jax_core.ClosedJaxpr
+    variant: Hashable = ()
+    settings: Settings = ()
+    answers: Answers | None = None
+    apart: frozenset[tuple[int, ...]] = frozenset()
+    has_effects: bool = False
+    with_apart: dict[frozenset[tuple[int, ...]], TracedCodelet] = field(default_factory=dict, repr=False)
+    """With other lengths apart, so that the same are one object."""
+
+    @property
+    def name(self) -> str:
+        """The codelet's name."""
+        return self.codelet.name
+
+    @functools.cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """All fields: inputs in order, then outputs that are not inputs."""
+        return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if any(kind.is_ragged for kind in self.inputs.values()):
+            raise SavingError(
+                f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
+                given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),
+                expected="the family of its vertices, or their graph",
+            )
+        return _traced_again, (self.codelet, dict(self.inputs), dict(self.static), self.settings)
+
+    def at(self, lengths: Lengths) -> TracedCodelet:
+        """The codelet traced for vertices whose ragged fields have these lengths.
+
+        Raises:
+            CodeletTraceError: it does not trace for them.
+        """
+        with restored(self.settings):
+            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
+
+    def told_apart(self, traces: Mapping[tuple[int, ...], TracedCodelet]) -> TracedCodelet:
+        """It with some lengths apart, given their traces."""
+        apart = frozenset(traces)
+        if apart == self.apart:
+            return self
+        if apart not in self.with_apart:
+            speaks = self.has_effects or any(own.has_effects for own in traces.values())
+            self.with_apart[apart] = replace(self, apart=apart, has_effects=speaks, with_apart={})
+        return self.with_apart[apart]
+
+    def call(self, *inputs: Any) -> dict[str, Any]:
+        """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
+        return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
+
+    def __str__(self) -> str:
+        fields = [f"{name}: {kind}" for name, kind in self.inputs.items()]
+        fields += [f"{name}={value!r}" for name, value in self.static.items()]
+        results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
+        return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
+
+
+def _traced_again(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
+) -> TracedCodelet:
+    with restored(settings):
+        return codelet.trace(inputs, static)
+
+
+MANY_VARIANTS = 64
+"""Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""
+
+
+def static_families_text(traced: TracedCodelet, compute_set: str, most: int, line: Line) -> str:
+    """What a user is told whose vertices have more than `most` different static values."""
+    own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
+    fields = ", ".join([*traced.inputs, *traced.static])
+    return (
+        f"the vertices of codelet {traced.name!r} in compute set {compute_set!r} have more than {most} static values\n"
+        f"  given:    {own}, and {most} others\n"
+        f"  expected: few static values: for each a family of vertices is traced and compiled (2,000 take 42 s)\n"
+        f"  fix:      a number that differs from vertex to vertex is vertex state (2,000 take 0.2 s): "
+        f"def {traced.name}({fields}), and add_vertex(..., {next(iter(traced.static))}=...) as now\n"
+        f"  at:       {line}"
+    )
+
+
+def _wrapped(name: str, inputs: Sequence[str]) -> str:
+    """A function of someone else's as a codelet."""
+    fields = ", ".join(inputs) or "x"
+    return f"say which of its parameters are fields: cl.codelet(lambda {fields}: {name}({fields}))"
+
+
+def _is_a_librarys(function: Any) -> bool:
+    """Whether a function is one that the user cannot change."""
+    return str(getattr(function, "__module__", None)).split(".")[0] in ("builtins", "jax", "math", "numpy")
+
+
+def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
+    """The parameters of what is to be a codelet.
+
+    Raises:
+        CodeletDefinitionError: no function, or one that does not tell its parameters.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        function = function.__func__
+    if not callable(function) or isinstance(function, type):
+        raise CodeletDefinitionError(
+            "a codelet is made of something that is no function",
+            given=f"{function!r:.80}",
+            expected="a function of arrays: @cl.codelet above `def`, or cl.codelet(lambda x: ...)",
+            fix="a static value of a codelet is a keyword-only parameter" if not isinstance(function, type) else None,
+        )
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise CodeletDefinitionError(
+            f"{name!r} does not tell its parameters, as functions not written in Python may not",
+            given=f"{function!r:.80}",
+            expected="a function of arrays whose parameters have names",
+            fix=_wrapped(name, ()),
+        ) from None
+    return parameters
+
+
+class Codelet(Unchanging, Capturing):
+    """A function that vertices are instances of. Made by the decorator `codelet`.
+
+    Attributes:
+        function: what was decorated. Calling the codelet calls it.
+        name: the function's name.
+        inputs: its positional parameters, the input fields.
+        static: its keyword-only parameters, each with its default or `inspect.Parameter.empty`.
+        cycles: the user's estimate, from the inputs' types and static values to a number; or None.
+    """
+
+    def __init__(self, function: Callable[..., Any], cycles: Callable[..., int] | None = None):
+        self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.cycles = cycles
+        inputs, static = [], {}
+        for parameter in _parameters(function, self.name):
+            if parameter.name == "tile":
+                raise CodeletDefinitionError(
+                    f"codelet {self.name!r} has a parameter named 'tile'",
+                    expected="another name: `tile` says where a vertex is placed",
+                )
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                static[parameter.name] = parameter.default
+            elif parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY):
+                if parameter.default is not inspect.Parameter.empty:
+                    raise CodeletDefinitionError(
+                        f"codelet {self.name!r} has a default for its field {parameter.name!r}",
+                        given=parameter,
+                        expected="fields without defaults; static values are keyword-only parameters",
+                        fix=f"write `*, {parameter}` to make it a static value"
+                        if not _is_a_librarys(function)
+                        else _wrapped(self.name, inputs),
+                    )
+                inputs.append(parameter.name)
+            else:
+                raise CodeletDefinitionError(
+                    f"codelet {self.name!r} has the parameter {parameter}",
+                    expected="named fields, and keyword-only static values",
+                    fix="one parameter for each field; many of one kind are an array: a tensor joined by cl.concat"
+                    if not _is_a_librarys(function)
+                    else _wrapped(self.name, inputs),
+                )
+        self.inputs: tuple[str, ...] = tuple(inputs)
+        self.static: dict[str, Any] = static
+        self.captures = False  # anything that may change, as far as is known; see `frozen`
+        self._traced: dict[Hashable, TracedCodelet] = {}
+        self._captured: tuple[Captured, ...] = ()
+        self._now: Codelet | None = None
+        self._frozen: dict[Hashable, tuple[Codelet, tuple[Captured, ...]]] = {}
+        self._origin: Codelet | None = None
+        functools.update_wrapper(self, function)
+
+    def frozen(self) -> Codelet:
+        """The codelet as it is now, whatever becomes of the numbers that its functions capture; itself if of none.
+
+        It is one object for as long as they are what they were, and again when they are so again.
+        """
+        if self._origin is not None:
+            return self
+        if self._now is None or not all(part.holds() for part in self._captured):
+            functions = (self.function,) if self.cycles is None else (self.function, self.cycles)
+            self._captured = tuple(captured(function) for function in functions)
+            self.captures = not all(part.is_empty for part in self._captured)
+            self._now = self._as_captured() if self.captures else self
+        return self._now
+
+    @property
+    def captured(self) -> tuple[Captured, ...]:
+        """Its functions, as they were when it was frozen last."""
+        return self._captured
+
+    def _as_captured(self) -> Codelet:
+        key = tuple(part.key for part in self._captured)
+        if key not in self._frozen:
+            made = Codelet(*(part.function for part in self._captured))
+            made.name, made._origin = self.name, self
+            self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
+        return self._frozen[key][0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, called as Python calls it."""
+        return self.function(*args, **kwargs)
+
+    def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
+        """The static values of a vertex, those given and the defaults of the others; and what they have in common.
+
+        Raises:
+            MissingFieldError: a static value without a default that was not given.
+            FieldTypeError: one that cannot be hashed, or is no single value.
+        """
+        values: dict[str, Hashable] = {}
+        keys = []
+        for name, default in self.static.items():
+            value = given.get(name, default)
+            if value is inspect.Parameter.empty:
+                raise MissingFieldError(
+                    f"codelet {self.name!r} was given no value for its static {name!r}",
+                    given=sorted(given),
+                    expected=f"{name}=...",
+                )
+            signature = ", ".join([*self.inputs, name])
+            otherwise = f"a positional parameter takes it, as an edge or as vertex state: def {self.name}({signature})"
+            keys.append(check_static(value, f"static {name!r} of codelet {self.name!r}", otherwise))
+            values[name] = value
+        return values, tuple(keys)
+
+    def trace(
+        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None, least: int = 1
+    ) -> TracedCodelet:
+        """The codelet as a jaxpr, traced once for each combination of types and static values.
+
+        Args:
+            inputs: the type of every input field.
+            static: static values; those with defaults may be left out.
+            least: what the first symbol for a length stands for at least.
+
+        Raises:
+            CodeletTraceError: JAX cannot trace the function, or it returns something else than arrays.
+            CapturedTracerError: the function closes over a tracer.
+        """
+        own = self.frozen()
+        if own is not self:
+            return own.trace(inputs, static, least)
+        self.check_names(inputs)
+        values, keys = self.static_values(static or {})
+        types = {name: inputs[name] for name in self.inputs}
+        settings = trace_settings()
+        variant = keys, settings
+        key = tuple(types.values()), variant, least
+        traced = self._traced.get(key)
+        if traced is None:
+            traced = replace(self._trace(types, values, least), variant=variant, settings=settings)
+            self._traced[key] = traced
+        return traced
+
+    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
+        names: list[str] = []
+        ragged = any(kind.is_ragged for kind in inputs.values())
+        symbols = dict(zip(length_symbols(), fresh_lengths(least), strict=True)) if ragged else {}
+        structs = [kind.at(symbols).struct() for kind in inputs.values()]
+
+        def by_name(*fields: Any) -> list[Any]:
+            named = returned_fields(self.name, self.function(*fields, **static), self.static)
+            names.extend(named)
+            return list(named.values())
+
+        types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
+        try:
+            make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
+            jaxpr, answers = watched(make) if ragged else (make(), None)
+        except CodeletError:
+            raise
+        except Exception as error:
+            message = str(error).strip().split("\n")[0]
+            raise CodeletTraceError(
+                f"codelet {self.name!r} fails for these fields: {type(error).__name__}: {message}",
+                given=types,
+                expected="a pure JAX function that returns an array, or a dict of arrays",
+                fix=f"call `{self.name}` on arrays of these shapes to see it happen",
+            ) from error
+        if any(isinstance(const, Tracer) for const in jaxpr.consts):
+            raise CapturedTracerError(
+                f"codelet {self.name!r} uses a value of the jax transformation around it",
+                given="a traced array, from outside the codelet",
+                expected="fields, static values, and arrays that are not traced",
+                fix="pass the value in as a field",
+            )
+        own = {fresh: symbol for symbol, fresh in symbols.items()}
+        outputs = {
+            name: FieldType(tuple(aval.shape), np.dtype(aval.dtype)).at(own)
+            for name, aval in zip(names, jaxpr.out_avals, strict=True)
+        }
+        for name in outputs.keys() & inputs.keys():
+            if outputs[name][:2] != inputs[name][:2]:
+                raise CodeletTraceError(
+                    f"codelet {self.name!r} changes the type of its in-out field {name!r}",
+                    given=f"{inputs[name]} in, {outputs[name]} out",
+                    expected="one shape and dtype",
+                )
+        return TracedCodelet(self, inputs, static, outputs, jaxpr, answers=answers, has_effects=bool(jaxpr.effects))
+
+    def check_names(self, given: Mapping[str, Any]) -> None:
+        """See that every input is given and nothing is that cannot be a field.
+
+        Raises:
+            MissingFieldError: an input that is not among `given`.
+        """
+        for name in self.inputs:
+            if name not in given:
+                strange = [other for other in given if other not in self.inputs and other not in self.static]
+                near = difflib.get_close_matches(name, strange, 1, 0.3) or (strange if len(self.inputs) == 1 else [])
+                raise MissingFieldError(
+                    f"codelet {self.name!r} was given nothing for its field {name!r}",
+                    given=", ".join(given) or "no fields",
+                    expected=", ".join(self.inputs),
+                    fix=f"{name}=... in place of {near[0]}=..." if near else f"{name}=...",
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is not None:
+            if self._origin.frozen() is not self:
+                raise SavingError(
+                    f"codelet {self.name!r} cannot be pickled: the numbers around its function have changed since",
+                    given="vertices that were added before they changed",
+                    expected="numbers that the codelet finds again where it is defined",
+                    fix="give them to the codelet as static values or as vertex state",
+                )
+            return self._origin.__reduce__()
+        return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
+
+    def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
+        """The error for a field the codelet does not have."""
+        has = ", ".join(dict.fromkeys([*self.inputs, *self.static, *outputs]))
+        return UnknownFieldError(f"codelet {self.name!r} has no field {name!r}", given=f"{name}=...", expected=has)
+
+    def __repr__(self) -> str:
+        static = [f"*, {', '.join(self.static)}"] if self.static else []
+        return f"codelet {self.name}({', '.join([*self.inputs, *static])})"
+
+    def __str__(self) -> str:
+        every = (self, *(frozen for frozen, _ in self._frozen.values()))
+        traces = "\n".join(str(traced) for codelet in every for traced in codelet._traced.values())
+        return traces or f"{self!r}, not traced yet"
+
+    def _repr_html_(self) -> str:
+        return as_block(self)
+
+
+@overload
+def codelet(function: Callable[..., Any], /, *, cycles: Callable[..., int] | None = None) -> Codelet: ...
+@overload
+def codelet(*, cycles: Callable[..., int] | None = None) -> Callable[[Callable[..., Any]], Codelet]: ...
+def codelet(
+    function: Callable[..., Any] | None = None, /, *, cycles: Callable[..., int] | None = None
+) -> Codelet | Callable[[Callable[..., Any]], Codelet]:
+    """Make a codelet of a pure JAX function.
+
+    Positional parameters are input fields, keyword-only parameters static values. A single returned
+    array is the field `out`; a returned dict names several. A returned name that is also a parameter is
+    an in-out field.
+
+    A static value is part of what is traced: use it for what shapes, loops and choices of the function depend on, and
+    for what most vertices share. Vertices that differ in one are families of their own, each traced and compiled
+    by itself. A number that differs from vertex to vertex is better a positional parameter, given a number, an index
+    expression or an array over the grid: state of the vertices of one family.
+
+    Args:
+        function: what to decorate.
+        cycles: the vertex's cycles on one worker, as a function of the input fields, of which it sees
+            `shape`, `size` and `dtype`, and of the static values, all by name.
+
+    Raises:
+        CodeletDefinitionError: parameters that cannot be fields.
+
+    >>> import codelet as cl
+    >>> @cl.codelet
+    ... def scale(x, *, factor):
+    ...     return factor * x
+    >>> scale
+    codelet scale(x, *, factor)
+    >>> scale(3.0, factor=2.0)
+    6.0
+    """
+    if cycles is not None and not callable(cycles):
+        raise CodeletDefinitionError(
+            "a codelet's cycles are not a function",
+            given=f"cycles={cycles!r:.60}",
+            expected="a function of the input fields, of which it sees shape, size and dtype",
+            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
+        )
+    if function is not None:
+        return Codelet(function, cycles)
+    return lambda decorated: Codelet(decorated, cycles)

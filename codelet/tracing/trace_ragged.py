@@ -1,0 +1,124 @@
+"""Trace ragged: a codelet whose fields have another length at every vertex, traced once where that is enough.
+
+In come a codelet, the types of its fields, with symbols for lengths, and the lengths that occur. Out comes its
+trace for all of them at once, and which of them are apart: lengths at which it does something else than what the
+symbols say, as after `if x.shape[0] == 1`. A length can only be apart where an answer about the symbols is wrong
+for it (`lengths.py`); there, and at the shortest and the longest, the codelet is traced for the length and
+both traces are compared (`alike.py`). So with many lengths few traces are made, and with few lengths all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from codelet.errors import CodeletTraceError
+from codelet.tracing.alike import alike
+from codelet.tracing.codelets import Codelet, FieldType, Lengths, TracedCodelet
+from codelet.tracing.lengths import size_at
+
+FEW = 4
+"""Up to so many lengths that occur, every one is looked at."""
+
+
+def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
+    """The type of an output, of which the type for each of some lengths is known."""
+    kinds = [traced.outputs[name] for traced in traces]
+    shape = []
+    for size in kinds[-1].shape:
+        symbols = [symbol for symbol, length in lengths[-1].items() if length == size]
+        candidates = [size, *symbols] if len(lengths) > 1 else [*symbols, size]
+        shape.append(candidates)
+    for choice in itertools.product(*shape):
+        kind = kinds[-1]._replace(shape=choice)
+        if all(kind.at(some) == own for some, own in zip(lengths, kinds, strict=True)):
+            return kind
+    raise CodeletTraceError(
+        f"codelet {traces[0].name!r} returns a field {name!r} whose shape follows no length of its inputs",
+        given=", ".join(str(kind) for kind in dict.fromkeys(kinds[:4])),
+        expected="one shape, or the length of a ragged input",
+    )
+
+
+def _text(outputs: Mapping[str, FieldType]) -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in outputs.items())
+
+
+def _check_outputs(traced: TracedCodelet, own: TracedCodelet, some: Lengths) -> None:
+    """See that a codelet returns at some lengths what it returns at the others."""
+    known = {str(symbol): length for symbol, length in some.items()}
+    expected = {
+        name: kind._replace(shape=tuple(int(size_at(n, known)) for n in kind.shape))
+        for name, kind in traced.outputs.items()
+    }
+    if expected != own.outputs:
+        where = ", ".join(f"{symbol} = {length}" for symbol, length in some.items())
+        raise CodeletTraceError(
+            f"codelet {traced.name!r} returns other fields where the lengths of its ragged fields are {where}",
+            given=f"{_text(own.outputs)} there, {_text(traced.outputs)} elsewhere",
+            expected="the same names, shapes and dtypes at every length",
+        )
+
+
+def _apart(traced: TracedCodelet, least: int, lengths: Sequence[Lengths]) -> dict[tuple[int, ...], TracedCodelet]:
+    """The lengths at which a codelet does something else than its trace for all of them, with its traces there."""
+    assert traced.answers is not None
+    known = [{str(symbol): length for symbol, length in some.items()} for some in lengths]
+    found: dict[tuple[int, ...], TracedCodelet] = {}
+
+    def differs(k: int) -> bool:
+        own = traced.at(lengths[k])
+        if alike(traced.jaxpr, known[k], own.jaxpr):
+            return False
+        _check_outputs(traced, own, lengths[k])
+        found[tuple(lengths[k].values())] = own
+        return True
+
+    everything = list(range(len(lengths)))
+    asked = [k for k in everything if min(known[k].values()) < least or not traced.answers.hold_at(known[k])]
+    ends = sorted({everything[0], everything[-1]} - set(asked))
+    if len(lengths) <= FEW or any(list(map(differs, ends))):
+        # At an end that no answer tells apart, something was decided that nobody saw.
+        asked = everything
+    for k in asked:
+        differs(k)
+    return found
+
+
+def _leasts(lengths: Sequence[Lengths]) -> list[int]:
+    """What the symbol for the length may be said to be at least, so that a codelet may trace for all such lengths.
+
+    Of one kind of rows alone: with several kinds every combination of lengths is run by itself.
+    """
+    if len(lengths) <= FEW or len(lengths[0]) > 1:
+        return [1]
+    occurring = [n for some in lengths for n in some.values() if n > 0]
+    places = itertools.takewhile(lambda k: k < len(occurring), (1 << k for k in itertools.count()))
+    return [1, *(occurring[k] for k in places)]
+
+
+def trace_ragged(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], lengths: Sequence[Lengths]
+) -> TracedCodelet:
+    """A codelet for ragged fields: as one jaxpr for the lengths that it treats alike, the others told apart.
+
+    Args:
+        codelet: what is traced.
+        inputs: the type of every input field.
+        static: static values; those with defaults may be left out.
+        lengths: all that occur together, the shortest first.
+
+    Raises:
+        CodeletTraceError: it does not trace for some lengths, or returns fields of other types for some.
+    """
+    for least in _leasts(lengths):
+        try:
+            traced = codelet.trace(inputs, static, least)
+        except CodeletTraceError:
+            continue
+        return traced.told_apart(_apart(traced, least, lengths))
+    each = [codelet.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
+    outputs = {name: _over_lengths(each, lengths, name) for name in each[-1].outputs}
+    apart = {tuple(some.values()): own for some, own in zip(lengths, each, strict=True)}
+    return replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)

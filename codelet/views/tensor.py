@@ -1,0 +1,659 @@
+"""Variables, and tensors: views of variables.
+
+A `Tensor` is a source and an access map, an `Index` into the flat elements of the source. Viewing a
+tensor composes the map and never makes state. The source is a `Variable`; or a `Join` of several
+tensors laid end to end, so that a view over several variables is an ordinary view of their join; or a
+`Pad`, a tensor among positions that are elements of no variable and all hold one value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from codelet.errors import FieldTypeError, ForeignGraphError, TensorError, UnnamedError, ViewError
+from codelet.tracing.lengths import NAMES
+from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
+from codelet.views.grids import Axis, common_axes, union_axes
+from codelet.views.index import Index, as_index, row_major
+from codelet.views.indexing import expanded_items
+from codelet.views.operators import NoNumber, shown
+from codelet.views.padding import MODES, Widths, as_padding, as_widths, repeated_positions
+from codelet.views.ragged import Ragged, RowLength, Rows
+from codelet.views.strided import Layout, Layouts, layout_of
+
+if TYPE_CHECKING:
+    from codelet.graphs.graph import Graph
+
+
+class Variable:
+    """State of a graph: an array by name.
+
+    Attributes:
+        graph: the graph it belongs to.
+        name: unique within the graph, scopes included.
+        shape: its shape.
+        dtype: its NumPy dtype.
+        number: its place in the order in which the graph's variables were made.
+        first_element: the number of its first element among all elements of the graph; between two
+            variables one number is left out, so that no run of numbers spans both.
+        value: the value of a constant, None for a variable.
+        layouts: those of its views that were met, by shape and strides; see `codelet/views/strided.py`.
+    """
+
+    __slots__ = ("dtype", "first_element", "graph", "layouts", "name", "number", "shape", "value")
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        number: int,
+        first_element: int,
+        value: np.ndarray | None = None,
+    ):
+        self.graph = graph
+        self.name = name
+        self.shape = shape
+        self.dtype = dtype
+        self.number = number
+        self.first_element = first_element
+        self.value = value
+        self.layouts: Layouts = {}
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {type_text(self.dtype, self.shape)}"
+
+
+Box = tuple[slice, ...]
+"""A slice of every dimension, its start and stop given."""
+
+
+class Join:
+    """Tensors of one dtype laid end to end along a dimension: what a view over several variables views.
+
+    Attributes:
+        parts: the tensors, with no symbols: those of the joined tensors are leading dimensions here.
+        dimension: along which they are joined.
+    """
+
+    __slots__ = ("dimension", "dtype", "graph", "layouts", "parts", "shape")
+
+    def __init__(self, parts: tuple[Tensor, ...], dimension: int):
+        self.parts = parts
+        self.dimension = dimension
+        self.graph = parts[0].graph
+        self.dtype = parts[0].dtype
+        shape = list(parts[0].shape)
+        shape[dimension] = sum(part.shape[dimension] for part in parts)
+        self.shape = tuple(shape)
+        self.layouts: Layouts = {}
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def regions(self) -> Iterator[tuple[Tensor, Box]]:
+        """Every part, with the box of the join that it fills."""
+        start = 0
+        for part in self.parts:
+            corner = [0] * part.ndim
+            corner[self.dimension] = start
+            yield part, tuple(slice(a, a + n) for a, n in zip(corner, part.shape, strict=True))
+            start += part.shape[self.dimension]
+
+    def __repr__(self) -> str:
+        return source_text(self)
+
+
+class Pad:
+    """A tensor with padding around it: positions that are elements of no variable and hold one value.
+
+    Attributes:
+        part: the tensor, with no symbols: those of the padded tensor are leading dimensions here.
+        widths: how many positions of padding stand before and after it in each dimension.
+        value: what the padding holds, a NumPy scalar of the tensor's dtype.
+    """
+
+    __slots__ = ("dtype", "graph", "layouts", "part", "shape", "value", "widths")
+
+    def __init__(self, part: Tensor, widths: Widths, value: Any):
+        self.part = part
+        self.widths = widths
+        self.value = value
+        self.graph = part.graph
+        self.dtype = part.dtype
+        self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
+        self.layouts: Layouts = {}
+
+    @property
+    def size(self) -> int:
+        """The number of elements and of positions of padding."""
+        return math.prod(self.shape)
+
+    @property
+    def parts(self) -> tuple[Tensor]:
+        """The tensor alone."""
+        return (self.part,)
+
+    def regions(self) -> Iterator[tuple[Tensor, Box]]:
+        """The tensor, with the box of the padded one that it fills."""
+        yield self.part, tuple(slice(a, a + n) for (a, _), n in zip(self.widths, self.part.shape, strict=True))
+
+    def __repr__(self) -> str:
+        return source_text(self)
+
+
+Source = Variable | Join | Pad
+
+
+def type_text(dtype: np.dtype, shape: Sequence[object]) -> str:
+    """A shape and dtype as one word: `float32[4,8]`."""
+    return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+def source_text(source: Source) -> str:
+    """What a tensor views, by name: `x`, `concat(x, y)`, or `pad(x, 0.0)`."""
+    if isinstance(source, Variable):
+        return source.name
+    if isinstance(source, Pad):
+        return f"pad({source_text(source.part.source)}, {source.value})"
+    return f"concat({', '.join(source_text(part.source) for part in source.parts)})"
+
+
+_new = object.__new__
+
+
+class Tensor(NoNumber):
+    """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
+
+    It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
+
+    Attributes:
+        source: what is viewed.
+        index: which element of the source stands at each position.
+        rows: for a view with a ragged dimension, whose length depends on the vertex, whose elements are
+            whose; `index`, and so the tensor's shape, is that of the elements of all vertices.
+        ragged_dimension: the dimension that is ragged, where there are rows.
+        layout: what it has in common with strided views of other offsets; None where it is no strided view,
+            or was not asked yet. See `find_layout`.
+        offset: of a view that has a layout.
+    """
+
+    __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
+
+    def __init__(self, source: Source, index: Index, rows: Rows | None = None, ragged_dimension: int = 0):
+        self.source = source
+        self._index: Index | None = index
+        self.rows = rows
+        self.ragged_dimension = ragged_dimension
+        self.layout: Layout | None = None
+        self.offset = 0
+
+    @property
+    def index(self) -> Index:
+        """Which element of the source stands at each position; see the class."""
+        index = self._index
+        if index is None:
+            assert self.layout is not None
+            index = self._index = Index(self.offset, self.layout.shape, self.layout.strides)
+        return index
+
+    def find_layout(self) -> Layout | None:
+        """Its layout, where it is a strided view."""
+        index = self.index
+        if self.layout is None and index.is_strided and self.rows is None:
+            self.layout, self.offset = layout_of(self.source, index.shape, index.strides), index.offset
+        return self.layout
+
+    @property
+    def graph(self) -> Graph:
+        """The graph whose elements it views."""
+        return self.source.graph
+
+    @property
+    def name(self) -> str:
+        """The name of the variable that it is all of, scopes included.
+
+        Raises:
+            UnnamedError: a view of something else than one whole variable.
+        """
+        if not self.is_whole_variable:
+            raise UnnamedError(
+                "a view has no name",
+                given=self,
+                expected="a variable, all of it, as graph.add_variable returns it",
+                fix=f"it views {', '.join(v.name for v in source_variables(self.source))}",
+            )
+        return source_text(self.source)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of its elements."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, at each position of the grid where it depends on symbols.
+
+        Along a dimension that is ragged it is the number of elements of all rows, and shown as `n`.
+        """
+        if self.rows is None:
+            return self.index.shape
+        at, shape = self.ragged_dimension, self.index.shape
+        return (*shape[:at], RowLength(shape[at]), *shape[at + 1 :])
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.index.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.index.size
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The grid axes it depends on."""
+        return self.index.axes if self.rows is None else union_axes([self.index.axes, self.rows.axes])
+
+    @property
+    def is_whole_variable(self) -> bool:
+        """Whether it is one variable, all of it, in order."""
+        source, index = self.source, self.index
+        return (
+            isinstance(source, Variable)
+            and self.rows is None
+            and index.is_strided
+            and index.shape == source.shape
+            and index.offset == 0
+            and (index.strides == row_major(source.shape).strides or 0 in source.shape)
+        )
+
+    def __getitem__(self, items: object) -> Tensor:
+        """A view of some elements, by NumPy's rules; symbols and tables may stand where integers may.
+
+        A ragged table, or a slice whose length depends on a symbol, makes a view with a ragged dimension.
+
+        Raises:
+            OutOfBoundsError: an index that leaves the tensor at any position of the grid.
+            ViewError: two lengths that depend on symbols, or something that is no index.
+        """
+        layout = self.layout
+        if layout is None:
+            layout = self.find_layout()
+            if layout is None:
+                return self._view(items)
+        # Graphs of single vertices are built of little else than what follows: it is written to be fast.
+        offset, place = self.offset, layout.first
+        for item in items if type(items) is tuple else (items,):
+            if type(item) is int:
+                if not 0 <= item < place.extent:
+                    return self._view(items)
+                offset += item * place.stride
+                place = place.point or place.after_number()
+            elif type(item) is slice:
+                start, stop = item.start, item.stop
+                if (
+                    item.step is not None
+                    or type(start) is not int
+                    or type(stop) is not int
+                    or not 0 <= start < stop <= place.extent
+                ):
+                    return self._view(items)
+                offset += start * place.stride
+                place = place.spans.get(stop - start) or place.after_slice(stop - start)
+            else:
+                return self._view(items)
+        view = _new(Tensor)
+        view.source = self.source
+        view._index = view.rows = None
+        view.ragged_dimension = 0
+        view.layout = place.layout or place.end()
+        view.offset = offset
+        return view
+
+    def _view(self, items: object) -> Tensor:
+        """A view of some elements; see `__getitem__`, which does what is common by itself."""
+        if self.rows is not None:
+            return self._within_rows(items)
+        if type(items) is tuple and any(isinstance(item, np.integer) for item in items):
+            return self[tuple(int(item) if isinstance(item, np.integer) else item for item in items)]
+        taken = self.index[int(items) if isinstance(items, np.integer) else items]
+        if isinstance(taken, Ragged):
+            return Tensor(self.source, taken.index, taken.rows, taken.dimension)
+        return Tensor(self.source, taken)
+
+    def over(self, axes: Sequence[Axis]) -> Tensor:
+        """It over axes that stand for all of its own, without idle symbols: a view as a family holds it."""
+        if self.rows is None:
+            index = self.index.over(axes).without_idle_symbols()
+            return self if index is self.index else Tensor(self.source, index)
+        moved = Ragged(self.index, self.ragged_dimension, self.rows).over(axes)
+        return Tensor(self.source, moved.index.without_idle_symbols(), moved.rows, moved.dimension)
+
+    def _within_rows(self, items: object) -> Tensor:
+        """A view of a ragged tensor that keeps all of each row."""
+        rows, at = self.rows, self.ragged_dimension
+        assert rows is not None
+        dimension = kept = moved = 0
+        for item in expanded_items(items, self.shape):
+            is_slice = isinstance(item, slice)
+            position = None if item is None or is_slice else as_index(item)
+            if dimension == at and is_slice and item == slice(None):
+                moved = kept
+            elif item is not None and (
+                dimension == at
+                or not (is_slice or (position is not None and not position.shape))
+                or (position is not None and set(position.keys) & set(rows.axes))
+            ):
+                raise ViewError(
+                    "a view with a ragged dimension is indexed by more than numbers and slices beside that dimension",
+                    given=f"{item} for dimension {dimension}",
+                    expected=f"`:` for dimension {at}, which holds a row of another length for each vertex",
+                    fix="look up what is wanted by the ragged table or slice itself",
+                )
+            kept += item is None or is_slice
+            dimension += item is not None
+        taken = self.index[items]
+        if isinstance(taken, Ragged):
+            raise ViewError(
+                "a view has two lengths that depend on symbols", given=f"{rows} and {taken.rows}", expected="one"
+            )
+        return Tensor(self.source, taken, rows, moved)
+
+    def _refuse_rows(self, what: str) -> None:
+        if self.rows is not None:
+            raise ViewError(
+                f"a view with a ragged dimension is {what}",
+                given=self,
+                expected="a view whose length is the same for all vertices",
+                fix=f"see that what it views is {what} first, and look up rows of that",
+            )
+
+    def __len__(self) -> int:
+        if not self.shape or (self.rows is not None and self.ragged_dimension == 0):
+            raise ViewError(
+                "a tensor without dimensions has no length"
+                if not self.shape
+                else "a view has another length for each vertex",
+                given=self,
+                expected="a tensor whose first dimension is the same for all vertices",
+                fix="within a codelet the length of a field is x.shape[0]" if self.shape else "x.size is 1",
+            )
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> Any:
+        # Tensors are themselves and no other, so that they may be keys; with numbers elements would be compared.
+        if isinstance(other, (int, float, complex, np.generic, np.ndarray, jax.Array, Index)):
+            raise self._refuse("`==`", f"{shown(self)} == {shown(other)}")
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def _refuse(self, use: str, given: str) -> TensorError:
+        decided = use in ("`bool`", "`int`", "`float`", "`complex`")
+        fix = "add a vertex that computes it: graph.add_vertex(compute_set, codelet, field=tensor)"
+        if decided:
+            fix = "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
+        elif use in ("`numpy.asarray`", "`jax.numpy.asarray`", "`format`"):
+            fix += "; engine.read(tensor), or what a lowered function returns, has the numbers that it computed"
+        return TensorError(
+            f"a tensor has no {use}: it is a view, whose elements have no numbers while the graph is built",
+            given=given,
+            expected="a view of it, or a field of a vertex",
+            fix=fix,
+        )
+
+    @property
+    def __jax_array__(self) -> Any:
+        # Not a method: JAX's compiled functions look for it, call it never, and word a mistake of their own.
+        raise self._refuse("`jax.numpy.asarray`", repr(self))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[k] for k in range(len(self)))
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """Its elements, in row-major order, in another shape; one extent may be -1.
+
+        Raises:
+            ViewError: a shape of another size.
+        """
+        self._refuse_rows("reshaped")
+        return Tensor(self.source, self.index.reshape(as_shape(shape, self.shape)))
+
+    def flatten(self) -> Tensor:
+        """Its elements, in row-major order, in one dimension."""
+        return self.reshape((self.size,))
+
+    def transpose(self, *order: int | Sequence[int]) -> Tensor:
+        """Its dimensions in another order, or reversed when none is given."""
+        positive = as_order(order, self.ndim)
+        moved = positive.index(self.ragged_dimension) if self.rows is not None else 0
+        return Tensor(self.source, self.index.transpose(positive), self.rows, moved)
+
+    @property
+    def T(self) -> Tensor:
+        """Its dimensions reversed."""
+        return self.transpose()
+
+    def broadcast_to(self, shape: int | Sequence[int]) -> Tensor:
+        """Its elements repeated over `shape`, by NumPy's rules."""
+        self._refuse_rows("broadcast")
+        wanted = as_integers((shape,), "the shape of a broadcast")
+        try:
+            fits = np.broadcast_shapes(wanted, self.shape) == wanted
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ViewError(
+                "a tensor cannot be broadcast to this shape",
+                given=f"{self.shape} to {wanted}",
+                expected="a shape that ends in the tensor's, but for its extents of 1",
+            )
+        return Tensor(self.source, self.index.broadcast_to(wanted))
+
+    def expand(self, dimension: int) -> Tensor:
+        """A new dimension of extent 1 before `dimension`."""
+        at = as_dimension(dimension, self.ndim + 1)
+        return self[(slice(None),) * at + (None,)]
+
+    def squeeze(self, dimension: int | None = None) -> Tensor:
+        """Without `dimension`, of extent 1; without all such dimensions when none is named."""
+        if dimension is None:
+            return self[tuple(0 if n == 1 else slice(None) for n in self.shape)]
+        at = as_dimension(dimension, self.ndim)
+        if self.shape[at] != 1:
+            raise ViewError(
+                "a squeezed dimension has more than one element",
+                given=f"dimension {at} of {self.shape}",
+                expected="a dimension of extent 1",
+            )
+        return self[(slice(None),) * at + (0,)]
+
+    def reverse(self, dimension: int) -> Tensor:
+        """With the order of one dimension reversed."""
+        at = as_dimension(dimension, self.ndim)
+        return self[(slice(None),) * at + (slice(None, None, -1),)]
+
+    def text(self) -> str:
+        """It in an error about an expression: what is viewed, and where."""
+        return self.name if self.is_whole_variable else repr(self)
+
+    def pad(self, widths: object, mode: str = "constant", value: object = 0) -> Tensor:
+        """With more positions before and after its dimensions, as `numpy.pad` adds them. It needs no memory.
+
+        Modes `edge`, `wrap` and `reflect` repeat its own elements. Mode `constant` adds positions that are
+        elements of no variable: no edge leads to them, nothing writes them, and they hold `value`. Pad once
+        and index the result: vertices added in a loop that each pad anew are each a family of their own.
+
+        Args:
+            widths: for each dimension how many positions before and after, ((1, 1), (0, 2)); or one such
+                pair for all dimensions; or one number for all.
+            mode: "constant"; "edge" for the element at the end; "wrap" for those of the other end;
+                "reflect" for those next to the end, in reverse.
+            value: what a constant pad holds; any number that the dtype holds.
+
+        Raises:
+            ViewError: widths that do not fit or are negative, a mode that is none, a value without mode
+                "constant", an empty dimension that would have to repeat something.
+            FieldTypeError: a value that the dtype cannot hold.
+
+        Source: numpy.pad, NumPy's API reference.
+
+        >>> import codelet as cl
+        >>> x = cl.Graph().add_variable("x", (3,))
+        >>> x.pad(2).elements().tolist(), x.pad((0, 2), "wrap").elements().tolist()
+        ([-1, -1, 0, 1, 2, -1, -1], [0, 1, 2, 0, 1])
+        >>> i = cl.grid(3)
+        >>> x.pad(1)[i : i + 3].elements(i.axes).tolist()
+        [[-1, 0, 1], [0, 1, 2], [1, 2, -1]]
+        """
+        self._refuse_rows("padded")
+        pairs = as_widths(widths, self.shape)
+        if mode not in MODES:
+            raise ViewError("a pad has an unknown mode", given=f"mode={mode!r}", expected=" or ".join(map(repr, MODES)))
+        if mode != "constant":
+            if not (isinstance(value, int) and value == 0):
+                raise ViewError(f"a pad of mode {mode!r} is given a value", given=value, expected="mode 'constant'")
+            padded = self
+            for d, (before, after) in enumerate(pairs):
+                positions = repeated_positions(self.shape[d], before, after, mode) if before or after else slice(None)
+                padded = padded[(slice(None),) * d + (positions,)]
+            return padded
+        held = as_padding(value, self.dtype)
+        if not any(map(any, pairs)):
+            return self
+        # As of a join, symbols become dimensions of what is padded.
+        index = self.index.without_idle_symbols()
+        axes = index.axes
+        pad = Pad(Tensor(self.source, index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
+        return Tensor(pad, row_major(pad.shape).bound(axes).mentioning(self.axes))
+
+    def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
+        """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.
+
+        Of a view with a ragged dimension, those of all rows; `axes` need not cover the axes of the rows.
+
+        Two positions hold the same number exactly when they view the same element, or padding both.
+        """
+        return source_elements(self.source)[self.index.values(axes)]
+
+    def __repr__(self) -> str:
+        text = f"{type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()}"
+        if self.rows is not None:
+            ends = f"{self.rows.lengths.min()} to {self.rows.lengths.max()}" if self.rows.count else "no rows"
+            text += f", {NAMES[0]} from {ends}"
+        return f"Tensor({text})"
+
+
+class _Numbers:
+    """The element numbers of a variable, as a thing to be indexed without an array being made."""
+
+    def __init__(self, first: int):
+        self.first = first
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        return positions + self.first
+
+
+def source_elements(source: Source) -> Any:
+    """What gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
+    if isinstance(source, Variable):
+        return _Numbers(source.first_element)
+    numbers = np.full(source.shape, -1, np.int64)
+    for part, box in source.regions():
+        numbers[box] = part.elements()
+    return numbers.reshape(-1)
+
+
+def source_variables(source: Source) -> tuple[Variable, ...]:
+    """The variables a source holds elements of, each once, in the order in which they were made."""
+    if isinstance(source, Variable):
+        return (source,)
+    found = {variable for part in source.parts for variable in source_variables(part.source)}
+    return tuple(sorted(found, key=lambda variable: variable.number))
+
+
+def has_padding(source: Source) -> bool:
+    """Whether any position of a source is padding."""
+    return isinstance(source, Pad) or (
+        isinstance(source, Join) and any(has_padding(part.source) for part in source.parts)
+    )
+
+
+def views_padding(tensor: Tensor) -> bool:
+    """Whether a view holds padding at any position of the grid, so that it cannot be written."""
+    if not has_padding(tensor.source):
+        return False
+    numbers = source_elements(tensor.source)
+    return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.index.axes))
+
+
+def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
+    """Several tensors end to end along a dimension, as one view.
+
+    Args:
+        tensors: of one dtype, and of shapes that agree in all other dimensions.
+        dimension: along which they are laid.
+
+    Raises:
+        ViewError: shapes that do not fit together, or nothing to join.
+        FieldTypeError: dtypes that differ.
+        ForeignGraphError: tensors of different graphs.
+
+    >>> import codelet as cl
+    >>> graph = cl.Graph()
+    >>> both = cl.concat([graph.add_variable("a", (3,)), graph.add_variable("b", (2,))])
+    >>> both.shape
+    (5,)
+    """
+    listed = list(tensors) if isinstance(tensors, (Tensor, Sequence)) else [tensors]
+    for tensor in listed:
+        if not isinstance(tensor, Tensor):
+            raise ViewError(
+                "something that is no tensor is joined",
+                given=f"{tensor!r:.80}",
+                expected="a list of tensors: cl.concat([x, y])",
+                fix="graph.add_constant makes an array a tensor",
+            )
+    if not listed:
+        raise ViewError("there is nothing to join", given="concat([])", expected="a list of one tensor or more")
+    tensors, first = listed, listed[0]
+    at = as_dimension(dimension, first.ndim)
+    others = [n for d, n in enumerate(first.shape) if d != at]
+    for tensor in tensors:
+        tensor._refuse_rows("joined")
+        if tensor.graph is not first.graph:
+            raise ForeignGraphError("joined tensors belong to different graphs", given=f"{first} and {tensor}")
+        if tensor.dtype != first.dtype:
+            raise FieldTypeError("joined tensors differ in dtype", given=f"{first.dtype} and {tensor.dtype}")
+        if tensor.ndim != first.ndim or [n for d, n in enumerate(tensor.shape) if d != at] != others:
+            raise ViewError(
+                "joined tensors do not fit together",
+                given=f"shapes {first.shape} and {tensor.shape}",
+                expected=f"shapes that differ in dimension {at} alone",
+            )
+    # A join must be one array for all positions of the grid: symbols become dimensions of it.
+    written = common_axes(axis for tensor in tensors for axis in tensor.axes)
+    indices = [tensor.index.over(written).without_idle_symbols() for tensor in tensors]
+    axes = union_axes([index.axes for index in indices])
+    extents = tuple(axis.extent for axis in axes)
+    parts = []
+    for tensor, index in zip(tensors, indices, strict=True):
+        spread = index.lifted(axes).broadcast_to((*extents, *tensor.shape))
+        parts.append(Tensor(tensor.source, spread))
+    join = Join(tuple(parts), len(axes) + at)
+    return Tensor(join, row_major(join.shape).bound(axes).mentioning(written))

@@ -1,0 +1,279 @@
+"""Tile addresses: a program run in the planned memory of every tile, as the proof of that plan.
+
+In come a checked plan, planned on the machine. Memory is one array of tiles by words for each dtype, in which a
+variable's words lie at the addresses of `lowering/machine/memory.py`, shared by what is not live at once. Before each
+compute set and each copy every word that no live variable holds is poisoned, with NaN or with an integer no one
+expects, and so are the words of its exchange buffer, which what arrives would overwrite: a value that the plan
+has let go of too early comes out wrong. Where vertices write a variable in the place of one that they read, they do
+so element after element, each computed from memory as it then is: a sharing that is wrong comes out wrong too. What
+tiles receive, compute and send is the tile array's.
+
+It is meant to be right, not fast, and to be run forward. Words of different dtypes at one address are held apart:
+that they share it is planned and counted, not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.views.index import row_major
+from codelet.views.tensor import Tensor, Variable, source_variables
+from ipu_backend.executions.tile_array import TileArray
+from lowering.arrays import Array, constant
+from lowering.fast.compute_sets import State
+from lowering.fast.steps import emit
+from lowering.machine.memory import Memory, Occupant
+from lowering.pipeline import MachinePlan
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.streams import fed_types
+
+
+def poison_of(dtype: np.dtype) -> Any:
+    """What a word holds that nothing lives in: NaN, or for integers a third of the largest; booleans have none."""
+    if np.issubdtype(dtype, np.inexact):
+        return np.asarray(np.nan, dtype)
+    return np.asarray(np.iinfo(dtype).max // 3 if np.issubdtype(dtype, np.integer) else False, dtype)
+
+
+def _whole(variable: Variable) -> Tensor:
+    return Tensor(variable, row_major(variable.shape))
+
+
+class Addresses(TileArray):
+    """Variables in the memory of tiles, by the addresses of a plan; see the module's docstring.
+
+    Args:
+        machine: the plan on the machine, of the plan without calls.
+    """
+
+    def __init__(self, machine: MachinePlan):
+        super().__init__(machine.placement)
+        self.memory: Memory = machine.memory
+        graph = machine.placement.plan.graph
+        held = [variable for own in self.memory.occupants for variable in own.variables]
+        shapes = {variable.dtype: 0 for variable in held}
+        for variable in held:
+            words = int(self.memory.bytes_by_tile.max(initial=0)) // variable.dtype.itemsize + 1
+            shapes[variable.dtype] = max(shapes[variable.dtype], words)
+        self.memories: dict[np.dtype, Variable] = {
+            dtype: Variable(graph, f"memory of {dtype}", (machine.placement.num_tiles, words), dtype, -2 - k, 0)
+            for k, (dtype, words) in enumerate(shapes.items())
+        }
+        self.moments: dict[Step, int] = {}
+        """The moment at which each step of the rewritten plan happens."""
+
+    # --- where words are --------------------------------------------------------------------------------
+
+    def is_held(self, variable: Variable) -> bool:
+        """Whether a variable has a place in memory: one that the program names has."""
+        return variable in self.layouts and self.memory.occupant(variable) is not None
+
+    def positions(self, variable: Variable) -> np.ndarray:
+        """Where in its flat memory each element of a variable is, of shape (size,)."""
+        occupant, layout = self.memory.occupant(variable), self.layouts.of(variable)
+        assert occupant is not None
+        row, word = np.divmod(layout.addresses, max(1, layout.shape[1]))
+        tiles = layout.tiles[row].astype(np.int64)
+        words = self.memories[variable.dtype].shape[1]
+        return tiles * words + occupant.addresses[tiles] // variable.dtype.itemsize + word
+
+    def words_in(self, occupant: Occupant, dtype: np.dtype) -> np.ndarray:
+        """Where in the flat memory of a dtype the words are of which every byte is an occupant's.
+
+        A word of which only a part is may belong to what lies beside it.
+        """
+        starts = -(-occupant.addresses // dtype.itemsize)
+        counts = np.maximum(0, (occupant.addresses + occupant.num_bytes) // dtype.itemsize - starts)
+        counts[occupant.num_bytes == 0] = 0
+        tiles = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        return tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
+
+    def fetch(self, state: State, variable: Variable) -> Array:
+        """The array of tiles by words of a variable, out of memory."""
+        flat = state[self.memories[variable.dtype]].reshape(-1)
+        positions = self.positions(variable)[self.layouts.of(variable).elements]
+        return flat[constant(positions)] if positions.size else jnp.zeros(positions.shape, variable.dtype)
+
+    def keep(self, state: State, variable: Variable, array: Array) -> None:
+        """Write a variable's array of tiles by words to memory. The state is changed."""
+        memory = self.memories[variable.dtype]
+        if variable.size:
+            value = self.unload(variable, array).reshape(-1)
+            flat = state[memory].reshape(-1).at[constant(self.positions(variable))].set(value, unique_indices=True)
+            state[memory] = flat.reshape(memory.shape)
+
+    def poison(self, state: State, step: Step) -> None:
+        """Poison what is not live at a step. The state is changed."""
+        moment = self.moments[step]
+        for dtype, memory in self.memories.items():
+            live = np.zeros(int(np.prod(memory.shape)), bool)
+            for own in self.memory.occupants:
+                if own.moments is None or own.moments[moment]:
+                    for variable in own.variables:
+                        if variable.dtype == dtype:
+                            live[self.positions(variable)] = True
+            buffers = [own for own in self.memory.occupants if own.kind == "exchange buffers"]
+            for own in buffers:
+                if own.moments is not None and own.moments[moment]:
+                    live[self.words_in(own, dtype)] = False
+            state[memory] = jnp.where(constant(live.reshape(memory.shape)), state[memory], poison_of(dtype))
+
+    # --- what the emission of steps asks for --------------------------------------------------------------
+
+    def _opened(self, state: State, variables: Sequence[Variable]) -> State:
+        """A state with the arrays of some variables."""
+        opened = {v: self.fetch(state, v) for v in variables if self.is_held(v)}
+        return {**{v: state[v] for v in variables if v in state}, **opened}
+
+    def _closed(self, state: State, opened: State, variables: Sequence[Variable]) -> None:
+        for variable in variables:
+            self.keep(state, variable, opened[variable])
+
+    def read(self, state: State, tensor: Tensor) -> Array:
+        """The value of a view without symbols."""
+        return super().read(self._opened(state, source_variables(tensor.source)), tensor)
+
+    def write(self, state: State, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The state is changed."""
+        written = source_variables(tensor.source)
+        opened = self._opened(state, written)
+        super().write(opened, tensor, value)
+        self._closed(state, opened, written)
+
+    def copy(self, state: State, step: CopyStep) -> None:
+        """Copy a view to another. The state is changed."""
+        self.poison(state, step)
+        sources, written = source_variables(step.source.source), source_variables(step.destination.source)
+        if all(variable in self.layouts for variable in sources):
+            opened = self._opened(state, [*sources, *written])
+            super().copy(opened, step)
+            self._closed(state, opened, written)
+        else:
+            self.write(state, step.destination, self.read(state, step.source))
+
+    def execute(self, state: State, step: ExecuteStep) -> None:
+        """Run a compute set. The state is changed."""
+        self.poison(state, step)
+        connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
+        touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
+        written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
+        in_place = self.in_place(step)
+        speaks = any(family.codelet.has_effects for family in step.families)
+        if in_place and not speaks:
+            self.overwrite(state, step, list(touched), in_place)
+        opened = self._opened(state, list(touched))
+        super().execute(opened, step)
+        self._closed(state, opened, [v for v in written if v not in in_place or speaks])
+
+    def in_place(self, step: ExecuteStep) -> dict[Variable, np.ndarray]:
+        """The variables that a step writes where one lies that it reads, and where in its field each element is.
+
+        The latter of shape (size,), -1 for what the step does not write.
+        """
+        connected = [(family, f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
+        read = {v for _, f, t in connected if f.is_read for v in source_variables(t.source)}
+        found: dict[Variable, np.ndarray] = {}
+        for family, own, tensor in connected:
+            if not own.is_written or own.is_read or not isinstance(tensor.source, Variable) or tensor.rows is not None:
+                continue
+            occupant = self.memory.occupant(tensor.source)
+            if occupant is None or not any(v in read for v in occupant.variables if v is not tensor.source):
+                continue
+            places = found.setdefault(tensor.source, np.full(tensor.source.size, -1))
+            elements = tensor.index.values(family.axes).reshape(-1, tensor.size)
+            places[elements] = np.arange(tensor.size)
+        return {variable: places for variable, places in found.items() if variable.size}
+
+    def overwrite(
+        self, state: State, step: ExecuteStep, touched: Sequence[Variable], in_place: dict[Variable, np.ndarray]
+    ) -> None:
+        """Write some variables of a step's, element after element of their fields, each computed as memory then is."""
+        memories = list(self.memories.values())
+        around = {variable: array for variable, array in state.items() if variable not in memories}
+
+        def turn(k: Array, held: Sequence[Array]) -> list[Array]:
+            now: State = {**around, **dict(zip(memories, held, strict=True))}
+            opened = self._opened(now, touched)
+            super(Addresses, self).execute(opened, step)
+            for variable, places in in_place.items():
+                before = self.unload(variable, self.fetch(now, variable)).reshape(-1)
+                after = self.unload(variable, opened[variable]).reshape(-1)
+                chosen = jnp.where(constant(places) == k, after, before)
+                self.keep(now, variable, self.load(variable, chosen.reshape(variable.shape)))
+            return [now[own] for own in memories]
+
+        count = 1 + max(int(places.max()) for places in in_place.values())
+        state.update(zip(memories, lax.fori_loop(0, count, turn, [state[own] for own in memories]), strict=True))
+
+    # --- the plan in memory -------------------------------------------------------------------------------
+
+    def steps(self, steps: Sequence[Step], counter: Iterator[int]) -> tuple[Step, ...]:
+        """Steps that read and write memory, each at its own moment: numbered as `lowering/plan/timeline.py` does."""
+        memories, made = tuple(self.memories.values()), []
+        for step in steps:
+            flags = tuple(v for v in step.writes if v not in self.layouts)
+            changes: dict[str, Any] = {"reads": (*memories, *flags), "writes": (*memories, *flags)}
+            match step:
+                case RepeatStep():
+                    if not step.count:
+                        continue
+                    moment, body, index = next(counter), self.steps(step.body, counter), step.index
+                    if index is not None:
+                        number = Variable(index.graph, f"turn of {index.name}", (), index.dtype, -1, 0)
+                        setting = CopyStep(_whole(number), _whole(index), memories, memories)
+                        self.moments[setting] = moment
+                        body, index = (setting, *body), number
+                    made.append(replace(step, body=body, index=index, carried=None, **changes))
+                case WhileStep():
+                    condition = self.steps(step.condition, counter)
+                    next(counter)
+                    body = self.steps(step.body, counter)
+                    made.append(replace(step, condition=condition, body=body, **changes))
+                case SwitchStep():
+                    next(counter)
+                    branches = tuple(self.steps(branch, counter) for branch in step.branches)
+                    made.append(replace(step, branches=branches, **changes))
+                case _:
+                    assert not bodies(step), step
+                    own = replace(step, **changes)  # type: ignore[type-var]
+                    self.moments[own] = next(counter)
+                    made.append(own)
+        return tuple(made)
+
+
+def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
+    """The jaxpr of a checked plan in memory, from the values of its inputs to those of its outputs.
+
+    Args:
+        plan: what to run, without calls.
+        machine: the same plan on the machine.
+    """
+    execution = Addresses(machine)
+    steps = execution.steps(plan.steps, iter(range(len(machine.liveness.timeline.moments))))
+    memories = tuple(execution.memories.values())
+    outputs = tuple(map(_whole, memories))
+    run = emit(replace(plan, variables=(), inputs=memories, outputs=outputs, steps=steps), execution)
+
+    def function(*arrays: Array) -> list[Array]:
+        state: State = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}
+        values = dict(zip(plan.inputs, arrays, strict=False))
+        values.update({v: constant(v.value) for v in plan.variables if v.value is not None})
+        for variable, value in values.items():
+            if execution.is_held(variable):
+                execution.keep(state, variable, execution.load(variable, value))
+        results = run(*(state[own] for own in memories), *arrays[len(plan.inputs) :])
+        state.update(zip(memories, results, strict=False))
+        return [*(execution.read(state, tensor) for tensor in plan.outputs), *results[len(memories) :]]
+
+    structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
+    return jax.make_jaxpr(function)(*structs, *fed_types(plan))

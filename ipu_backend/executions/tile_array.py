@@ -1,0 +1,251 @@
+"""The tile array: a program run as the machine would, on one array of tiles by words for each variable.
+
+In come a placed plan and the values of its variables. In every compute set each tile first receives, once each,
+the elements that its vertices read and that live elsewhere; then all tiles compute, each from its own row of
+words and from nothing else; then what they wrote of elements that live elsewhere is sent home. What is received
+stands in an array with a row for each tile that computes, beside copies of what the tile has of the same
+variable, and where a tile has everything it computes from its own words as they are. So an exchange is one gather
+from the arrays of variables, and from there on everything goes row by row under `jax.vmap` over the tiles: that
+no tile sees another's row is in the shape of the code.
+
+The tables of what goes where are `tile_steps.py`'s, and arguments of what is compiled. On a tile the vertices are
+lanes; a field is an operand over the lane axes that it depends on alone, so that dot products of all pairs of
+some images and some rows of weights are one matrix product.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.graphs.family import Family
+from codelet.graphs.hostdata import on_device
+from codelet.views.index import Axis, Grid, Key
+from codelet.views.tensor import Tensor, Variable, source_variables
+from ipu_backend.executions.tile_layout import joined
+from ipu_backend.executions.tile_steps import (
+    Bringing,
+    ComputeSet,
+    CopySet,
+    Layouts,
+    Operand,
+    Putting,
+    Storing,
+    Taking,
+    TileBatch,
+    plan_compute_set,
+    plan_copy,
+    plan_putting,
+    plan_taking,
+)
+from lowering.arrays import Array, arranged, constant, reshape, take
+from lowering.fast.compute_sets import SMALL, State
+from lowering.fast.over_grid import mapped_axes, over_grid
+from lowering.fast.steps import Execution, emit
+from lowering.jaxprs.simplify import trace_simplified
+from lowering.machine.placement import Placement
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.plan.streams import fed_types
+
+# --- computing ------------------------------------------------------------------------------------------
+
+
+def _known(value: np.ndarray) -> Any:
+    return value if value.size <= SMALL else constant(value)
+
+
+def _rows(array: Array, rows: np.ndarray | None) -> Array:
+    """Some rows of an array."""
+    return array if rows is None else take(array, constant(rows.astype(np.int32)))
+
+
+def bring(bringing: Bringing, held: Sequence[Array]) -> Array:
+    """The words that each tile computes from, (rows, words)."""
+    if bringing.words is None:
+        array = _rows(held[0], bringing.rows)
+    else:
+        array = bringing.words.of(joined(held))
+    if bringing.padding:
+        behind = np.stack(bringing.padding)
+        array = jnp.concatenate([array, jnp.broadcast_to(behind, (len(array), len(behind)))], 1)
+    return array
+
+
+def _operand(
+    operand: Operand, brought: Sequence[Array], rows: np.ndarray | None, row: Axis, lanes: Sequence[Axis]
+) -> tuple[Any, tuple[Key, ...]]:
+    """A field, with a key for each of its dimensions."""
+    keys = tuple(lanes[k] for k in operand.groups)
+    if operand.places is not None:
+        assert operand.bringing is not None
+        array = operand.places.of(_rows(brought[operand.bringing], rows))
+        return array, (row, *keys, *range(array.ndim - 1 - len(keys)))
+    value = operand.value
+    assert value is not None
+    dimensions = tuple(range(value.ndim - 1 - len(keys)))
+    if not value.size:
+        return jnp.zeros(value.shape[1 + len(keys) :], value.dtype), dimensions
+    if not keys and (value == value[:1]).all():
+        return _known(value[0]), dimensions
+    return _known(value), (row, *keys, *dimensions)
+
+
+def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
+    """What each tile's vertices write, by the field: (rows, lanes..., *field)."""
+    codelet, lanes = batch.batch.codelet, batch.lanes
+    row, *axes = Grid([range(len(lanes.tiles)), *map(range, lanes.lengths)]).axes
+    operands = [_operand(batch.operands[name], brought, batch.rows, row, axes) for name in codelet.inputs]
+    mapped = mapped_axes(operands, [row, *axes])
+    results = over_grid(codelet.jaxpr, operands, mapped)
+    found = {}
+    for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):
+        own = tuple(range(len(kind.shape)))
+        shape = (len(lanes.tiles), *lanes.lengths, *result.shape[len(mapped) :])
+        found[name] = arranged(result, (*mapped, *own), (row, *axes, *own), shape)
+    return found
+
+
+def _store(storing: Storing, results: Sequence[dict[str, Array]], before: Array) -> Array:
+    """The words of a variable after tiles have computed."""
+    parts = [results[k][name] for k, name in storing.results]
+    return storing.words.of(joined([*parts, before] if storing.keeps else parts))
+
+
+# --- the execution --------------------------------------------------------------------------------------
+
+
+def digest(placement: Placement) -> str:
+    """What placements of one plan have in common that are the same."""
+    made = hashlib.blake2b(np.ascontiguousarray(placement.element_tiles).data, digest_size=16)
+    for tiles in placement.vertex_tiles.values():
+        made.update(np.ascontiguousarray(tiles).data)
+    return made.hexdigest()
+
+
+class TileArray(Execution):
+    """Variables as arrays of tiles by words, by a placement; see the module's docstring.
+
+    The array of a variable has a row for each tile that holds any of it, and as many words as the tile with most
+    of it has elements.
+
+    Args:
+        placement: where the elements and vertices of the plan live that will be run, or of more.
+    """
+
+    groups_calls = False
+
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self.layouts = Layouts(placement)
+        self.key = "tiles", digest(placement)
+        self._compute_sets: dict[tuple[Family, ...], ComputeSet] = {}
+        self._copies: dict[CopyStep, CopySet] = {}
+
+    def compute_set(self, step: ExecuteStep) -> ComputeSet:
+        """The tables of a step."""
+        if step.families not in self._compute_sets:
+            self._compute_sets[step.families] = plan_compute_set(step.families, self.layouts)
+        return self._compute_sets[step.families]
+
+    def copy_set(self, step: CopyStep) -> CopySet:
+        """The tables of a copy."""
+        if step not in self._copies:
+            self._copies[step] = plan_copy(step, self.layouts)
+        return self._copies[step]
+
+    def load(self, variable: Variable, array: Array) -> Array:
+        """The array of tiles by words of a variable, from its value."""
+        if variable not in self.layouts:
+            return array
+        array = on_device(array)
+        return self.layouts.of(variable).loading.of(reshape(array, (array.size,)))
+
+    def unload(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable, from its array of tiles by words."""
+        if variable not in self.layouts:
+            return held
+        return reshape(self.layouts.of(variable).unloading.of(reshape(held, (held.size,))), variable.shape)
+
+    def held(self, state: State, variable: Variable) -> Array:
+        """The array of a variable, zeros where it has no value yet."""
+        if variable not in state:
+            shape = self.layouts.of(variable).shape if variable in self.layouts else variable.shape
+            state[variable] = jnp.zeros(shape, variable.dtype)
+        return state[variable]
+
+    def _source(self, state: State, taking: Taking) -> Array:
+        """All that a view's elements are taken from, flat."""
+        arrays = [self.held(state, variable) for variable in taking.variables]
+        arrays += [constant(np.stack(taking.padding))] if taking.padding else []
+        return joined(arrays)
+
+    def _put(self, state: State, puttings: Sequence[Putting], source: Array) -> None:
+        made = {}
+        for putting in puttings:
+            arrays = [source, self.held(state, putting.variable)] if putting.keeps else [source]
+            made[putting.variable] = putting.words.of(joined(arrays))
+        state.update(made)
+
+    def read(self, state: State, tensor: Tensor) -> Array:
+        """The value of a view without symbols."""
+        if not tensor.size:
+            return jnp.zeros(tensor.shape, tensor.dtype)
+        if any(variable not in self.layouts for variable in source_variables(tensor.source)):
+            return super().read(state, tensor)
+        taking = plan_taking(tensor, self.layouts)
+        return reshape(taking.words.of(self._source(state, taking)), tensor.shape)
+
+    def write(self, state: State, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The state is changed."""
+        origin = np.arange(tensor.size).reshape(tensor.shape)
+        self._put(state, plan_putting(tensor, origin, tensor.size, self.layouts), reshape(value, (value.size,)))
+
+    def copy(self, state: State, step: CopyStep) -> None:
+        """Copy a view to another, from tile to tile. The state is changed."""
+        if step.source.size:
+            plan = self.copy_set(step)
+            self._put(state, plan.puttings, self._source(state, plan.taking))
+
+    def execute(self, state: State, step: ExecuteStep) -> None:
+        """Run a compute set: tiles receive, compute, and send home. The state is changed."""
+        plan = self.compute_set(step)
+        brought = [bring(own, [self.held(state, variable) for variable in own.variables]) for own in plan.bringings]
+        results = [compute(batch, brought) for batch in plan.batches]
+        made = {own.variable: _store(own, results, self.held(state, own.variable)) for own in plan.storings}
+        state.update(made)
+
+
+def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of what an execution holds of a variable."""
+    logical = jax.ShapeDtypeStruct(variable.shape, variable.dtype)
+    return jax.eval_shape(lambda array: execution.load(variable, array), logical)
+
+
+def compile_held(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
+    """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+    structs = [held_type(execution, variable) for variable in plan.inputs]
+    return trace_simplified(emit(plan, execution), *structs, *fed_types(plan))
+
+
+def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
+    """The jaxpr of a checked plan from the values of its inputs, which it loads, to those of its outputs."""
+    run = emit(plan, execution)
+
+    def function(*arrays: Array) -> list[Array]:
+        loaded = [execution.load(v, array) for v, array in zip(plan.inputs, arrays, strict=False)]
+        results = run(*loaded, *arrays[len(loaded) :])
+        for k, tensor in enumerate(plan.outputs):
+            if tensor.is_whole_variable:
+                assert isinstance(tensor.source, Variable)
+                results[k] = execution.unload(tensor.source, results[k])
+        return results
+
+    structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
+    return trace_simplified(function, *structs, *fed_types(plan))

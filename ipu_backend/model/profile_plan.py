@@ -1,0 +1,185 @@
+"""Profiling: what a placed plan costs, counted.
+
+In come a plan, the tile of every vertex, the bytes that every step exchanges, and the memory of every tile. Out
+comes its `Profile`: nothing needs to run for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.graphs.family import Family
+from codelet.graphs.vertices import count_edges
+from codelet.target import Target
+from codelet.views.tensor import source_text
+from ipu_backend.model.poplibs import guess_text
+from ipu_backend.model.profile import Profile, StepProfile
+from lowering.machine.step_cycles import (
+    MovingStep,
+    StepCycles,
+    StepTimes,
+    StepTraffic,
+    counted_moments,
+    moving_moments,
+    step_traffic,
+)
+from lowering.pipeline import MachinePlan
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep, SwitchStep, WhileStep
+from lowering.plan.timeline import timeline
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryUse:
+    """What the tiles' memories hold.
+
+    Attributes:
+        by_kind: for each kind of occupant (variables, code, ...) its bytes on each tile, int64 of shape
+            (num_tiles,): of addresses taken, so that the kinds add up to what is full.
+        used_bytes: for each step, what the variables that it reads or writes take on all tiles together, int64.
+        other_live_bytes: for each step, what else is live.
+    """
+
+    by_kind: Mapping[str, np.ndarray]
+    used_bytes: np.ndarray
+    other_live_bytes: np.ndarray
+
+
+def _copy_name(step: CopyStep | StreamStep) -> str:
+    if isinstance(step, CopyStep):
+        return f"copy {source_text(step.source.source)} -> {source_text(step.destination.source)}"
+    own = source_text(step.tensor.source)
+    return f"receive {step.stream.name} -> {own}" if step.stream.is_input else f"send {own} -> {step.stream.name}"
+
+
+def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
+    assert array.shape == (num_tiles,)
+    assert np.issubdtype(array.dtype, np.integer)
+
+
+def _in_all(family: Family, times: StepTimes) -> int:
+    """Cycles of all vertices of a family together, each on one worker."""
+    found = times.family(family)
+    if found.of_vertex is None:
+        return int(found.distinct[0]) * family.num_vertices
+    return int(np.bincount(found.of_vertex, minlength=len(found.distinct)) @ found.distinct)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    """What of the time of a program depends on values, and how it is counted."""
+    steps = [moment.step for moment in timeline(plan).moments]
+    if any(isinstance(step, SwitchStep) for step in steps):
+        yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
+    if any(isinstance(step, WhileStep) for step in steps):
+        yield "a RepeatWhile counts for one turn, since how often it turns depends on values"
+    counted = [family for family in plan.families if family.codelet.codelet.cycles is None]
+    dtypes = (field.type.dtype for family in counted for field in family.fields)
+    yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
+
+
+def profile_plan(
+    plan: Plan,
+    vertex_tiles: Mapping[Family, np.ndarray],
+    traffic: Sequence[StepTraffic],
+    memory: MemoryUse,
+    target: Target | None = None,
+) -> Profile:
+    """What a placed plan costs on the machine.
+
+    Args:
+        plan: without calls, before anything is fused.
+        vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (num_vertices,).
+        traffic: of each step, in the order of `moving_steps`.
+        memory: of each tile, and of each step in the same order.
+        target: the machine; that of the graph when left off.
+
+    Raises:
+        CyclesError: a codelet's own `cycles=` fails.
+    """
+    target = plan.graph.target if target is None else target
+    line = timeline(plan)
+    moments = list(moving_moments(line))
+    assert len(moments) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
+    for by_tile in memory.by_kind.values():
+        _check_by_tile(by_tile, target.num_tiles)
+
+    times = StepTimes(vertex_tiles, target)
+    phases: list[StepCycles] = []
+    for moment, moved in zip(moments, traffic, strict=True):
+        for part in (moved.before, moved.after) if moved.after is not None else (moved.before,):
+            _check_by_tile(part.received_bytes, target.num_tiles)
+            _check_by_tile(part.sent_bytes, target.num_tiles)
+        phases.append(times.of(moment.step, moved))  # type: ignore[arg-type]
+    turns = {m.number: m.turns * own.total for m, own in zip(moments, phases, strict=True)}
+    counted = counted_moments(line, turns)
+
+    by_codelet: dict[str, int] = {}
+    steps = []
+    for number, (moment, moved, own) in enumerate(zip(moments, traffic, phases, strict=True)):
+        step, repeats = moment.step, moment.turns if moment.number in counted else 0
+        families = step.families if isinstance(step, ExecuteStep) else ()
+        for family in families:
+            codelet = family.codelet.name
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * _in_all(family, times)
+        received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
+        steps.append(
+            StepProfile(
+                step.name if isinstance(step, ExecuteStep) else _copy_name(step),  # type: ignore[arg-type]
+                repeats,
+                sum(family.num_vertices for family in families),
+                own,
+                int(received),
+                int(memory.used_bytes[number]),
+                int(memory.other_live_bytes[number]),
+            )
+        )
+    return Profile(
+        target,
+        tuple(steps),
+        dict(sorted(by_codelet.items(), key=lambda item: -item[1])),
+        dict(memory.by_kind),
+        sum(family.num_vertices for family in plan.families),
+        sum(count_edges(family) for family in plan.families),
+        len(plan.variables),
+        len({moment.step.name for moment in moments if isinstance(moment.step, ExecuteStep)}),
+        tuple(_notes(plan)),
+    )
+
+
+def _memory_use(machine: MachinePlan) -> MemoryUse:
+    """Bytes of addresses by kind, and bytes live at every step."""
+    memory, liveness = machine.memory, machine.liveness
+    by_kind: dict[str, np.ndarray] = {}
+    for own in memory.occupants:
+        if own.moments is None:
+            by_kind[own.kind] = by_kind.get(own.kind, 0) + own.num_bytes
+    shared = memory.bytes_by_tile - sum(by_kind.values(), np.zeros_like(memory.bytes_by_tile))
+    by_kind["not always live"] = shared
+    used, other = [], []
+    everywhere = liveness.live_bytes().sum(axis=1)
+    for moment in liveness.timeline.moments:
+        if isinstance(moment.step, MovingStep):
+            own = sum(v.size * v.dtype.itemsize for v in {*moment.reads, *moment.writes})
+            used.append(own)
+            other.append(max(0, int(everywhere[moment.number]) - own))
+    return MemoryUse(by_kind, np.asarray(used, np.int64), np.asarray(other, np.int64))
+
+
+def profile_machine(machine: MachinePlan, target: Target | None = None) -> Profile:
+    """What a plan on the machine costs.
+
+    Args:
+        machine: what `plan_machine` found.
+        target: the machine; that of the graph when left off.
+
+    Raises:
+        CyclesError: a codelet's own `cycles=` fails.
+    """
+    plan = machine.placement.plan
+    steps = [moment.step for moment in moving_moments(timeline(plan))]
+    traffic = {step: step_traffic(step, machine.exchange) for step in dict.fromkeys(steps)}  # type: ignore[arg-type]
+    moved = [traffic[step] for step in steps]
+    return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine), target)

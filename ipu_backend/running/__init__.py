@@ -1,0 +1,1 @@
+"""Running: the engine, the state that it keeps between runs, and its streams."""

@@ -1,0 +1,541 @@
+"""The engine: a graph loaded on the machine. State lives on it between runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.display import as_html, as_table
+from codelet.errors import (
+    ArrayError,
+    NotFiniteError,
+    ProgramError,
+    StateLostError,
+    StreamError,
+    TileError,
+)
+from codelet.graphs.graph import Graph
+from codelet.programs.copies import Stream
+from codelet.programs.program import Program, as_program
+from codelet.programs.walk import check_program
+from codelet.views.tensor import Tensor, Variable, source_variables, type_text
+from ipu_backend.executions.tile_addresses import compile_addresses
+from ipu_backend.executions.tile_array import TileArray, compile_held, compile_logical, digest
+from ipu_backend.executions.tile_memory import TileMemory, read_tile
+from ipu_backend.model.profile import Profile
+from ipu_backend.model.profile_plan import profile_machine
+from ipu_backend.running.exclusive import Exclusive
+from ipu_backend.running.names import Names
+from ipu_backend.running.options import check_options, is_whole, named_programs
+from ipu_backend.running.progress import CHUNKS, progress_bar
+from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
+from ipu_backend.running.state import State, Writing, empty_state, read_view, restored, snapshot
+from ipu_backend.running.streaming import Connections, Together
+from lowering.check.check import check
+from lowering.check.initialized import check_initialized
+from lowering.fast.steps import Execution
+from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
+from lowering.machine.memory import Memory
+from lowering.machine.place import Method, Place, place, placed_by
+from lowering.machine.placement import Placement
+from lowering.pipeline import MachinePlan, plan_machine
+from lowering.plan.dataflow import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.timeline import without_calls
+
+
+class Engine:
+    """Runs a graph's program on state that it keeps. As Poplar's engine: write, run, read.
+
+    Args:
+        graph: what to load; later changes of the graph do not concern the engine.
+        program: what `run` runs; all compute sets in the order they were added when left off. Several programs,
+            in a dict by name, share one state: `engine.run("train")`, `engine.run("predict")`.
+        check_finite: refuse host data, and results read, that hold NaN or infinity.
+        stream_bytes: how many bytes of values of streams the host holds at a time. A loop that takes more is run
+            in chunks.
+        execution: `"fused"` holds a variable as one array in logical order, and exchange costs nothing; `"tiles"`
+            holds it as an array of tiles by words, and runs the planned exchange: see `executions/tile_array.py`;
+            `"addresses"` runs it in the planned memory of the tiles, forward only, as a proof of the memory plan: see
+            `executions/tile_addresses.py`. The host may read all variables after a run, so that none shares its
+            address with another there, as they do in what `function` makes.
+        placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"` or
+            `"linear"`, or a function from the plan to its placement.
+
+    Raises:
+        ProgramError: an execution or a placement that there is not.
+        What `lower` raises for the graph, save that elements nothing writes may still be written by the
+        host: reading one is an error of `run` and `read`.
+
+    >>> import codelet as cl
+    >>> @cl.codelet
+    ... def count(n):
+    ...     return {"n": n + 1}
+    >>> graph = cl.Graph()
+    >>> n = graph.add_variable("n", (), "int32")
+    >>> graph.add_vertex("count", count, n=n)
+    >>> engine = cl.Engine(graph)
+    >>> engine.write({"n": 40})
+    >>> engine.run(); engine.run()
+    >>> engine.read(n)
+    array(42, dtype=int32)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        program: object = None,
+        *,
+        check_finite: bool = False,
+        stream_bytes: int = 1 << 26,
+        execution: Literal["fused", "tiles", "addresses"] = "fused",
+        placement: Place = "balanced",
+    ):
+        check_options(graph, execution, placement, stream_bytes)
+        self.graph = graph
+        self.check_finite = check_finite
+        self._options = {
+            "check_finite": check_finite,
+            "stream_bytes": stream_bytes,
+            "execution": execution,
+            "placement": placement,
+        }
+        given = graph.default_program if program is None else program
+        self._programs: dict[str, LoadedProgram] = {}
+        for name, each in named_programs(given).items():
+            chosen = as_program(each)
+            check_program(chosen, graph)
+            self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
+        self._names = Names(graph)
+        self._execution, self._placed = Execution(), None
+        self._placing: Place = placement
+        if execution != "fused":
+            self._placed = self._place(placement)
+            if execution == "tiles":
+                self._execution = TileArray(self._placed)
+            for loaded in self._programs.values():
+                loaded.execution = self._execution
+                if isinstance(self._execution, TileArray):
+                    loaded.compile = partial(compile_held, execution=self._execution)
+                else:
+                    loaded.compile, loaded.splits = self._compile_addresses, False
+                    loaded.parts = (Together(loaded.plan.steps),)
+        self._connections = Connections(stream_bytes)
+        self._exclusive = Exclusive()
+        self._state = empty_state(graph)
+
+    def _place(self, how: Place) -> Placement:
+        """One placement of all programs, which share their variables."""
+        plans = [loaded.plan for loaded in self._programs.values()]
+        together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
+        return placed_by(how, together) if callable(how) else place(together, how)
+
+    def _where(self, plan: Plan, how: Place | None) -> Placement | Method:
+        """Where a program's plan lives, or how that is to be chosen: as all the programs of the engine, if not said."""
+        if how is None and self._placed is None and len(self._programs) == 1:
+            how = self._placing
+        if how is None:
+            placed = self._place(self._placing) if self._placed is None else self._placed
+            return replace(placed, plan=without_calls(plan))
+        return placed_by(how, without_calls(plan)) if callable(how) else how
+
+    def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        assert self._placed is not None
+        plan = without_calls(plan)
+        return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))
+
+    # --- names ----------------------------------------------------------------------------------------
+
+    def _program(self, name: str | None) -> LoadedProgram:
+        if name is None and len(self._programs) == 1:
+            return next(iter(self._programs.values()))
+        if not isinstance(name, str) or name not in self._programs:
+            problem = "the engine has several programs" if name is None else "the engine has no such program"
+            raise ProgramError(
+                problem, given=name, expected=f"the name of one: {' or '.join(map(repr, self._programs))}"
+            )
+        return self._programs[name]
+
+    # --- state ----------------------------------------------------------------------------------------
+
+    def _check_finite(self, tensor: Tensor, array: Any, what: str) -> None:
+        if self.check_finite and jnp.issubdtype(tensor.dtype, jnp.inexact):
+            bad = np.argwhere(~np.asarray(jnp.isfinite(array)))
+            if len(bad):
+                where = tuple(bad[0].tolist())
+                named = repr(tensor.source.name) if isinstance(tensor.source, Variable) else tensor
+                raise NotFiniteError(
+                    f"{what} {named} holds a number that is not finite",
+                    given=f"{np.asarray(array)[where]} at {list(where)}",
+                    expected="finite numbers, since check_finite is on",
+                )
+
+    def write(self, values: Mapping[Any, Any]) -> None:
+        """Write host arrays to variables or views of them: all of them, or none where one does not fit.
+
+        Args:
+            values: an array for each, by the variable's name, or by a tensor: `{"x": x0, y[3:7]: part}`. What comes
+                later overwrites what comes before. Elements of a view alone get a value; the others keep theirs.
+
+        Raises:
+            ArrayError: an array of the wrong shape or dtype, or one for a constant or for padding.
+            NotInGraphError: a name no variable has.
+            ViewError: a view that depends on symbols.
+            NotFiniteError: NaN or infinity, where that is checked.
+        """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "what is written does not say where to",
+                given=f"{type(values).__name__}: {values!r:.80}",
+                expected="a dict of arrays by name or tensor",
+                fix='engine.write({"x": array})',
+            )
+        with self._exclusive.use("write"):
+            writing = Writing(self._state, self._execution)
+            whole: set[Variable] = set()
+            for name, value in values.items():
+                tensor = self._names.tensor(name, "written")
+                if tensor.is_whole_variable:
+                    assert isinstance(tensor.source, Variable)
+                    if tensor.source in whole:
+                        raise ArrayError(
+                            f"two arrays are written to {tensor.source.name!r}",
+                            given="its name and a tensor",
+                            expected="one",
+                        )
+                    whole.add(tensor.source)
+                self._check_finite(tensor, writing.write(tensor, value), "the array for")
+            self._state = writing.done()
+
+    def read(self, variable: Any) -> Any:
+        """The value of a variable or a view, as a NumPy array; of an output stream, all the last run sent, stacked.
+
+        It waits until what ran before is done.
+
+        Args:
+            variable: a tensor, the name of a variable, or an output stream; or a list of them, for a list of arrays.
+
+        Raises:
+            UninitializedReadError: an element of it that neither the host nor a run has written.
+            NotInGraphError: a name no variable has.
+            ViewError: a view that depends on symbols.
+            NotFiniteError: NaN or infinity, where that is checked.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (2,))
+        >>> engine = cl.Engine(graph)
+        >>> engine.write({"x": [1, 2, 3, 4], y[1]: 5.0})
+        >>> engine.read([x[::-1], y[1]])
+        [array([4., 3., 2., 1.], dtype=float32), array(5., dtype=float32)]
+        """
+        with self._exclusive.use("read"):
+            if isinstance(variable, (list, tuple)):
+                return [self._read(each) for each in variable]
+            return self._read(variable)
+
+    def _read(self, given: Tensor | Stream | str) -> np.ndarray:
+        if self._names.is_stream(given):
+            stream = self._names.stream(given)  # type: ignore[arg-type]
+            if stream.is_input:
+                raise StreamError(
+                    f"{stream.name!r} is an input stream: there is nothing to read",
+                    given=stream,
+                    expected="a variable, or an output stream",
+                )
+            return self._connections.sent(stream)
+        tensor = self._names.tensor(given, "read")  # type: ignore[arg-type]
+        array = read_view(self._state, self._execution, tensor)
+        self._check_finite(tensor, array, "the variable")
+        return array
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The values of all variables that have any, by name: for a checkpoint, another engine, or `load_state`.
+
+        A variable of which only some elements have a value comes as a masked array (`numpy.ma`), the others masked.
+        What streams are connected to is no part of it.
+
+        >>> import codelet as cl
+        >>> graph = cl.Graph()
+        >>> x = graph.add_variable("x", (2,))
+        >>> engine, other = cl.Engine(graph), cl.Engine(graph)
+        >>> engine.write({"x": [1, 2]})
+        >>> other.load_state(engine.state())
+        >>> other.read(x)
+        array([1., 2.], dtype=float32)
+        """
+        with self._exclusive.use("state"):
+            return snapshot(self._state, self._execution)
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Hold what `state` gave, and nothing else: a variable that it does not name has no value then.
+
+        All of it is loaded, or none where something does not fit.
+
+        Args:
+            values: an array for each variable, by name; a dict, or what `numpy.load` gives of an `.npz` file.
+
+        Raises:
+            ArrayError: an array of the wrong shape or dtype, or one for a constant.
+            NotInGraphError: a name no variable has.
+            NotFiniteError: NaN or infinity, where that is checked.
+        """
+        if not isinstance(values, Mapping):
+            raise ArrayError(
+                "what is loaded is no state",
+                given=f"{type(values).__name__}: {values!r:.80}",
+                expected="a dict of arrays by name, as engine.state() gives it",
+            )
+        with self._exclusive.use("load_state"):
+            found = {}
+            for name, value in values.items():
+                tensor = self._names.tensor(name, "loaded")
+                if not tensor.is_whole_variable:
+                    raise ArrayError("a state is of whole variables", given=tensor, expected="the name of a variable")
+                self._check_finite(tensor, value, "the array for")
+                found[tensor.source] = value
+            self._state = restored(self._state, self._execution, found)
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def connect(self, stream: Stream | str, values: Any) -> None:
+        """Say where the values of an input stream come from, or where those of an output stream go.
+
+        Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
+        `stream_bytes`. What a run that raises has taken is given to the next one again; only where it has taken more
+        of iterators than `stream_bytes` nothing is, and a note of the error says so. A function that is connected has
+        by then been called with what came out.
+
+        Args:
+            stream: a stream of the graph, or its name.
+            values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
+                loader, a generator). For an output stream, a function that is called with each value; without
+                one, `read` gives all that the last run sent. The function does not use the engine itself.
+
+        Raises:
+            NotInGraphError: a stream that is not there.
+            StreamError: something that gives or takes no values.
+            ArrayError: values of the wrong shape or dtype.
+
+        Source: Engine::connectStream of Poplar's API reference.
+        """
+        with self._exclusive.use("connect"):
+            self._connections.connect(self._names.stream(stream), values)
+
+    def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
+        """Run a program once on the state. If it raises, the state is what it was before.
+
+        JAX computes in the background: `run` returns when the work is handed over, and what uses the state next waits
+        for it, so that a Ctrl-C may land in `read`. (Handing over runs one after the other without waiting takes less
+        than half the time where they are short: on two CPU cores 31 us instead of 82 for a stencil on 256 x 256
+        points.) It waits anyway for output streams, for aborts, and for codelets that call the host.
+
+        Ctrl-C leaves the state as it was before the run or, once the work was handed over, as it is after it. Several
+        threads may use one engine: their calls wait for one another. What belongs together (write, run, read) is for
+        them to keep together, by a lock of their own.
+
+        Args:
+            program: its name, where the engine has several.
+            wait: return when the work is done.
+            progress: show a bar of the turns of loops over streams, which then run in at least 20 chunks, each waited
+                for. It needs the extra `progress`.
+
+        Raises:
+            UninitializedReadError: an element is read that neither the host nor an earlier step has written.
+            ProgramAbortedError: the program aborts.
+            StreamError: a stream is not connected, or ends early: the message says where.
+            EngineInUseError: it is called by what a run calls: a function connected to a stream, or a callback.
+            StateLostError: the machine fails in a run that was overwriting the state.
+            MissingExtraError: a bar without tqdm.
+        """
+        loaded = self._program(program)
+        with self._exclusive.use("run"):
+            state = self._state
+            if loaded.checked is None or not loaded.checked.equals(state.written):
+                written = state.written.copy()
+                check_initialized(replace(loaded.plan, outputs=()), written)
+                loaded.checked = written if written.equals(state.written) else None
+            else:
+                written = state.written
+            parts, bar = loaded.parts, nullcontext(None)
+            if progress:
+                parts = loaded.parts_for(CHUNKS)
+                bar = progress_bar(parts, program or "running")
+            self._connections.begin(loaded.plan.streams)
+            try:
+                with bar as done:
+                    self._run(loaded, state, written, Runs(parts, done), wait=wait)
+            except BaseException as error:
+                self._after_failure(error)
+                raise
+
+    def _run(self, loaded: LoadedProgram, state: State, written: ElementSet, runs: Runs, *, wait: bool) -> None:
+        arrays, part = dict(state.arrays), loaded.in_place
+        if part is None:
+            after = State(loaded.run(arrays, self._connections, runs, wait=wait), written)
+            with uninterrupted() if loaded.plan.streams else nullcontext():
+                self._state = after
+                self._connections.end()
+            return
+        made: list[Sequence[Any]] = []
+        try:
+            part.run_in_place(arrays, self._connections, made)
+        finally:
+            if made:
+                self._state = State({**arrays, **dict(zip(part.written, made[0], strict=True))}, written)
+        if wait:
+            jax.block_until_ready(made)
+
+    def _after_failure(self, error: BaseException) -> None:
+        """What is left when a run raised.
+
+        Raises:
+            StateLostError: the machine failed, and took values with it.
+        """
+        note = self._connections.give_back()
+        if note is not None:
+            error.add_note(note)
+        lost = [variable for variable, held in self._state.arrays.items() if held.is_deleted()]
+        if lost:
+            self._state = self._state.without(lost)
+            raise StateLostError(
+                "the machine failed in a run that was overwriting the state",
+                given=f"{type(error).__name__}: {error!s:.200}",
+                expected="enough memory",
+                fix=f"write {', '.join(sorted(variable.name for variable in lost))} again before the next run",
+            ) from error
+
+    # --- the machine ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _memory(self) -> Memory:
+        """The memory in which every variable that the programs name is kept."""
+        placement = self._place(self._placing) if self._placed is None else self._placed
+        return plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
+
+    def read_tile(self, tile: int) -> TileMemory:
+        """A tile's memory: what lies at which address, and the values that variables hold there now. It prints.
+
+        Addresses are those of a memory in which every variable that the programs name is kept.
+
+        Args:
+            tile: its number.
+
+        Raises:
+            TileError: a tile that the target does not have.
+        """
+        num_tiles = self.graph.target.num_tiles
+        if not is_whole(tile) or not 0 <= tile < num_tiles:
+            raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
+        with self._exclusive.use("read_tile"):
+            known = [v for v in self._names.variables if v.value is not None or v in self._state.arrays]
+            whole = {v: self.graph.variable(v.name) for v in known}
+            values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
+            return read_tile(self._memory, operator.index(tile), values)
+
+    def machine(
+        self,
+        program: str | None = None,
+        *,
+        placement: Place | None = None,
+        keep: Collection[Tensor | str] | None = None,
+        allow_out_of_memory: bool = False,
+    ) -> MachinePlan:
+        """A program planned on the machine: placement, exchange, live ranges and addresses. Nothing runs for it.
+
+        Args:
+            program: its name, where the engine has several.
+            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"` (see
+                `machine/place.py`), or a function from the program's plan to its placement; as the engine was told,
+                and with all its programs together, when left off.
+            keep: the variables whose values the host writes before the program and reads after it, as in Poplar
+                those with a host write or read; all when left off. The memory of the others is shared where they
+                are not live together. Constants, and what is read before it is written, are kept anyway.
+            allow_out_of_memory: report what a tile cannot hold rather than refuse it.
+
+        Raises:
+            OutOfTileMemoryError: a tile would have to hold more than its memory.
+            NotInGraphError: a name in `keep` that no variable has.
+            ProgramError: a placement that there is not, or a function that returns something else.
+        """
+        plan = self._program(program).plan
+        kept = None if keep is None else self._kept(keep)
+        return plan_machine(plan, self._where(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
+
+    def _kept(self, keep: Collection[Tensor | str]) -> list[Variable]:
+        """The variables that are kept, all of one of which any element is."""
+        if isinstance(keep, (str, Tensor)) or not isinstance(keep, Iterable):
+            keep = [keep]
+        return [variable for each in keep for variable in source_variables(self._names.tensor(each, "kept").source)]
+
+    def profile(
+        self,
+        program: str | None = None,
+        *,
+        placement: Place | None = None,
+        keep: Collection[Tensor | str] | None = None,
+        allow_out_of_memory: bool = False,
+    ) -> Profile:
+        """What a program costs on the machine: cycles by step, bytes by tile. The arguments are as of `machine`.
+
+        Source: Engine::getProfile and printProfileSummary of Poplar's API reference.
+        """
+        return profile_machine(
+            self.machine(program, placement=placement, keep=keep, allow_out_of_memory=allow_out_of_memory)
+        )
+
+    def function(
+        self,
+        *,
+        inputs: Sequence[Tensor | Stream | str],
+        outputs: Sequence[Tensor | Stream | str],
+        program: str | None = None,
+    ) -> Lowered:
+        """What `run` runs as a pure function of some variables to others, apart from the engine's state.
+
+        Values go in and come out in logical order, whatever the engine's execution. The arguments and errors are
+        those of `lower`.
+        """
+        loaded = self._program(program)
+        if self._placed is None:
+            return lower_graph(self.graph, loaded.program, inputs, outputs)
+        sources, targets = named_variables(self.graph, inputs, outputs)
+        plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(self.graph.variable(v.name) for v in targets)))
+        if isinstance(self._execution, TileArray):
+            return lower_plan(plan, targets, compile_logical(plan, self._execution), self._execution.key)
+        return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
+
+    def __repr__(self) -> str:
+        return f"<Engine on {self.graph.target}: {self.graph!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for variable in self._names.variables:
+            flags = self._state.written.flags(variable)
+            held = "all" if flags.all() else "some" if flags.any() else "none"
+            rows.append((variable.name, type_text(variable.dtype, variable.shape), held))
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return as_html(repr(self), as_table(("variable", "type", "elements with a value"), rows), programs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
+        programs = {name: loaded.program for name, loaded in self._programs.items()}
+        return _remade, (self.graph, programs, self._options, self.state())
+
+
+def _remade(
+    graph: Graph, programs: Mapping[str, Program], options: Mapping[str, Any], state: Mapping[str, np.ndarray]
+) -> Engine:
+    """An engine of what one was pickled as."""
+    engine = Engine(graph, programs, **options)
+    engine.load_state(state)
+    return engine

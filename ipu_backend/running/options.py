@@ -1,0 +1,62 @@
+"""Options: what an engine can be made with, each mistake told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeGuard
+
+import numpy as np
+
+from codelet.errors import ProgramError
+from codelet.graphs.graph import Graph
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """Whether something is a whole number, Python's or NumPy's, and no truth value."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+
+
+def check_options(graph: object, execution: object, placement: object, stream_bytes: object) -> None:
+    """See that an engine can be made of what was given.
+
+    Raises:
+        ProgramError: something that is no graph, or an option that there is not.
+    """
+    if not isinstance(graph, Graph):
+        raise ProgramError(
+            "an engine is made of something that is no graph",
+            given=f"{type(graph).__name__}: {graph!r:.80}",
+            expected="a cl.Graph, and what of it is to run",
+            fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,
+        )
+    if execution not in ("fused", "tiles", "addresses"):
+        raise ProgramError(
+            "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
+        )
+    if placement not in ("balanced", "linear") and not callable(placement):
+        raise ProgramError(
+            "there is no such placement",
+            given=f"{placement=!r}",
+            expected="'balanced', 'linear', or a function from a plan to its placement",
+        )
+    if not is_whole(stream_bytes) or stream_bytes < 1:
+        raise ProgramError(
+            "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
+        )
+
+
+def named_programs(given: object) -> Mapping[str, object]:
+    """Programs by name.
+
+    Raises:
+        ProgramError: no program, or a name that is none.
+    """
+    if not isinstance(given, Mapping):
+        return {"main": given}
+    if not given or not all(isinstance(name, str) for name in given):
+        raise ProgramError(
+            "an engine's programs have no names" if given else "an engine is given no programs",
+            given=f"{given!r:.80}",
+            expected="a dict of at least one, by name",
+        )
+    return given

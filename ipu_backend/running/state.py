@@ -1,0 +1,213 @@
+"""The engine's state: what is held of every variable, and which of its elements have a value.
+
+A `State` is never changed: writing to it makes another, so that a run or a write that fails has changed nothing.
+Variables are known by identity, since what is no variable of the graph (a counter, a flag) may have any name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from codelet.errors import ArrayError, UninitializedReadError
+from codelet.graphs.graph import Graph
+from codelet.graphs.hostdata import as_array, on_device
+from codelet.graphs.vertices import gather
+from codelet.views.tensor import Tensor, Variable, source_variables
+from lowering.fast.steps import Execution
+from lowering.plan.dataflow import ElementSet
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What an engine holds.
+
+    Attributes:
+        arrays: of each variable that anything was written to, as its execution holds it.
+        written: the elements that have a value, those of constants among them.
+    """
+
+    arrays: Mapping[Variable, Any]
+    written: ElementSet
+
+    def without(self, lost: Iterable[Variable]) -> State:
+        """It without any value of some variables."""
+        gone, written = set(lost), self.written.copy()
+        for variable in gone:
+            written.remove_variable(variable)
+        return State({variable: held for variable, held in self.arrays.items() if variable not in gone}, written)
+
+
+def empty_state(graph: Graph) -> State:
+    """The state in which only constants have values."""
+    written = ElementSet()
+    for variable in graph.variables:
+        if variable.value is not None:
+            written.add_variable(variable)
+    return State({}, written)
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _logical(state: State, execution: Execution, variable: Variable) -> np.ndarray:
+    """The values of a variable, zeros where it has none."""
+    if variable.value is not None:
+        return np.asarray(variable.value)
+    if variable not in state.arrays:
+        return np.zeros(variable.shape, variable.dtype)
+    return np.asarray(execution.unload(variable, state.arrays[variable]))
+
+
+def read_view(state: State, execution: Execution, tensor: Tensor, *, check: bool = True) -> np.ndarray:
+    """The values of a view without symbols, as an array of its own.
+
+    Args:
+        state: where they are.
+        execution: how they are held.
+        tensor: the view.
+        check: see that all of them are there.
+
+    Raises:
+        UninitializedReadError: an element that has no value.
+    """
+    missing = state.written.first_missing(tensor, ()) if check else None
+    if missing is not None:
+        raise UninitializedReadError(
+            f"{tensor.graph.element_text(missing)} is read by the host before anything has given it a value",
+            expected="engine.write or engine.run before",
+        )
+    if tensor.is_whole_variable:
+        assert isinstance(tensor.source, Variable)
+        return np.array(_logical(state, execution, tensor.source))
+    variables = source_variables(tensor.source)
+    flat = {own.first_element: _logical(state, execution, own).reshape(-1) for own in variables}
+    return np.array(gather(flat, tensor))
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+class Writing:
+    """Values that are to be written to a state, all of them or none: `done` makes the state after."""
+
+    def __init__(self, state: State, execution: Execution):
+        self.state = state
+        self.execution = execution
+        self._whole: dict[Variable, jax.Array] = {}
+        self._parts: dict[Variable, np.ndarray] = {}  # values that were written in part
+        self._written = state.written.copy()
+
+    def write(self, tensor: Tensor, value: Any) -> jax.Array:
+        """Write an array to a view without symbols.
+
+        Returns:
+            The array.
+
+        Raises:
+            ArrayError: another shape, a dtype that does not fit, or elements that cannot be written.
+        """
+        if isinstance(value, Tracer):
+            raise ArrayError(
+                "what the host writes is traced",
+                given=value,
+                expected="an array: an engine runs outside of jax.jit, jax.grad and the like",
+                fix="engine.function(inputs=..., outputs=...) is a pure function of the same program",
+            )
+        variables = source_variables(tensor.source)
+        for variable in variables:
+            if variable.value is not None:
+                raise ArrayError(
+                    f"the host cannot write the constant {variable.name!r}", given=tensor, expected="a variable"
+                )
+        if tensor.is_whole_variable:
+            (variable,) = variables
+            array = self._whole[variable] = as_array(value, variable)
+            self._parts.pop(variable, None)
+            self._written.add_variable(variable)
+            return array
+        array = as_array(value, _Place(repr(tensor), tensor.shape, tensor.dtype))
+        numbers, values = tensor.elements().reshape(-1), np.asarray(array).reshape(-1)
+        if (numbers < 0).any() or len(np.unique(numbers)) < len(numbers):
+            what = "holds padding" if (numbers < 0).any() else "names an element twice"
+            raise ArrayError(
+                f"a view that the host writes {what}",
+                given=tensor,
+                expected="a view that names every element once, and has no padding",
+            )
+        for variable in variables:
+            own = numbers - variable.first_element
+            inside = (own >= 0) & (own < variable.size)
+            self._part(variable)[own[inside]] = values[inside]
+        self._written.add(tensor, ())
+        return array
+
+    def _part(self, variable: Variable) -> np.ndarray:
+        """The flat values of a variable, which may be changed."""
+        if variable not in self._parts:
+            whole = self._whole.pop(variable, None)
+            before = _logical(self.state, self.execution, variable) if whole is None else whole
+            self._parts[variable] = np.array(before).reshape(-1)
+        return self._parts[variable]
+
+    def forget(self, tensor: Tensor) -> None:
+        """Have a view without symbols hold no values."""
+        self._written.remove(tensor)
+
+    def done(self) -> State:
+        """The state after."""
+        made = {**self._whole, **{v: on_device(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
+        # A copy: a run may overwrite the state, and the caller's array must outlive it.
+        held = {v: jnp.array(self.execution.load(v, array), copy=True) for v, array in made.items()}
+        return State({**self.state.arrays, **held}, self._written)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A view as a place for an array."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+# --- all of it ------------------------------------------------------------------------------------------
+
+
+def snapshot(state: State, execution: Execution) -> dict[str, np.ndarray]:
+    """The values of all variables that have any, by name; masked where only some of its elements do."""
+    found = {}
+    for variable in state.arrays:
+        flags = state.written.flags(variable).reshape(variable.shape)
+        if flags.any() or not variable.size:
+            values = np.array(_logical(state, execution, variable))
+            found[variable.name] = values if flags.all() else np.ma.MaskedArray(values, mask=~flags)
+    return found
+
+
+def restored(before: State, execution: Execution, values: Mapping[Variable, Any]) -> State:
+    """The state of a snapshot, and of nothing besides.
+
+    Args:
+        before: any state of the same engine, for its constants.
+        execution: how it is to be held.
+        values: what `snapshot` gave, by variable.
+
+    Raises:
+        ArrayError: an array that does not fit.
+    """
+    writing = Writing(before.without(before.arrays), execution)
+    for variable, value in values.items():
+        whole = variable.graph.variable(variable.name)
+        masked = np.ma.is_masked(value)
+        writing.write(whole, value.data if masked else value)
+        if masked:
+            gone = np.flatnonzero(np.ma.getmaskarray(value))
+            writing.forget(whole.flatten()[gone])
+    return writing.done()

@@ -1,0 +1,67 @@
+"""Arrays: the operations on JAX arrays that emission is made of, left out where they would change nothing.
+
+A step that changes nothing would hide later rules on jaxprs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax import lax
+
+from codelet.views.index import Key
+
+Array = jax.Array
+
+
+def constant(values: np.ndarray) -> Array:
+    """A known array as a JAX array, which tracing then takes for an argument."""
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(values)  # `jnp.asarray` compiles a program for every shape
+
+
+def reshape(array: Array, shape: Sequence[int]) -> Array:
+    """A reshape, unless the array has that shape."""
+    return array if array.shape == tuple(shape) else lax.reshape(array, tuple(shape))
+
+
+def transpose(array: Array, order: Sequence[int]) -> Array:
+    """A transpose, unless it keeps the order."""
+    return array if tuple(order) == tuple(range(array.ndim)) else lax.transpose(array, tuple(order))
+
+
+def slice_(array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+    """A slice of every dimension, unless all are whole."""
+    if not any(starts) and tuple(stops) == array.shape and max(steps, default=1) == 1:
+        return array
+    return lax.slice(array, starts, stops, steps)
+
+
+def slice_dimension(array: Array, start: int, stop: int, step: int, at: int) -> Array:
+    whole = range(array.ndim)
+    return slice_(
+        array,
+        [start if d == at else 0 for d in whole],
+        [stop if d == at else array.shape[d] for d in whole],
+        [step if d == at else 1 for d in whole],
+    )
+
+
+def take(array: Array, positions: Array, at: int = 0, *, is_sorted: bool = False) -> Array:
+    """The array at positions along one dimension, which the positions' dimensions replace.
+
+    Positions are promised to be in bounds and not negative, and to be sorted where it says so.
+    """
+    where = (slice(None),) * at + (positions,)
+    return array.at[where].get(mode="promise_in_bounds", wrap_negative_indices=False, indices_are_sorted=is_sorted)
+
+
+def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
+    """An array whose dimensions are `keys`, with those of `order` instead, repeated along the absent ones."""
+    present = [key for key in order if key in keys]
+    array = transpose(array, [keys.index(key) for key in present])
+    if len(present) == len(order):
+        return array
+    return lax.broadcast_in_dim(array, tuple(extents), tuple(k for k, key in enumerate(order) if key in keys))

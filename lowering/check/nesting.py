@@ -1,0 +1,75 @@
+"""Nesting: a program that is nested deeper than JAX can follow is told so, before JAX runs out of stack.
+
+JAX traces and compiles what is nested by recursion, some 15 to 21 of Python's frames a level (counted with jax 0.10,
+Python 3.11, where it fails: 46 repeats, 49 bounded loops, 63 choices, 66 calls at the usual limit of 1000 frames).
+Checking and planning need three, and go as deep as programs may be nested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from codelet.errors import ProgramError
+from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
+
+_FRAMES = {RepeatStep: 21, WhileStep: 20, SwitchStep: 16, CallStep: 15}
+_BESIDE = 80  # frames of JAX and ours that are there at any depth
+
+
+class _Depths:
+    """How deep steps are nested, and how many frames that takes; of each function once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[FunctionBody, tuple[int, int]] = {}
+
+    def of(self, steps: Sequence[Step]) -> tuple[int, int]:
+        most = 0, 0
+        for step in steps:
+            inside = bodies(step)
+            if not inside:
+                continue
+            if isinstance(step, CallStep):
+                if step.function not in self.functions:
+                    self.functions[step.function] = self.of(step.function.body)
+                levels, frames = self.functions[step.function]
+            else:
+                levels, frames = max([self.of(body) for body in inside], key=lambda found: found[1])
+            most = max(most, (levels + 1, frames + _FRAMES[type(step)]), key=lambda found: found[1])
+        return most
+
+
+def _frames_in_use() -> int:
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def _too_deep(levels: int, frames: int) -> ProgramError:
+    limit = -(-(frames * 3 // 2 + 500) // 1000) * 1000
+    return ProgramError(
+        "a program is nested too deep for JAX to compile",
+        given=f"{levels} loops, choices and calls within one another",
+        expected=f"what fits Python's stack of {sys.getrecursionlimit()} frames, some 20 for each",
+        fix=f"sys.setrecursionlimit({limit}), or nest less: one Repeat of more turns, one Switch of more cases",
+    )
+
+
+@contextlib.contextmanager
+def nesting_told(steps: Sequence[Step]) -> Iterator[None]:
+    """What is done with steps inside may run out of stack: say then that they are nested too deep.
+
+    Raises:
+        ProgramError: they are, or will be where JAX compiles them.
+    """
+    levels, frames = _Depths().of(steps)
+    if levels and frames + _frames_in_use() + _BESIDE > sys.getrecursionlimit():
+        raise _too_deep(levels, frames)
+    try:
+        yield
+    except RecursionError:
+        if levels < 2:
+            raise  # something else is at fault
+        raise _too_deep(levels, frames) from None

@@ -1,0 +1,92 @@
+"""Sizes: whether a plan fits, before anything is made for it.
+
+Planning the machine takes a few numbers for each element and each vertex, and a graph of a line may have a million
+millions of both. So what would be needed is counted first, and compared with what there is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from codelet.errors import OutOfTileMemoryError, SizeError
+from codelet.views.tensor import Variable, source_variables
+from lowering.plan.plan import Plan
+
+ELEMENT_BYTES = 24
+"""What planning takes of this computer's memory for each element of a variable: its tile, its address, and copies."""
+
+VERTEX_BYTES = 40
+"""The same for each vertex: the tiles that it may go to, and what speaks for them."""
+
+
+def _bytes_text(count: int) -> str:
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:,.1f} {name}"
+    return f"{count:,} bytes"
+
+
+def host_memory() -> int | None:
+    """Bytes of memory that this computer has; None where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def check_host_memory(num_bytes: int, what: str) -> None:
+    """See that something fits this computer's memory.
+
+    Raises:
+        SizeError: it does not: saying what, and how much it would need.
+    """
+    has = host_memory()
+    if has is not None and num_bytes > has:
+        raise SizeError(
+            f"this computer's memory does not hold {what}",
+            given=f"{_bytes_text(num_bytes)} would be needed",
+            expected=f"at most {_bytes_text(has)}",
+        )
+
+
+def check_host_size(plan: Plan) -> None:
+    """See that a plan can be planned on the machine in this computer's memory.
+
+    Raises:
+        SizeError: it cannot.
+    """
+    elements = sum(variable.size for variable in plan.variables)
+    vertices = sum(family.num_vertices for family in plan.families)
+    num_bytes = ELEMENT_BYTES * elements + VERTEX_BYTES * vertices
+    check_host_memory(num_bytes, f"the plan of {elements:,} elements and {vertices:,} vertices on tiles")
+
+
+def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> None:
+    """See that the variables of a plan that are there at once fit the tiles' memories together, whatever their tiles.
+
+    Args:
+        plan: the plan.
+        keep: the variables that are always there; the plan's inputs and outputs when left off.
+
+    Raises:
+        OutOfTileMemoryError: they do not: naming the largest.
+    """
+    target = plan.graph.target
+    there = target.num_tiles * target.bytes_per_tile
+    outputs = [variable for tensor in plan.outputs for variable in source_variables(tensor.source)]
+    kept = dict.fromkeys([*plan.inputs, *outputs] if keep is None else keep)
+    # Of what is not always there one variable at least is there at once.
+    others = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} - kept.keys()
+    size = lambda variable: variable.size * variable.dtype.itemsize  # noqa: E731
+    at_once = [*kept, *sorted(others, key=size)[-1:]]
+    total = sum(map(size, at_once))
+    if total <= there:
+        return
+    largest = sorted(at_once, key=size, reverse=True)[:5]
+    raise OutOfTileMemoryError(
+        f"the variables that are there at once take {_bytes_text(total)}, more than all tiles together have",
+        given="\n".join(f"{size(variable):,} bytes: {variable!r}" for variable in largest),
+        expected=f"at most {there:,} bytes on {target}",
+        fix="fewer or smaller variables, or a machine of more tiles: cl.IPU(num_tiles=...)",
+    )

@@ -1,0 +1,449 @@
+"""Extend: neighbours beyond the ends of an array are slices of the array extended.
+
+`x[(i + 1) % n]`, a view of `x.pad(1, "wrap")` and those of the modes "edge" and "reflect" are affine but for
+some positions: with what they read there put before and behind the array, they are affine throughout. In come
+the families of a compute set, or a view; out come the same with such fields reading an extension, which is
+made once for all of them and cut to what they read. Later rules then see slices: windows, convolutions.
+
+An index vector for each dimension instead, a gather, does not fuse with what reads it, and its transpose is a
+scatter, an element at a time. Measured on two CPU cores, a step in a loop: nine neighbours of 1024 x 1024 float32
+extended 0.9 ms, with index vectors 2.1, with rolls 6.7; of int8 0.13, 1.4 and 0.74. Five of 2048 x 2048 float32:
+4.8, 4.2 and 14.5, and the gradient 56, 203 and 7.
+
+An extension that several slices read stands behind an `optimization_barrier`: else XLA takes every slice apart
+into those of its pieces, and concatenates these anew each time (0.4 ms for the nine of int8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jax import lax
+
+from codelet.graphs.family import Family, Field
+from codelet.views.index import Axis, Index, Key, row_major
+from codelet.views.integers import affine_length
+from codelet.views.tensor import Source, Tensor, Variable
+from lowering.arrays import Array
+from lowering.plan.access import Dimension, take_apart
+
+MAX_POSITIONS = 1 << 22
+"""Of one dimension; what is read through more of them is not looked at."""
+
+MAX_RUNS = 8
+"""Pieces that a dimension is put together of: every one is an operand of a concatenation."""
+
+MAX_GROWTH = 2
+"""How many elements an extension has at most for each that is read of it."""
+
+LIGHT = 32
+"""Equations; codelets of more read extensions that hold all of the source, and are arrays of their own.
+
+Where one shifted read is joined from two slices, all that leads to its cotangent is computed in both of their
+transposes. An array extended and then cut gives one cotangent, which is computed once: the gradient of lattice
+Boltzmann with a variable for each of nine velocities takes 5.4 ms a step so, and 9.0 joined from slices. What is
+computed quickly is better computed twice: the sum of 2048 x 2048 float32 and its neighbours takes 1.3 ms, and 3.2
+behind an array of its own."""
+
+_SAMPLE = 64  # places along a dimension at which its step is guessed; what comes out is checked
+
+
+# --- lines --------------------------------------------------------------------------------------------
+
+
+class Reach(NamedTuple):
+    """What stands where along a dimension: beyond its ends what is read there, between them the dimension itself.
+
+    Attributes:
+        extent: of the dimension.
+        low, high: the first and the last coordinate.
+        before: the position of what stands at each coordinate from `low` to -1; -1 where it does not matter.
+        after: the same from `extent` to `high`.
+    """
+
+    extent: int
+    low: int
+    high: int
+    before: np.ndarray
+    after: np.ndarray
+
+    @property
+    def is_within(self) -> bool:
+        """Whether nothing is beyond the ends."""
+        return self.low >= 0 and self.high < self.extent
+
+    @property
+    def length(self) -> int:
+        """The number of coordinates."""
+        return self.high - self.low + 1
+
+    def widened(self) -> Reach:
+        """One that holds all of the dimension, where something is beyond its ends."""
+        if self.is_within or self.high < 0 or self.low >= self.extent:
+            return self
+        return self._replace(low=min(self.low, 0), high=max(self.high, self.extent - 1))
+
+
+def _count_before(low: int, high: int) -> int:
+    """How many of the coordinates from `low` to `high` are negative."""
+    return max(0, min(high, -1) - low + 1)
+
+
+def _count_after(extent: int, low: int, high: int) -> int:
+    """How many of the coordinates from `low` to `high` are beyond an extent."""
+    return max(0, high - max(low, extent) + 1)
+
+
+class Line(NamedTuple):
+    """The access to a dimension as an affine one: `start` plus a step along each key, in coordinates of a reach."""
+
+    start: int
+    steps: dict[Key, int]
+    reach: Reach
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _guess(counts: np.ndarray) -> int | None:
+    """The number that at least half of an array holds; of two, the one nearer to zero."""
+    values, times = np.unique(counts, return_counts=True)
+    most = times.max()
+    return int(min(values[times == most], key=abs)) if 2 * most >= counts.size else None
+
+
+def _sampled(length: int) -> np.ndarray:
+    return np.unique(np.linspace(0, length - 1, min(length, _SAMPLE)).astype(np.int64))
+
+
+def _steps(positions: np.ndarray) -> tuple[int, ...] | None:
+    """The step that positions mostly take along each dimension; None where along one they mostly take none."""
+    found = []
+    for at, length in enumerate(positions.shape):
+        if length > 1:
+            places = _sampled(length - 1)
+            few = positions[
+                tuple(slice(0, None, 1 if d == at else max(1, n // 4)) for d, n in enumerate(positions.shape))
+            ]
+            step = _guess(few.take(places + 1, at).astype(np.int64) - few.take(places, at))
+            if not step:
+                return None
+            found.append(step)
+        else:
+            found.append(0)
+    return tuple(found)
+
+
+def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach | None:
+    """What stands where if each position is that of the element at its coordinate; None where two disagree."""
+    low, high = int(coordinates.min()), int(coordinates.max())
+    if high - low >= 2 * extent + 2 * positions.size:
+        return None
+    line = np.full(high - low + 1, -1, np.int64)
+    line[coordinates - low] = positions
+    inside = np.arange(max(low, 0), min(high, extent - 1) + 1)
+    kept = line[inside - low]
+    if (line[coordinates - low] != positions).any() or ((kept >= 0) & (kept != inside)).any():
+        return None
+    return Reach(
+        extent, low, high, line[: _count_before(low, high)], line[len(line) - _count_after(extent, low, high) :]
+    )
+
+
+def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line | None:
+    """The access to a dimension as a line; None when it is none."""
+    start, terms = dimension
+    steps: dict[Key, int] = {}
+    if all(term.table is None for term in terms):
+        for term in terms:
+            (key,) = term.keys
+            steps[key] = -term.grain if key in backwards else term.grain
+        first = start + sum(term.reach for term in terms if term.keys[0] in backwards)
+        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms), _NONE, _NONE))
+    extents = [n for term in terms for n in term.extents]
+    if math.prod(extents) > MAX_POSITIONS:
+        return None
+    total, at = np.zeros([1] * len(extents), np.int64) + start, 0
+    for term in terms:
+        if term.table is None:
+            (key,), (extent_of_key,) = term.keys, term.extents
+            steps[key] = -term.grain if key in backwards else term.grain
+            own = term.grain * np.arange(extent_of_key)[:: -1 if key in backwards else 1]
+        else:
+            own_steps = _steps(term.table.values)
+            if own_steps is None:
+                return None
+            steps.update({key: step * term.table.scale for key, step in zip(term.keys, own_steps, strict=True)})
+            own = term.positions()
+        lead, trail = at, len(extents) - at - len(term.keys)
+        total = total + own.reshape([1] * lead + list(term.extents) + [1] * trail)
+        at += len(term.keys)
+    affine = Index(0, tuple(extents), tuple(steps.values())).values()
+    first = _guess((total - affine)[tuple(slice(0, None, max(1, n // _SAMPLE)) for n in extents)])
+    if first is None:
+        return None
+    reach = _reach(extent, affine + first, total)
+    return None if reach is None else Line(first, steps, reach)
+
+
+def _lines(shape: tuple[int, ...], index: Index) -> tuple[Line, ...] | None:
+    """An access map as a line for each dimension, some of which leave it; None when it is no such thing."""
+    if not index.tables or 0 in index.shape or any(not axis.extent for axis in index.axes):
+        return None
+    if any(_steps(table.values) is None for table in index.tables):
+        return None
+    access = take_apart(shape, index)
+    if access.shape != shape:
+        return None
+    found = []
+    for extent, dimension in zip(shape, access.dimensions, strict=True):
+        line = _line(extent, dimension, access.reversed_keys)
+        if line is None:
+            return None
+        found.append(line)
+    return None if all(line.reach.is_within for line in found) else tuple(found)
+
+
+# --- extensions ---------------------------------------------------------------------------------------
+
+
+def _merged(low: int, high: int, parts: Sequence[tuple[int, np.ndarray]]) -> np.ndarray | None:
+    """Positions at coordinates from `low` to `high`, from parts and where they begin; None where they disagree."""
+    line = np.full(max(0, high - low + 1), -1, np.int64)
+    for start, part in parts:
+        known = line[start - low : start - low + len(part)]
+        if ((known >= 0) & (part >= 0) & (known != part)).any():
+            return None
+        np.copyto(known, part, where=part >= 0)
+    return line
+
+
+def _joined(a: Reach, b: Reach) -> Reach | None:
+    """Two reaches as one; None where they disagree."""
+    extent, low, high = a.extent, min(a.low, b.low), max(a.high, b.high)
+    before = _merged(low, min(high, -1), [(own.low, own.before) for own in (a, b)])
+    after = _merged(max(low, extent), high, [(max(own.low, extent), own.after) for own in (a, b)])
+    return None if before is None or after is None else Reach(extent, low, high, before, after)
+
+
+def _runs(reach: Reach) -> list[tuple[int, int, int]]:
+    """A reach as pieces of the dimension: the first position, the step and the length of each; some of too many."""
+    runs: list[tuple[int, int, int]] = []
+
+    def add(positions: np.ndarray, first: int) -> None:
+        # What stands where nothing reads does not matter: what a torus has there makes few pieces.
+        line = np.where(positions < 0, np.arange(first, first + len(positions)) % reach.extent, positions)
+        while len(line) and len(runs) <= MAX_RUNS:
+            length = affine_length(line)
+            runs.append((int(line[0]), int(line[1] - line[0]) if length > 1 else 1, length))
+            line = line[length:]
+
+    add(reach.before, reach.low)
+    first, last = max(reach.low, 0), min(reach.high, reach.extent - 1)
+    if first <= last:
+        runs.append((first, 1, last - first + 1))
+    add(reach.after, max(reach.low, reach.extent))
+    return runs
+
+
+def _piece(array: Array, at: int, start: int, step: int, length: int) -> Array:
+    """`length` positions of a dimension."""
+    if step == 0:
+        one = lax.slice_in_dim(array, start, start + 1, axis=at)
+        return lax.broadcast_in_dim(one, (*array.shape[:at], length, *array.shape[at + 1 :]), range(array.ndim))
+    if (start, step, length) == (0, 1, array.shape[at]):
+        return array
+    last = start + step * (length - 1)
+    piece = lax.slice_in_dim(array, min(start, last), max(start, last) + 1, abs(step), at)
+    return piece if step > 0 else lax.rev(piece, (at,))
+
+
+def join(array: Array, at: int, runs: Sequence[tuple[int, int, int]]) -> Array:
+    """A dimension put together of runs of its positions: the first, the step and the length of each."""
+    pieces = [_piece(array, at, *run) for run in runs]
+    return lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An array extended beyond its ends.
+
+    Attributes:
+        source: whose elements it holds.
+        variable: what stands for it where it is read.
+        reaches: of each dimension.
+        is_shared: whether several slices of it are read.
+    """
+
+    source: Source
+    variable: Variable
+    reaches: tuple[Reach, ...]
+    is_shared: bool
+
+    @property
+    def inside(self) -> tuple[tuple[int, int], ...]:
+        """Which part of the source it holds: the first position of each dimension, and that behind the last."""
+        return tuple((max(0, r.low), min(r.extent, r.high + 1)) if r.is_within else (0, r.extent) for r in self.reaches)
+
+    def make(self, array: Array) -> Array:
+        """The extension of the source's array."""
+        if self.inside != tuple((0, n) for n in array.shape):
+            array = lax.slice(array, [low for low, _ in self.inside], [high for _, high in self.inside])
+        return self.extended(array)
+
+    def extended(self, part: Array) -> Array:
+        """The extension of the part of the source that it holds."""
+        for at, reach in enumerate(self.reaches):
+            if not reach.is_within:
+                part = join(part, at, _runs(reach))
+        return lax.optimization_barrier(part) if self.is_shared else part
+
+    def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:
+        """A view of the source through lines as one of the extension."""
+        offset, strides, symbols = 0, [0] * tensor.ndim, []
+        for line, reach, weight in zip(lines, self.reaches, row_major(self.variable.shape).strides, strict=True):
+            offset += weight * (line.start - reach.low)
+            for key, step in line.steps.items():
+                if isinstance(key, Axis):
+                    symbols.append((key, weight * step))
+                else:
+                    strides[key] = weight * step
+        symbols.sort(key=lambda symbol: symbol[0].sort_key)
+        kept = tuple((axis, step) for axis, step in symbols if step)
+        return Tensor(self.variable, Index(offset, tensor.shape, tuple(strides), kept))
+
+
+def _overlaps(line: Line, extents: dict[Key, int]) -> bool:
+    """Whether positions along a line coincide, as those of windows do."""
+    reach = 0
+    for step, extent in sorted((abs(step), extents[key]) for key, step in line.steps.items()):
+        if step <= reach and extent > 1:
+            return True
+        reach += step * (extent - 1)
+    return False
+
+
+class _Group:
+    """Views of one source that one extension serves, as they are found; whole where it holds all of the source."""
+
+    def __init__(self, source: Source, is_whole: bool):
+        self.source = source
+        self.is_whole = is_whole
+        self.reaches: tuple[Reach, ...] = ()
+        self.num_read = 0
+        self.members: list[tuple[Tensor, tuple[Line, ...]]] = []
+
+    def accepts(self, tensor: Tensor, lines: tuple[Line, ...]) -> bool:
+        """Whether a view can join; if so it has. One of another part of the source would gain nothing by it."""
+        for own, line in zip(self.reaches, lines, strict=False):
+            if line.reach.high < own.low or own.high < line.reach.low:
+                return False
+        if self.members:
+            joined = [_joined(own, line.reach) for own, line in zip(self.reaches, lines, strict=True)]
+        else:
+            joined = [line.reach.widened() if self.is_whole else line.reach for line in lines]
+        reaches = tuple(reach for reach in joined if reach is not None)
+        num_read = self.num_read + tensor.size * math.prod(axis.extent for axis in tensor.index.axes)
+        if (
+            len(reaches) < len(joined)
+            or math.prod(reach.length for reach in reaches) > MAX_GROWTH * num_read
+            or any(len(_runs(reach)) > MAX_RUNS for reach in reaches if not reach.is_within)
+        ):
+            return False
+        self.reaches, self.num_read = reaches, num_read
+        self.members.append((tensor, lines))
+        return True
+
+    def extension(self) -> Extension:
+        """What serves all its views."""
+        first, lines = self.members[0]
+        extents = {key: first.index.extent(key) for key in first.index.keys}
+        is_shared = self.is_whole or len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
+        shape = tuple(reach.length for reach in self.reaches)
+        variable = Variable(self.source.graph, "extended", shape, self.source.dtype, -1, 0)
+        return Extension(self.source, variable, self.reaches, is_shared)
+
+
+def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[list[Extension], dict[Tensor, Tensor]]:
+    """The extensions that serve some of several views, and what these are as views of them.
+
+    Args:
+        tensors: the views.
+        whole: those whose extension is to hold all of the source, and to be an array of its own, where that is
+            no more than MAX_GROWTH allows.
+    """
+    groups: dict[Source, list[_Group]] = {}
+    for tensor in dict.fromkeys(tensors):
+        lines = _lines(tensor.source.shape, tensor.index) if tensor.rows is None and tensor.size else None
+        if lines is not None:
+            own = groups.setdefault(tensor.source, [])
+            if not any(group.accepts(tensor, lines) for group in own):
+                fresh = [
+                    _Group(tensor.source, is_whole) for is_whole in (True, False) if tensor in whole or not is_whole
+                ]
+                own += [group for group in fresh if group.accepts(tensor, lines)][:1]
+    extensions, views = [], {}
+    for group in (group for own in groups.values() for group in own):
+        extension = group.extension()
+        extensions.append(extension)
+        views.update({tensor: extension.view(tensor, lines) for tensor, lines in group.members})
+    return extensions, views
+
+
+def _cut(array: Array, extensions: Sequence[Extension]) -> list[Array] | None:
+    """The parts of an array that extensions hold, by one split along a dimension; None where they are no such parts.
+
+    Slices instead would each have a cotangent as large as the array, to be added up.
+    """
+    insides = [extension.inside for extension in extensions]
+    cut = [at for at, n in enumerate(array.shape) if any(inside[at] != (0, n) for inside in insides)]
+    if len(extensions) < 2 or len(cut) != 1:
+        return None
+    (at,) = cut
+    order = sorted(range(len(extensions)), key=lambda k: insides[k][at])
+    bounds, place = [0], {}
+    for k in order:
+        low, high = insides[k][at]
+        if low < bounds[-1]:
+            return None
+        bounds += [low] * (low > bounds[-1])
+        place[k] = len(bounds) - 1
+        bounds.append(high)
+    bounds += [array.shape[at]] * (bounds[-1] < array.shape[at])
+    parts = lax.split(array, np.diff(bounds).tolist(), at)
+    return [parts[place[k]] for k in range(len(extensions))]
+
+
+def made(extensions: Sequence[Extension], array_of: Callable[[Source], Array]) -> dict[Variable, Array]:
+    """All extensions, by what stands for them."""
+    arrays: dict[Variable, Array] = {}
+    for source in dict.fromkeys(extension.source for extension in extensions):
+        own, array = [extension for extension in extensions if extension.source is source], array_of(source)
+        parts = _cut(array, own)
+        for k, extension in enumerate(own):
+            arrays[extension.variable] = extension.make(array) if parts is None else extension.extended(parts[k])
+    return arrays
+
+
+def extend_families(families: Sequence[Family]) -> tuple[list[Extension], tuple[Family, ...]]:
+    """The extensions that serve the families of a compute set, and the families, reading them."""
+    tensors: list[Tensor] = []
+    whole: set[Tensor] = set()
+    for family in families:
+        own = [field.tensor for field in family.fields if field.kind == "in" and field.tensor is not None]
+        tensors += own
+        if len(family.codelet.jaxpr.jaxpr.eqns) > LIGHT:
+            whole.update(own)
+    extensions, views = extend(tensors, whole)
+    if not extensions:
+        return [], tuple(families)
+
+    def moved(field: Field) -> Field:
+        seen = views.get(field.tensor) if field.kind == "in" and field.tensor is not None else None
+        return field if seen is None else replace(field, tensor=seen)
+
+    return extensions, tuple(replace(family, fields=tuple(map(moved, family.fields))) for family in families)

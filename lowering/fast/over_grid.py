@@ -1,0 +1,106 @@
+"""Over the grid: the jaxpr of one vertex, run on all vertices of a family.
+
+In come a jaxpr and, for each of its inputs, an array in memory order with the key of each dimension. Out come
+its results with the grid's axes first. It runs under nested `vmap`, one for each axis, each operand mapped at
+the dimension where the axis lies in memory, and not at all where it does not depend on the axis; or, along
+axes of which only so many positions are to be taken at once, in a loop over batches of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.views.index import Axis, Key
+from lowering.arrays import Array, arranged
+from lowering.jaxprs.rebuild import inline
+
+Operand = tuple[Any, tuple[Key, ...]]
+"""An array in memory order, and the key of each of its dimensions."""
+
+_Function = Callable[..., list[Array]]
+
+
+def mapped_axes(operands: Sequence[Operand], axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes that some operand depends on, in order."""
+    return tuple(axis for axis in axes if any(axis in keys for _, keys in operands))
+
+
+def _vertex_function(closed: jax_core.ClosedJaxpr, operands: Sequence[Operand]) -> _Function:
+    """The jaxpr on one vertex's operands, whose dimensions are still in memory order."""
+    inner = [[key for key in keys if isinstance(key, int)] for _, keys in operands]
+    shapes = [var.aval.shape for var in closed.jaxpr.invars]  # type: ignore[attr-defined]
+
+    def vertex(*arrays: Array) -> list[Array]:
+        fields = [
+            arranged(array, own, range(len(shape)), shape)
+            for array, own, shape in zip(arrays, inner, shapes, strict=True)
+        ]
+        return list(map(jnp.asarray, jax_core.jaxpr_as_fun(closed)(*fields)))  # a literal is no array
+
+    return vertex
+
+
+def _in_batches(function: _Function, places: Sequence[int | None], size: int) -> _Function:
+    """A function mapped over one dimension of its operands, None where it has none, `size` positions at a time."""
+
+    def run(*arrays: Array) -> list[Array]:
+        along = {k: jnp.moveaxis(arrays[k], at, 0) for k, at in enumerate(places) if at is not None}
+
+        def one(slices: dict[int, Array]) -> list[Array]:
+            return function(*(slices.get(k, array) for k, array in enumerate(arrays)))
+
+        return lax.map(one, along, batch_size=None if size == 1 else size)
+
+    return run
+
+
+def over_axes(
+    function: _Function,
+    keys: Sequence[Sequence[Key]],
+    axes: Sequence[Axis],
+    batches: Sequence[int] | None = None,
+) -> _Function:
+    """A function mapped over axes, outermost first; its results get a dimension for each of them before their own.
+
+    Args:
+        function: of arrays without these axes.
+        keys: the key of each dimension of its arguments, these axes among them.
+        axes: those that some argument depends on.
+        batches: how many positions of each axis are taken at once; all, where it is left off.
+    """
+    batches = batches or [axis.extent for axis in axes]
+    for depth in reversed(range(len(axes))):
+        left = [[key for key in own if key not in axes[:depth]] for own in keys]
+        places = tuple(own.index(axes[depth]) if axes[depth] in own else None for own in left)
+        if batches[depth] == axes[depth].extent:
+            function = jax.vmap(function, in_axes=places)
+        else:
+            function = _in_batches(function, places, batches[depth])
+    return function
+
+
+def over_grid(
+    closed: jax_core.ClosedJaxpr,
+    operands: Sequence[Operand],
+    axes: Sequence[Axis],
+    batches: Sequence[int] | None = None,
+) -> list[Array]:
+    """What all vertices compute.
+
+    Args:
+        closed: what one vertex computes.
+        operands: for each of its inputs. Dimensions along which an input does not vary may be missing.
+        axes: those that some operand depends on, outermost first.
+        batches: how many positions of each axis are taken at once; all, where it is left off.
+
+    Returns:
+        The results, each with a dimension for each of `axes` before its own.
+    """
+    function = over_axes(_vertex_function(inline(closed), operands), [keys for _, keys in operands], axes, batches)
+    return function(*(array for array, _ in operands))

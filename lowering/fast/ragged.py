@@ -1,0 +1,272 @@
+"""Rows: emission of families with ragged fields.
+
+All elements of all rows are one flat dimension. Where the codelet allows it, it runs on all rows at once
+(`lowering/fast/segments.py`), but for those of lengths at which it does something else; any other codelet runs once
+for each length that occurs, on all rows of that length together. Where every row is only reduced, and all its
+fields are read through one table that names each element once, the elements are taken in the order in which they
+lie in memory, so that nothing has to be gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.graphs.family import Family, Field
+from codelet.tracing.codelets import Lengths
+from codelet.views.index import Axis, Grid, Index
+from codelet.views.integers import narrowed
+from codelet.views.ragged import Rows, groups_of, together
+from codelet.views.tensor import Tensor
+from lowering.arrays import Array, arranged, constant, take
+from lowering.fast.over_grid import Operand, mapped_axes, over_axes
+from lowering.fast.row_rules import NoRule
+from lowering.fast.segments import BY_ELEMENT, BY_ROW, SHARED, Segments, Value, run_segments
+
+Reader = Callable[[Field], Operand]
+
+
+# --- the order of the elements --------------------------------------------------------------------------
+
+
+def _table_of(tensor: Tensor) -> np.ndarray | None:
+    """The table through which the ragged dimension of a view is read, if nothing else depends on that."""
+    index, key = tensor.index, (tensor.ragged_dimension,)
+    tables = [table for table in index.tables if tensor.ragged_dimension in table.keys]
+    if len(tables) != 1 or tables[0].keys != key or index.coefficient(key[0]):
+        return None
+    return tables[0].values
+
+
+def _inverse(table: np.ndarray) -> np.ndarray | None:
+    """The order that makes a table rise or fall in equal steps, if it holds each number of such a row once."""
+    low, high = int(table.min()), int(table.max())
+    step = (high - low) // max(1, len(table) - 1)
+    if high - low != step * (len(table) - 1) or (len(table) > 1 and not step):
+        return None
+    places = (table - low) // step if step > 1 else table - low
+    order = np.full(len(table), -1, np.int64)
+    order[places] = np.arange(len(table))
+    return None if (order < 0).any() or (step > 1 and (places * step != table - low).any()) else order
+
+
+def memory_order(family: Family) -> np.ndarray | None:
+    """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
+    table: np.ndarray | None = None
+    for field in family.fields:
+        if field.tensor is None or field.tensor.rows is None:
+            continue
+        own = _table_of(field.tensor)
+        if field.is_written or own is None or not own.size or (table is not None and not np.array_equal(own, table)):
+            return None
+        table = own
+    return None if table is None else _inverse(table)
+
+
+def _in_order(family: Family, order: np.ndarray) -> Family:
+    """A family with the elements of its ragged fields in another order."""
+    fields = []
+    for field in family.fields:
+        tensor = field.tensor
+        if tensor is not None and tensor.rows is not None:
+            index = tensor.index
+            tables = tuple(
+                table._replace(values=table.values[order]) if tensor.ragged_dimension in table.keys else table
+                for table in index.tables
+            )
+            moved = Index(index.offset, index.shape, index.strides, index.symbols, tables)
+            field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, tensor.ragged_dimension))
+        fields.append(field)
+    return replace(family, fields=tuple(fields))
+
+
+# --- operands ---------------------------------------------------------------------------------------------
+
+
+def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> tuple[Array, int]:
+    """An operand with its elements, or rows over `axes`, first; and its level."""
+    array, keys = operand
+    shape = field.tensor.shape if field.tensor is not None else field.type.shape
+    dimensions = list(range(len(shape)))
+    if field.tensor is not None and field.tensor.rows is not None:
+        order = [field.tensor.ragged_dimension, *(d for d in dimensions if d != field.tensor.ragged_dimension)]
+        return arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT
+    if not set(keys) & set(axes):
+        return arranged(array, keys, dimensions, shape), SHARED
+    extents = [axis.extent for axis in axes]
+    spread = arranged(array, keys, [*axes, *dimensions], [*extents, *shape])
+    return spread.reshape(-1, *shape), BY_ROW
+
+
+def _at_once(family: Family, segments: Segments, inputs: Sequence[tuple[Field, Array, int]]) -> list[Array]:
+    """The codelet on rows all at once: outputs by row, and ragged ones by element."""
+    by_name = {field.name: field for field in family.fields}
+    values = []
+    for field, array, level in inputs:
+        at = _ragged(field)
+        values.append(Value(array, level) if at is None else Value(jnp.expand_dims(array, at + 1), level, at))
+    results = run_segments(family.codelet, segments, values)
+    return [
+        result if (at := _ragged(by_name[name])) is None else jnp.squeeze(result, at + 1)
+        for name, result in zip(family.codelet.outputs, results, strict=True)
+    ]
+
+
+def _in_codelets_order(family: Family, results: Sequence[Array]) -> list[Array]:
+    """Results with the dimension that is ragged, which comes first, in its place."""
+    by_name = {field.name: field for field in family.fields}
+    return [
+        result if (at := _ragged(by_name[name])) is None else jnp.moveaxis(result, 0, at)
+        for name, result in zip(family.codelet.outputs, results, strict=True)
+    ]
+
+
+def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[tuple[Field, Array, int]]:
+    """The codelet's inputs, each with its elements or rows first, and its level."""
+    by_name = {field.name: field for field in family.fields}
+    fields = [by_name[name] for name in family.codelet.inputs]
+    return [(field, *_by_vertex(field, operand, axes)) for field, operand in zip(fields, operands, strict=True)]
+
+
+def _segmented(family: Family, axes: Sequence[Axis], segments: Segments) -> Callable[..., list[Array]]:
+    """The codelet on all rows at once."""
+    return lambda operands: _in_codelets_order(family, _at_once(family, segments, _inputs(family, operands, axes)))
+
+
+def _ragged(field: Field) -> int | None:
+    return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
+
+
+def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[..., list[Array]]:
+    """The codelet once for each length, on all rows of that length together.
+
+    With `at_once`, the rows of lengths for which the codelet's jaxpr stands are run together.
+    """
+    by_name = {field.name: field for field in family.fields}
+    kinds = together(list(family.rows.values()))
+    number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
+    lengths, group_of = groups_of(kinds.lengths)
+    alone = [k for k, own in enumerate(lengths.tolist()) if not at_once or tuple(own) in family.codelet.apart]
+    groups = [(np.flatnonzero(group_of == k), dict(zip(family.rows, lengths[k].tolist(), strict=True))) for k in alone]
+    others = np.flatnonzero(~np.isin(group_of, alone))
+
+    def some(rows: Rows, vertices: np.ndarray) -> tuple[Rows, np.ndarray]:
+        """The rows of some vertices, and the numbers of their elements."""
+        own = kinds.numbers[vertices, number_of[rows.key]]
+        chosen = Rows(Grid([range(len(vertices))]).axes, rows.lengths[own])
+        return chosen, chosen.places + np.repeat(rows.offsets[own], chosen.lengths)
+
+    def elements(field: Field, vertices: np.ndarray) -> np.ndarray:
+        assert field.tensor is not None
+        assert field.tensor.rows is not None
+        return some(field.tensor.rows, vertices)[1]
+
+    def taken(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray) -> Iterator[tuple[Field, Array, int]]:
+        """The inputs of some vertices."""
+        for field, array, level in inputs:
+            if level == SHARED:
+                yield field, array, level
+            else:
+                numbers = elements(field, vertices) if level == BY_ELEMENT else vertices
+                yield field, take(array, constant(narrowed(numbers))), level
+
+    def call(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray, length: Lengths) -> list[Array]:
+        """What vertices whose rows are of one length compute."""
+        arrays = []
+        for field, array, level in taken(inputs, vertices):
+            if level == BY_ELEMENT:
+                at = _ragged(field)
+                assert at is not None
+                each = array.reshape(len(vertices), length[field.type.shape[at]], *array.shape[1:])
+                array = jnp.moveaxis(each, 1, at + 1)
+            arrays.append(array)
+        mapped = tuple(None if level == SHARED else 0 for _, _, level in inputs)
+        codelet = family.codelet.at(length)
+        results = jax.vmap(lambda *own: list(codelet.call(*own).values()), in_axes=mapped)(*arrays)
+        flat = []
+        for name, result in zip(family.codelet.outputs, results, strict=True):
+            at = _ragged(by_name[name])
+            if at is not None:
+                moved = jnp.moveaxis(result, at + 1, 1)
+                result = moved.reshape(moved.shape[0] * moved.shape[1], *moved.shape[2:])
+            flat.append(result)
+        return flat
+
+    def run(operands: Sequence[Operand]) -> list[Array]:
+        inputs = _inputs(family, operands, axes)
+        parts = [call(inputs, vertices, length) for vertices, length in groups]
+        chosen = [vertices for vertices, _ in groups]
+        if others.size:
+            (rows,) = family.rows.values()
+            parts.append(_at_once(family, Segments(some(rows, others)[0], None), list(taken(inputs, others))))
+            chosen.append(others)
+        results = []
+        for name, own in zip(family.codelet.outputs, zip(*parts, strict=True), strict=True):
+            field = by_name[name]
+            places = [vertices if _ragged(field) is None else elements(field, vertices) for vertices in chosen]
+            back = np.argsort(np.concatenate(places))
+            results.append(take(jnp.concatenate(own), constant(narrowed(back))))
+        return _in_codelets_order(family, results)
+
+    return run
+
+
+# --- families -----------------------------------------------------------------------------------------------
+
+
+def call_rows(family: Family, read: Reader) -> dict[str, Operand]:
+    """What every output field of a family with ragged fields computes, with the keys of its dimensions.
+
+    Args:
+        family: what is to run.
+        read: gives the operand of an input field.
+    """
+    axes = together(list(family.rows.values())).axes
+    kinds = list(family.rows.values())
+    apart = len(family.codelet.apart)
+    if len(kinds) == 1 and apart < len(groups_of(kinds[0].lengths[:, None])[0]):
+        try:
+            if not apart:
+                return _call(family, read, axes, kinds[0])
+            return _mapped(family, read, axes, _bucketed(family, axes, at_once=True))
+        except NoRule:
+            pass
+    return _mapped(family, read, axes, _bucketed(family, axes, at_once=False))
+
+
+def _call(family: Family, read: Reader, axes: tuple[Axis, ...], rows: Rows) -> dict[str, Operand]:
+    """What a family computes, all rows at once."""
+    order = memory_order(family)
+    if order is not None:
+        family = _in_order(family, order)
+    segments = Segments(rows, order)
+    return _mapped(family, read, axes, _segmented(family, axes, segments))
+
+
+def _mapped(
+    family: Family, read: Reader, axes: tuple[Axis, ...], run: Callable[[Sequence[Operand]], list[Array]]
+) -> dict[str, Operand]:
+    """What `run` computes from a family's operands, mapped over the axes that choose no row."""
+    by_name = {field.name: field for field in family.fields}
+    operands = [read(by_name[name]) for name in family.codelet.inputs]
+    keys = [own for _, own in operands]
+    free = [axis for axis in mapped_axes(operands, family.axes) if axis not in axes]
+    inner = [tuple(key for key in own if key not in free) for own in keys]
+    function: Callable[..., list[Array]] = lambda *arrays: run(list(zip(arrays, inner, strict=True)))  # noqa: E731
+    function = over_axes(function, keys, free)
+    results = function(*(array for array, _ in operands))
+    computed: dict[str, Operand] = {}
+    for name, result in zip(family.codelet.outputs, results, strict=True):
+        field = by_name[name]
+        assert field.tensor is not None
+        dimensions = range(field.tensor.ndim)
+        if field.tensor.rows is None:
+            shape = (*(axis.extent for axis in (*free, *axes)), *field.tensor.shape)
+            computed[name] = result.reshape(shape), (*free, *axes, *dimensions)
+        else:
+            computed[name] = result, (*free, *dimensions)
+    return computed

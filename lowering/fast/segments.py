@@ -1,0 +1,293 @@
+"""Segments: a codelet on all rows of its ragged fields at once.
+
+The codelet's jaxpr for rows of any length is run with three kinds of values: those that all vertices
+share, those with one for each row, and those with one for each element of each row. What treats the
+elements alike runs once over all of them, what reduces a row is a segment reduction, and what depends on
+no row's elements runs once over the rows. The number of equations does not depend on the lengths. A
+codelet that does something else to its rows, such as to sort them, is none of these.
+
+In an array of one for each element the ragged dimension comes first, and where the codelet has it there
+is one of extent 1: each equation then means, for a row of one element, what it means in the codelet.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.errors import CodeletTraceError
+from codelet.tracing.alike import alike
+from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.lengths import NAMES, size_at, watched
+from codelet.views.ragged import Rows
+from lowering.arrays import Array, constant, take
+from lowering.fast.row_rules import (
+    CUSTOM,
+    NoRule,
+    check_understood,
+    dtype_of,
+    inlined,
+    is_elementwise,
+    of_one_element,
+    ragged_place,
+    reduces_rows,
+    shape_of,
+)
+from lowering.jaxprs.equations import CALLS, bind
+
+SHARED, BY_ROW, BY_ELEMENT = range(3)
+
+
+class Segments:
+    """Rows as segments of a flat dimension, as arrays, which are made when they are first asked for.
+
+    Attributes:
+        count: the number of rows.
+        in_order: whether the elements of a row follow each other, row by row.
+    """
+
+    def __init__(self, rows: Rows, order: np.ndarray | None):
+        self.rows = rows
+        self.order = order
+        self.count = rows.count
+        self.in_order = order is None
+
+    def _ordered(self, values: np.ndarray) -> Array:
+        values = values.astype(np.int32, copy=False)
+        return constant(values if self.order is None else values[self.order])
+
+    @functools.cached_property
+    def owners(self) -> Array:
+        """The row of each element, int32."""
+        return self._ordered(self.rows.owners)
+
+    @functools.cached_property
+    def places(self) -> Array:
+        """The place of each element within its row, int32."""
+        return self._ordered(self.rows.places)
+
+    def computed(self, size: Any, dtype: Any) -> Array:
+        """A size that is computed from the length of a row, of each row."""
+        return constant(np.broadcast_to(size_at(size, {NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
+
+
+class Value(NamedTuple):
+    """A value of the codelet for all vertices.
+
+    Attributes:
+        array: with a first dimension of rows or of elements unless it is shared.
+        level: SHARED, BY_ROW or BY_ELEMENT.
+        ragged: the dimension of the codelet's value that is as long as the row, of extent 1 in `array`; what is
+            not by element is the same along it. None where there is none.
+    """
+
+    array: Any
+    level: int
+    ragged: int | None = None
+
+
+_COMBINE: dict[str, Callable[..., Array]] = {
+    "reduce_sum": jax.ops.segment_sum,
+    "dot_general": jax.ops.segment_sum,
+    "reduce_max": jax.ops.segment_max,
+    "reduce_min": jax.ops.segment_min,
+    "reduce_or": jax.ops.segment_max,
+    "reduce_and": jax.ops.segment_min,
+}
+"""How the parts of elements are combined to what a reduction makes of their row."""
+
+
+# --- running equations ----------------------------------------------------------------------------------
+
+
+class _Run:
+    """Runs the equations of a codelet on all rows."""
+
+    def __init__(self, segments: Segments, custom: list[jax_core.JaxprEqn]):
+        self.segments = segments
+        self.custom = custom
+        """Equations with derivative rules of their own that are still to come, as traced for a row of one element."""
+
+    def by_element(self, value: Value) -> Value:
+        """A value of rows repeated for each of their elements."""
+        if value.level != BY_ROW:
+            return value
+        segments = self.segments
+        return value._replace(
+            array=take(value.array, segments.owners, is_sorted=segments.in_order),
+            level=BY_ELEMENT,
+        )
+
+    def apply(self, eqn: jax_core.JaxprEqn, values: Sequence[Value], level: int) -> list[Value]:
+        """An equation, as for a row of one element, at all rows or elements."""
+        if level == BY_ELEMENT:
+            values = [self.by_element(value) for value in values]
+        if eqn.primitive.name in CUSTOM:
+            if not self.custom:
+                raise NoRule
+            one = self.custom.pop(0)
+        else:
+            one = of_one_element(eqn)
+
+        def run(*arrays: Array) -> list[Any]:
+            return bind(one, arrays)
+
+        if level != SHARED:
+            axes = tuple(None if value.level == SHARED else 0 for value in values)
+            run = jax.vmap(run, in_axes=axes, axis_size=None)
+        arrays = run(*(value.array for value in values))
+        return [
+            Value(array, level, ragged_place(shape_of(var))) for var, array in zip(eqn.outvars, arrays, strict=True)
+        ]
+
+    def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
+        """A reduction of rows: each element's part of it, then that of the segments."""
+        segments, name = self.segments, eqn.primitive.name
+        values = [value if value.level != SHARED or value.ragged is None else self._repeated(value) for value in values]
+        dtype = dtype_of(eqn.outvars[0])
+        if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+            # As XLA adds: every part rounded to so few bits, long rows would be far off.
+            values = [value._replace(array=jnp.asarray(value.array, np.float32)) for value in values]
+            if name == "dot_general":
+                eqn = eqn.replace(params={**eqn.params, "preferred_element_type": np.dtype(np.float32)})
+        (part,) = self.apply(eqn, values, BY_ELEMENT)
+        array = part.array.astype(jnp.int8) if dtype == jnp.bool_ else part.array
+        combined = _COMBINE[name](
+            array,
+            segments.owners,
+            segments.count,
+            indices_are_sorted=segments.in_order,
+            mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+        )
+        return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
+
+    def _repeated(self, value: Value) -> Value:
+        """A shared value with a ragged dimension, at each element."""
+        total = self.segments.rows.total
+        return value._replace(array=jnp.broadcast_to(value.array, (total, *jnp.shape(value.array))), level=BY_ELEMENT)
+
+    def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
+        name = eqn.primitive.name
+        out = ragged_place(shape_of(eqn.outvars[0]))
+        if name == "dim_as_value":
+            check_understood(eqn)
+            return [Value(self.segments.computed(eqn.params["dim"], dtype_of(eqn.outvars[0])), BY_ROW)]
+        if name == "iota" and out is not None and eqn.params["dimension"] == out:
+            check_understood(eqn)
+            shape = [1 if d == out else n for d, n in enumerate(shape_of(eqn.outvars[0]))]
+            places = self.segments.places.astype(dtype_of(eqn.outvars[0]))
+            own = places.reshape(places.shape[0], *[1] * len(shape))
+            return [Value(jnp.broadcast_to(own, (places.shape[0], *shape)), BY_ELEMENT, out)]
+        if reduces_rows(eqn):
+            return [self.reduce(eqn, values)]
+        concerned = out is not None or any(value.ragged is not None for value in values)
+        if concerned and name == "iota":
+            check_understood(eqn)
+        elif concerned and not is_elementwise(eqn):
+            raise NoRule
+        return self.apply(eqn, values, max((value.level for value in values), default=SHARED))
+
+    def jaxpr(self, jaxpr: jax_core.Jaxpr, consts: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+        known: dict[Any, Value] = dict(zip(jaxpr.invars, values, strict=True))
+        known.update({var: Value(const, SHARED) for var, const in zip(jaxpr.constvars, consts, strict=True)})
+        value = lambda atom: Value(atom.val, SHARED) if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
+        for eqn in jaxpr.eqns:
+            operands = [value(atom) for atom in eqn.invars]
+            if eqn.primitive.name in CALLS:
+                inner = eqn.params["jaxpr"]
+                results = self.jaxpr(inner.jaxpr, inner.consts, operands)
+            else:
+                results = self.equation(eqn, operands)
+            known.update(zip(eqn.outvars, results, strict=True))
+        return [value(atom) for atom in jaxpr.outvars]
+
+
+def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
+    """What an equation with a derivative rule of its own does when it is differentiated."""
+    structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
+
+    def forward(*primals: Array) -> Any:
+        return jax.jvp(lambda *own: bind(eqn, own), primals, primals)
+
+    def reverse(*primals: Array) -> Any:
+        results, back = jax.vjp(lambda *own: bind(eqn, own), *primals)
+        return back(results)
+
+    return jax.make_jaxpr(forward if eqn.primitive.name == "custom_jvp_call" else reverse)(*structs)
+
+
+def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths: Sequence[int]) -> bool:
+    """Whether a derivative rule, too, does to each element of a row what it does to the one of a row of one."""
+    try:
+        derivative, answers = watched(lambda: _derivative(eqn))
+        own = _derivative(one)
+    except Exception:
+        return False
+    return (
+        all(answers.hold_at({NAMES[0]: length}) for length in (1, *lengths))
+        and alike(derivative, {NAMES[0]: 1}, own)
+        and all(is_elementwise(part) for part in inlined(derivative.jaxpr))
+    )
+
+
+def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> list[jax_core.JaxprEqn]:
+    """The codelet's equations with derivative rules of their own, traced for a row of one element.
+
+    Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run.
+    """
+    wanted = [eqn for eqn in inlined(codelet.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    if not wanted:
+        return []
+    symbols = {size for kind in codelet.inputs.values() for size in kind.shape if not isinstance(size, int)}
+    try:
+        one = codelet.at(dict.fromkeys(symbols, 1))
+    except CodeletTraceError:
+        raise NoRule from None
+    if not alike(codelet.jaxpr, {NAMES[0]: 1}, one.jaxpr):
+        raise NoRule
+    found = [eqn for eqn in inlined(one.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    if len(found) != len(wanted) or not all(
+        _rule_is_elementwise(own, other, lengths) for own, other in zip(wanted, found, strict=True)
+    ):
+        raise NoRule
+    return found
+
+
+def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Value]) -> list[Array]:
+    """What a codelet computes for all rows: outputs by row, and ragged ones by element.
+
+    Args:
+        codelet: traced for all lengths of its ragged fields, which all have the same rows.
+        segments: the rows.
+        inputs: the fields, in the codelet's order. Ragged ones are by element.
+
+    Returns:
+        For each output an array of shape `(rows, *shape)`, or if it is ragged `(elements, *shape)` with extent 1
+        in the dimension that is ragged.
+
+    Raises:
+        NoRule: the codelet does something to its rows that no rule does.
+    """
+    if codelet.jaxpr.effects:
+        raise NoRule
+    run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
+    outputs = []
+    for value, kind in zip(
+        run.jaxpr(codelet.jaxpr.jaxpr, codelet.jaxpr.consts, inputs), codelet.outputs.values(), strict=True
+    ):
+        if kind.is_ragged:
+            value = run.by_element(value)
+            value = run._repeated(value) if value.level == SHARED else value
+            outputs.append(value.array)
+        elif value.level == SHARED:
+            outputs.append(jnp.broadcast_to(value.array, (segments.count, *jnp.shape(value.array))))
+        else:
+            outputs.append(value.array)
+    return outputs

@@ -1,0 +1,235 @@
+"""Apart: a codelet on a small window as one on its elements, each of them a slice.
+
+A window of 3 x 3 that moves over an array would be nine slices, stacked; what the codelet makes of them would
+look into the stack for every element, and XLA does not vectorise that. Where a codelet only picks elements of
+its window, computes element by element and reduces them, its jaxpr is rewritten: one input for each element,
+and a sum a chain of additions. All of it then is one fused loop over slices.
+
+Measured on two CPU cores, a step of the game of life on windows of 1024 x 1024 bytes: 0.13 ms apart, 0.23 stacked.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.graphs.family import Field
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor
+from lowering.fast.views import MAX_STACKED_SLICES
+from lowering.jaxprs.equations import bind
+from lowering.jaxprs.rebuild import inline
+from lowering.plan.access import Term, take_apart
+
+_ELEMENTWISE = """
+abs add and atan2 cbrt ceil clamp convert_element_type copy cos cosh div eq erf exp exp2 expm1 floor ge gt integer_pow
+is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n shift_left
+shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor
+"""
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+"""Primitives that make every element of their result from the elements at the same place, whatever their parameters."""
+
+REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "reduce_sum": lax.add,
+    "reduce_prod": lax.mul,
+    "reduce_max": lax.max,
+    "reduce_min": lax.min,
+    "reduce_and": lax.bitwise_and,
+    "reduce_or": lax.bitwise_or,
+    "reduce_xor": lax.bitwise_xor,
+}
+
+
+class _NotApart(Exception):
+    """A jaxpr does more with a window than pick, compute by element and reduce."""
+
+
+# --- rules: an array held apart is a NumPy array of objects, one scalar each ----------------------------
+
+
+def _understood(eqn: jax_core.JaxprEqn, *names: str) -> list[Any]:
+    """The parameters of an equation by these names; all others must be None, or the rule does not know the equation."""
+    if any(value is not None for name, value in eqn.params.items() if name not in names):
+        raise _NotApart
+    return [eqn.params[name] for name in names]
+
+
+def _rearranged(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
+    """An array apart after an equation that only moves elements."""
+    match eqn.primitive.name:
+        case "reshape":
+            return array.reshape(_understood(eqn, "new_sizes")[0])
+        case "squeeze":
+            return array.squeeze(tuple(_understood(eqn, "dimensions")[0]))
+        case "transpose":
+            return array.transpose(_understood(eqn, "permutation")[0])
+        case "rev":
+            return np.flip(array, _understood(eqn, "dimensions")[0])
+        case "slice":
+            starts, limits, strides = _understood(eqn, "start_indices", "limit_indices", "strides")
+            return array[tuple(map(slice, starts, limits, strides or [1] * array.ndim))]
+        case "broadcast_in_dim":
+            shape, places = _understood(eqn, "shape", "broadcast_dimensions")
+            extents = [array.shape[places.index(d)] if d in places else 1 for d in range(len(shape))]
+            return np.broadcast_to(array.reshape(extents), shape)
+    raise _NotApart
+
+
+@functools.cache
+def _extreme(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The greatest or least of numbers with JAX's derivative of a reduction: those that tie share the slope alike."""
+    function = jax.custom_jvp(lambda *numbers: functools.reduce(combine, numbers))
+
+    @function.defjvp
+    def _(numbers: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        extreme = function(*numbers)
+        chosen = [(number == extreme).astype(extreme.dtype) for number in numbers]
+        slope = sum(tangent * own for tangent, own in zip(tangents, chosen, strict=True))
+        return extreme, slope / sum(chosen)
+
+    return function
+
+
+def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
+    """An array apart, reduced along some dimensions."""
+    axes = {int(axis) for axis in _understood(eqn, "axes")[0]}
+    if any(array.shape[axis] == 0 for axis in axes):
+        raise _NotApart
+    kept = [d for d in range(array.ndim) if d not in axes]
+    lines = array.transpose([*kept, *sorted(axes)]).reshape(*(array.shape[d] for d in kept), -1)
+    made = np.empty(lines.shape[:-1], object)
+    combine = REDUCTIONS[eqn.primitive.name]
+    ties = combine in (lax.max, lax.min) and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact)  # type: ignore[attr-defined]
+    for place in np.ndindex(made.shape):
+        line = lines[place]
+        made[place] = _extreme(combine)(*line) if ties and len(line) > 1 else functools.reduce(combine, line)
+    return made
+
+
+def _by_element(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> np.ndarray:
+    """An elementwise equation on operands of which some are apart."""
+    shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+    if math.prod(shape) > MAX_STACKED_SLICES:
+        raise _NotApart
+    primitive: Any = eqn.primitive
+    spread = [np.broadcast_to(_taken_apart(operand), shape) for operand in operands]
+    made = np.empty(shape, object)
+    for place in np.ndindex(made.shape):
+        made[place] = primitive.bind(*(each[place] for each in spread), **eqn.params)
+    return made
+
+
+def _taken_apart(operand: Any) -> np.ndarray:
+    """An array apart, which it may be already."""
+    if isinstance(operand, np.ndarray) and operand.dtype == object:
+        return operand
+    shape = np.shape(operand)
+    made = np.empty(shape, object)
+    for place in np.ndindex(shape):
+        made[place] = operand[place] if place else operand
+    return made
+
+
+def _is_apart(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _run(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    name = eqn.primitive.name
+    if not any(map(_is_apart, operands)):
+        return bind(eqn, operands)
+    if name in ELEMENTWISE:
+        made = _by_element(eqn, operands)
+    elif name in REDUCTIONS:
+        made = _reduced(eqn, operands[0])
+    elif name == "concatenate":
+        (at,) = _understood(eqn, "dimension")
+        made = np.concatenate([_taken_apart(operand) for operand in operands], at)
+    elif len(operands) == 1:
+        made = _rearranged(eqn, operands[0])
+    else:
+        raise _NotApart
+    # What is one element need not be kept apart.
+    return [jnp.reshape(made.reshape(-1)[0], made.shape) if made.size == 1 else made]
+
+
+def take_jaxpr_apart(closed: jax_core.ClosedJaxpr, windows: Sequence[bool]) -> jax_core.ClosedJaxpr | None:
+    """A jaxpr with an input for each element of some of its inputs, in row-major order; None if it does more with them.
+
+    Args:
+        closed: what one vertex computes.
+        windows: for each input, whether it is taken apart.
+    """
+    if closed.jaxpr.effects:
+        return None
+    closed = inline(closed)
+    jaxpr = closed.jaxpr
+
+    def run(*inputs: Any) -> list[Any]:
+        given = iter(inputs)
+        values: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        for var, is_window in zip(jaxpr.invars, windows, strict=True):
+            if is_window:
+                shape = var.aval.shape  # type: ignore[attr-defined]
+                values[var] = np.empty(shape, object)
+                for place in np.ndindex(shape):
+                    values[var][place] = next(given)
+            else:
+                values[var] = next(given)
+        value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
+        for eqn in jaxpr.eqns:
+            values.update(zip(eqn.outvars, _run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
+        results = [value(atom) for atom in jaxpr.outvars]
+        if any(map(_is_apart, results)):
+            raise _NotApart
+        return results
+
+    structs = []
+    for var, is_window in zip(jaxpr.invars, windows, strict=True):
+        aval: Any = var.aval
+        shape, count = ((), math.prod(aval.shape)) if is_window else (aval.shape, 1)
+        structs += [jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type)] * count
+    try:
+        return jax.make_jaxpr(run)(*structs)
+    except _NotApart:
+        return None
+
+
+# --- windows --------------------------------------------------------------------------------------------
+
+
+def _overlap(terms: Sequence[Term]) -> bool:
+    """Whether terms, the greatest grain first, reach the same position in several ways."""
+    return any(
+        sum(term.reach for term in terms[k + 1 :]) >= term.grain for k, term in enumerate(terms) if terms[k + 1 :]
+    )
+
+
+def is_small_window(field: Field) -> bool:
+    """Whether a field is a few elements that overlap those of other vertices, each read at a fixed distance."""
+    tensor = field.tensor
+    if field.kind != "in" or tensor is None or tensor.rows is not None or tensor.index.tables:
+        return False
+    if not 1 < tensor.size <= MAX_STACKED_SLICES or tuple(tensor.shape) != tuple(field.type.shape):
+        return False
+    access = take_apart(tensor.source.shape, tensor.index)
+    return any(_overlap(dimension.terms) for dimension in access.dimensions)
+
+
+def elements_of(tensor: Tensor) -> list[Tensor]:
+    """A view of each element of a view without tables, in row-major order."""
+    index = tensor.index
+    offsets = [
+        index.offset + sum(stride * position for stride, position in zip(index.strides, place, strict=True))
+        for place in itertools.product(*map(range, index.shape))
+    ]
+    return [Tensor(tensor.source, Index(offset, (), (), index.symbols)) for offset in offsets]

@@ -1,0 +1,351 @@
+"""Contract: sums of products become one matrix product, and chains of rearrangements one.
+
+Vertices that multiply chunks, and vertices that add the chunks' results up, emit as a `reduce_sum` of a
+`dot_general`, with the rearrangements between them that lay partials out as variables. The sum is taken
+into the product: over its atoms, each a part of a dimension of an operand, it is one contraction of the
+operands as they lie in memory, neighbouring atoms merged. A sum of products of broadcast operands is a
+contraction too. Rearrangements that cancel vanish, and so does what nobody needs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.views.index import row_major
+from lowering.arrays import reshape, transpose
+from lowering.jaxprs.equations import Atomic, with_bodies
+from lowering.jaxprs.rearrangement import Atom, Rearrangement, rearrange, rearrangement, rearranges, split_atom
+from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
+from lowering.jaxprs.understood import is_understood
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+def is_exact(product: jax_core.JaxprEqn) -> bool:
+    """Whether a sum of what a `mul` multiplies may be a dot: whether that rounds as products and sums do, or wraps.
+
+    A product of two numbers of 16 bits or fewer is rounded, or overflows, before it is summed. A dot would keep it.
+    """
+    dtype = product.outvars[0].aval.dtype  # type: ignore[attr-defined]
+    wide = jnp.issubdtype(dtype, jnp.inexact) and jnp.finfo(dtype).bits >= 32
+    return wide or jnp.issubdtype(dtype, jnp.integer)
+
+
+def precision_of(product: jax_core.JaxprEqn) -> Any:
+    """The precision of a dot in the place of a product: its own, or, for a `mul`, all that its dtype has.
+
+    By default a dot of float32 has less on some accelerators: TensorFloat-32 on GPUs, bfloat16 on TPUs.
+    """
+    return lax.Precision.HIGHEST if product.primitive.name == "mul" else product.params["precision"]
+
+
+# --- a sum of products, by its labels -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`sum over labels that are not in result of left * right`: an einsum whose labels are parts of dimensions.
+
+    `left` and `right` name the label at each atom of their rearrangements, in memory order; `result` those of
+    the result, in order.
+    """
+
+    left: Rearrangement
+    right: Rearrangement
+    left_labels: tuple[int, ...]
+    right_labels: tuple[int, ...]
+    result: tuple[int, ...]
+    extents: dict[int, int]
+    precision: Any
+    preferred_element_type: Any
+
+
+def _by_dimension(view: Rearrangement, shape: tuple[int, ...]) -> list[list[Atom]] | None:
+    """The atoms of a root's view sorted by the dimensions of the root, those that run through several split."""
+    dims: list[list[Atom]] = [[] for _ in shape]
+    for atom in view.memory:
+        for d, (weight, extent) in enumerate(zip(row_major(shape).strides, shape, strict=True)):
+            low, high = max(weight, atom.weight), min(weight * extent, atom.weight * atom.extent)
+            if low < high:
+                if low % atom.weight or high % low or (low != weight and low % weight):
+                    return None
+                dims[d].append(Atom(False, low, high // low))
+    return dims
+
+
+def _refined(dim: Sequence[Atom], cuts: Sequence[int]) -> list[Atom] | None:
+    """A dimension's atoms, split into parts of the extents in `cuts`."""
+    left, refined = list(dim)[::-1], []
+    for size in cuts:
+        if not left:
+            return None
+        atom = left.pop()
+        if atom.extent != size:
+            if atom.extent % size:
+                return None
+            atom, inner = split_atom(atom, atom.extent // size)
+            left.append(inner)
+        refined.append(atom)
+    return None if left else refined
+
+
+def _common_cuts(*dims: Sequence[Atom]) -> list[int] | None:
+    """The extents of the coarsest common refinement of dimensions that are equal in size."""
+    sizes = [math.prod(atom.extent for atom in dim) for dim in dims]
+    assert len(set(sizes)) == 1, sizes
+    weights = {1}
+    for dim in dims:
+        weight = 1
+        for atom in reversed(dim):
+            weight *= atom.extent
+            weights.add(weight)
+    ordered = sorted(weights, reverse=True)
+    if any(a % b for a, b in itertools.pairwise(ordered)):
+        return None
+    return [a // b for a, b in itertools.pairwise(ordered)]
+
+
+class _Labels:
+    """Deals out labels to the atoms of operands and result, dimension by dimension."""
+
+    def __init__(self) -> None:
+        self.extents: dict[int, int] = {}
+        self.at: list[dict[Atom, int]] = [{}, {}, {}]
+
+    def add(self, dims: Sequence[Sequence[Atom] | None]) -> bool:
+        """One dimension as operands and result see it (None where one has it not); False if they do not fit."""
+        given = [dim for dim in dims if dim is not None]
+        cuts = _common_cuts(*given) if given else []
+        if cuts is None:
+            return False
+        refined = [None if dim is None else _refined(dim, cuts) for dim in dims]
+        if any(own is None and dim is not None for own, dim in zip(refined, dims, strict=True)):
+            return False
+        for k, size in enumerate(cuts):
+            label = len(self.extents)
+            self.extents[label] = size
+            for where, own in zip(self.at, refined, strict=True):
+                if own is not None:
+                    where[own[k]] = label
+        return True
+
+
+def _by_memory(labels: dict[Atom, int]) -> tuple[int, ...]:
+    """The labels of an operand as they lie in memory; repetitions lie nowhere."""
+    real = [atom for atom in labels if not atom.repeats]
+    return tuple(labels[atom] for atom in sorted(real, key=lambda atom: -atom.weight))
+
+
+def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None, int | None]]:
+    """Which dimension of left, right and result go together, for a dot or a product."""
+    if eqn.primitive.name == "mul":
+        return [(d, d, d) for d in range(eqn.outvars[0].aval.ndim)]  # type: ignore[attr-defined]
+    (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    left, right = (atom.aval.ndim for atom in eqn.invars)  # type: ignore[attr-defined]
+    roles = [(a, b, k) for k, (a, b) in enumerate(zip(left_batch, right_batch, strict=True))]
+    for d in range(left):
+        if d not in left_inner and d not in left_batch:
+            roles.append((d, None, len(roles)))
+    for d in range(right):
+        if d not in right_inner and d not in right_batch:
+            roles.append((None, d, len(roles)))
+    return [*roles, *((a, b, None) for a, b in zip(left_inner, right_inner, strict=True))]
+
+
+def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
+    """Whether a `reduce_sum` is one of a product or dot that nothing else uses."""
+    if isinstance(eqn.invars[0], jax_core.Literal):
+        return None
+    view = rearrangement(eqn.invars[0], makers, stop=lambda atom: uses[atom] > 1)
+    product = makers.get(view.root)
+    if product is None or uses[view.root] > 1 or not is_understood(product, "mul", "dot_general"):
+        return None
+    if product.primitive.name == "mul" and not is_exact(product):
+        return None
+    if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
+        return None
+    shapes = [atom.aval.shape for atom in product.invars]  # type: ignore[attr-defined]
+    if any(0 in shape for shape in shapes):
+        return None
+    if product.primitive.name == "mul" and any(len(shape) != view.root.aval.ndim for shape in shapes):
+        return None  # one of them is a scalar
+    sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
+    outside = _by_dimension(view, view.root.aval.shape)
+    if outside is None:
+        return None
+    labels = _Labels()
+    for left, right, result in _dimension_roles(product):
+        dims = (
+            None if left is None else sides[0].dims[left],
+            None if right is None else sides[1].dims[right],
+            None if result is None else outside[result],
+        )
+        # Of a product's operands one may have extent 1 where the other has more: it has no part in it.
+        if not labels.add(tuple(dim or None for dim in dims)):
+            return None
+    summed = {int(axis) for axis in eqn.params["axes"]}
+    if any(atom.repeats for d in summed for atom in view.dims[d]):
+        return None
+    return _as_contraction(eqn, product, sides, labels, [dim for d, dim in enumerate(view.dims) if d not in summed])
+
+
+def _as_contraction(
+    eqn: jax_core.JaxprEqn,
+    product: jax_core.JaxprEqn,
+    sides: Sequence[Rearrangement],
+    labels: _Labels,
+    kept: Sequence[Sequence[Atom]],
+) -> Contraction | None:
+    """The contraction, if a dot can do it and it is one: some label is summed, and some is in one operand only."""
+    result: list[int] = []
+    for dim in kept:
+        for atom in dim:
+            # An atom of the sum's operand may have been cut finer for the operands of the product.
+            parts = [
+                (part, label)
+                for part, label in labels.at[2].items()
+                if not part.repeats and atom.weight <= part.weight < atom.weight * atom.extent
+            ]
+            if atom.repeats or not parts:
+                return None
+            result += [label for _, label in sorted(parts, key=lambda item: -item[0].weight)]
+    left, right = _by_memory(labels.at[0]), _by_memory(labels.at[1])
+    gone = set(left) | set(right)
+    if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
+        return None
+    if set(left) == set(right) or gone == set(result):
+        return None
+    return Contraction(
+        sides[0],
+        sides[1],
+        left,
+        right,
+        tuple(result),
+        labels.extents,
+        precision_of(product),
+        product.params.get("preferred_element_type") or eqn.outvars[0].aval.dtype,  # type: ignore[attr-defined]
+    )
+
+
+# --- as a dot -------------------------------------------------------------------------------------------
+
+
+def _merged(found: Contraction) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, list[int]]]:
+    """Labels of one role that are neighbours in every operand that has them made one: the first, with its members.
+
+    Whether the result keeps them together does not matter: it is transposed after the dot if it is at all, and
+    a dot over split dimensions, in the gradient too, is slower than one over whole ones.
+    """
+    members = {label: [label] for label in found.extents}
+    orders = [found.left_labels, found.right_labels]
+    for first in list(members):
+        while first in members:
+            after = {order[order.index(first) + 1 : order.index(first) + 2] for order in orders if first in order}
+            if len(after) != 1 or not (following := next(iter(after))):
+                break
+            (second,) = following
+            if any((first in order) != (second in order) for order in (*orders, found.result)):
+                break
+            members[first] += members.pop(second)
+            orders = [tuple(label for label in order if label != second) for order in orders]
+    return orders[0], orders[1], members
+
+
+def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any:
+    """The contraction of the operands' roots, in the result's shape."""
+    left_order, right_order, members = _merged(found)
+    if found.result and found.result[0] not in found.left_labels:
+        left, right, left_order, right_order = right, left, right_order, left_order
+    extent = lambda k: math.prod(found.extents[label] for label in members[k])  # noqa: E731
+    left, right = reshape(left, [*map(extent, left_order)]), reshape(right, [*map(extent, right_order)])
+    both = [k for k in left_order if k in right_order]
+    batch, inner = [k for k in both if k in found.result], [k for k in both if k not in found.result]
+    numbers = (
+        (tuple(left_order.index(k) for k in inner), tuple(right_order.index(k) for k in inner)),
+        (tuple(left_order.index(k) for k in batch), tuple(right_order.index(k) for k in batch)),
+    )
+    dot = lax.dot_general(
+        left, right, numbers, precision=found.precision, preferred_element_type=found.preferred_element_type
+    )
+    made = [*batch, *(k for k in left_order if k not in both), *(k for k in right_order if k not in both)]
+    labels = [label for k in made for label in members[k]]
+    dot = reshape(dot, [found.extents[label] for label in labels])
+    return reshape(transpose(dot, [labels.index(label) for label in found.result]), shape)
+
+
+# --- what takes their place -----------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def _rearranging(atoms: tuple[Atom, ...], kind: jax.ShapeDtypeStruct, shape: tuple[int, ...]) -> jax_core.ClosedJaxpr:
+    """`rearrange` traced for a root."""
+    return jax.make_jaxpr(lambda root: [rearrange(root, atoms, shape)])(kind)
+
+
+def _is_array(var: Any) -> bool:
+    return 0 not in getattr(var.aval, "shape", (0,))
+
+
+class _Found:
+    """What is to be contracted in a jaxpr, and what to be rearranged from further back."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        uses = Counter(
+            atom
+            for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+            for atom in atoms
+            if not isinstance(atom, jax_core.Literal)
+        )
+        self.contractions: dict[Any, Contraction] = {}
+        self.views: dict[Any, Rearrangement] = {}
+        for eqn in jaxpr.eqns:
+            if is_understood(eqn, "reduce_sum"):
+                found = _find(eqn, makers, uses)
+                if found is not None:
+                    self.contractions[eqn] = found
+            elif rearranges(eqn) and _is_array(eqn.outvars[0]):
+                view = rearrangement(eqn.outvars[0], makers, stop=lambda _: False)
+                if view.root is not eqn.outvars[0]:
+                    self.views[eqn] = view
+
+    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        """What an equation is to be made from."""
+        if eqn in self.contractions:
+            return self.contractions[eqn].left.root, self.contractions[eqn].right.root
+        return (self.views[eqn].root,) if eqn in self.views else eqn.invars
+
+    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        """What is made in the place of an equation, from its sources."""
+        if eqn in self.contractions:
+            found = self.contractions[eqn]
+            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+            return builder.traced(lambda left, right: [_dot(found, left, right, shape)], operands)
+        if eqn in self.views:
+            shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+            return builder.inlined(_rearranging(self.views[eqn].atoms, struct(operands[0]), shape), operands)
+        return builder.equation(with_bodies(eqn, contract), operands)
+
+
+def _contract_once(closed: jax_core.ClosedJaxpr, found: _Found) -> jax_core.ClosedJaxpr:
+    """A jaxpr with what was found in it done, and without what nobody needs then."""
+    return rebuild(closed, found.add, sources=found.sources)
+
+
+def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
+    closed = inline(closed)
+    while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
+        closed = _contract_once(closed, found)
+    return _contract_once(closed, found)

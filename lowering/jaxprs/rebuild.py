@@ -1,0 +1,154 @@
+"""Rebuild: jaxprs with some equations changed, made of the equations themselves.
+
+What is kept is copied as it is, with all its parameters, its derivative rules and where it was written; only what takes
+the place of an equation is traced. Tracing the whole again would cost ten times as much.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jax_core
+
+from lowering.jaxprs.equations import Atomic, inlines, with_bodies
+
+_DEBUG_INFO = jax_core.DebugInfo("lowering", "rebuilt", None, None)
+
+Rule = Callable[[jax_core.JaxprEqn], Callable[..., Sequence[Any]] | None]
+"""What takes the place of an equation: a function of its operands, to be traced; None where it stays."""
+
+
+Sources = Callable[[jax_core.JaxprEqn], Sequence[Atomic]]
+"""What an equation is to be made from."""
+
+Run = Callable[["Builder", jax_core.JaxprEqn, list[Atomic]], Sequence[Atomic]]
+"""What a builder adds for an equation with some operands: the results."""
+
+
+def _operands(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+    return eqn.invars
+
+
+def needed(jaxpr: jax_core.Jaxpr, sources: Sources = _operands) -> list[jax_core.JaxprEqn]:
+    """The equations of a jaxpr that have effects, and those that its results or these depend on, in order."""
+    wanted = {atom for atom in jaxpr.outvars if not isinstance(atom, jax_core.Literal)}
+    found = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not wanted.isdisjoint(eqn.outvars):
+            found.append(eqn)
+            wanted.update(atom for atom in sources(eqn) if not isinstance(atom, jax_core.Literal))
+    return found[::-1]
+
+
+class Builder:
+    """A jaxpr under construction, from equations of others and from functions that are traced."""
+
+    def __init__(self, like: Sequence[Any]):
+        """With inputs like some variables."""
+        self.invars = [jax_core.Var(var.aval) for var in like]
+        self._eqns: list[jax_core.JaxprEqn] = []
+        self._constants: dict[int, tuple[jax_core.Var, Any]] = {}
+
+    def constant(self, value: Any) -> jax_core.Var:
+        """A variable that holds an array."""
+        if id(value) not in self._constants:
+            self._constants[id(value)] = (jax_core.Var(jax.typeof(value)), value)
+        return self._constants[id(value)][0]
+
+    def equation(self, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]) -> list[Atomic]:
+        """An equation on other operands: its results."""
+        results = [var if isinstance(var, jax_core.DropVar) else jax_core.Var(var.aval) for var in eqn.outvars]
+        self._eqns.append(eqn.replace(invars=list(operands), outvars=results))
+        return results
+
+    def inlined(
+        self,
+        closed: jax_core.ClosedJaxpr,
+        operands: Sequence[Atomic],
+        run: Run = equation,
+        *,
+        sources: Sources = _operands,
+    ) -> list[Atomic]:
+        """The results of a jaxpr on operands: of what `run` adds for each equation that is needed, from its sources."""
+        jaxpr = closed.jaxpr
+        known: dict[Any, Atomic] = dict(zip(jaxpr.invars, operands, strict=True))
+        known.update(zip(jaxpr.constvars, map(self.constant, closed.consts), strict=True))
+        at = lambda atom: atom if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
+        for eqn in needed(jaxpr, sources):
+            known.update(zip(eqn.outvars, run(self, eqn, list(map(at, sources(eqn)))), strict=True))
+        return [at(atom) for atom in jaxpr.outvars]
+
+    def traced(self, function: Callable[..., Sequence[Any]], operands: Sequence[Atomic]) -> list[Atomic]:
+        """The results of a function, which gets literals as the numbers they are."""
+        open_ = [atom for atom in operands if not isinstance(atom, jax_core.Literal)]
+
+        def of_open(*given: Any) -> list[Any]:
+            left = iter(given)
+            values = [atom.val if isinstance(atom, jax_core.Literal) else next(left) for atom in operands]
+            return list(function(*values))
+
+        return self.inlined(jax.make_jaxpr(of_open)(*map(struct, open_)), open_)
+
+    def closed(self, results: Sequence[Atomic]) -> jax_core.ClosedJaxpr:
+        """The jaxpr."""
+        constvars, consts = zip(*self._constants.values(), strict=True) if self._constants else ((), ())
+        effects = frozenset[Any]().union(*(eqn.effects for eqn in self._eqns))
+        jaxpr = jax_core.Jaxpr(constvars, self.invars, list(results), self._eqns, effects, debug_info=_DEBUG_INFO)
+        return jax_core.ClosedJaxpr(jaxpr, list(consts))
+
+
+def struct(var: Any) -> jax.ShapeDtypeStruct:
+    """The type of a variable, as tracing takes it."""
+    return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype, weak_type=var.aval.weak_type)
+
+
+def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = _operands) -> jax_core.ClosedJaxpr:
+    """A jaxpr of what `run` adds for each equation of another that is needed, from its sources."""
+    builder = Builder(closed.jaxpr.invars)
+    return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
+
+
+def rewrite(
+    closed: jax_core.ClosedJaxpr, rule: Rule, within: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+) -> jax_core.ClosedJaxpr:
+    """A jaxpr with functions in the place of some equations, the bodies of others' loops and choices changed."""
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        function = rule(eqn)
+        if function is None:
+            return builder.equation(with_bodies(eqn, within), operands)
+        return builder.traced(function, operands)
+
+    return rebuild(closed, run)
+
+
+def retrace(function: Callable[..., Sequence[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A function traced for the inputs of a jaxpr."""
+    return jax.make_jaxpr(function)(*map(struct, like.jaxpr.invars))
+
+
+def evaluate(
+    closed: jax_core.ClosedJaxpr, inputs: Sequence[Any], run: Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]]
+) -> list[Any]:
+    """The results of a jaxpr whose every equation `run` runs."""
+    jaxpr = closed.jaxpr
+    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
+    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
+    for eqn in jaxpr.eqns:
+        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
+    return [value(atom) for atom in jaxpr.outvars]
+
+
+def _run_inlined(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+    if inlines(eqn):
+        return builder.inlined(eqn.params["jaxpr"], operands, _run_inlined)
+    return builder.equation(eqn, operands)
+
+
+@functools.lru_cache(maxsize=256)
+def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr without calls of jitted functions, which would be traced anew by every transformation."""
+    return rebuild(closed, _run_inlined) if any(map(inlines, closed.jaxpr.eqns)) else closed

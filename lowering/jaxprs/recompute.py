@@ -1,0 +1,82 @@
+"""Recompute: what a turn of a loop computes element by element is computed again for its gradient, not kept.
+
+In reverse mode a loop keeps for every turn whatever its derivative needs: of a codelet of a hundred equations some
+forty arrays, and writing them takes far longer than computing them. With the body of a scan under `jax.checkpoint`,
+what goes into a turn is kept, and what is costly in it (products, reductions, gathers, random numbers); the rest is
+computed again. Measured on two CPU cores: the gradient of 20 steps of lattice Boltzmann on 512 x 128 cells takes 5 to
+7 ms a step so, and 68 ms else. Nothing changes for the value alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jax_core
+
+from lowering.fast.small_windows import ELEMENTWISE
+from lowering.jaxprs.equations import Atomic, bodies_of, with_bodies
+from lowering.jaxprs.rebuild import Builder, rebuild, retrace
+
+_LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
+
+MOVING = frozenset(
+    {
+        "broadcast_in_dim",
+        "concatenate",
+        "optimization_barrier",
+        "pad",
+        "reshape",
+        "rev",
+        "slice",
+        "split",
+        "squeeze",
+        "stack",
+        "transpose",
+    }
+)
+"""Primitives that only move elements: cheap to do again."""
+
+
+def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name not in ELEMENTWISE and primitive.name not in MOVING
+
+
+def _needs_kept(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether the derivative of an equation needs values: it is elementwise on floats, and not linear."""
+    name = eqn.primitive.name
+    if name not in ELEMENTWISE or name in _LINEAR:
+        return False
+    if name == "mul" and any(isinstance(atom, jax_core.Literal) for atom in eqn.invars):
+        return False
+    return any(jnp.issubdtype(var.aval.dtype, jnp.inexact) for var in eqn.outvars)  # type: ignore[attr-defined]
+
+
+def _gains(body: jax_core.ClosedJaxpr) -> bool:
+    """Whether a body has something to compute again, and nothing in it that is a loop, a choice, a call or speaks."""
+    eqns = body.jaxpr.eqns
+    inside = any(isinstance(part, (jax_core.Jaxpr, jax_core.ClosedJaxpr)) for eqn in eqns for part in _parts(eqn))
+    return not inside and not body.jaxpr.effects and any(map(_needs_kept, eqns))
+
+
+def _parts(eqn: jax_core.JaxprEqn) -> list[Any]:
+    return [p for value in eqn.params.values() for p in (value if isinstance(value, tuple) else (value,))]
+
+
+def _recomputed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    if not _gains(body):
+        return recompute(body)
+    function = jax.checkpoint(jax_core.jaxpr_as_fun(body), policy=_is_kept, prevent_cse=False)
+    return retrace(lambda *inputs: list(function(*inputs)), body)
+
+
+def recompute(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with the bodies of its scans checkpointed, where that keeps less for the gradient."""
+    if not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        return builder.equation(with_bodies(eqn, _recomputed if eqn.primitive.name == "scan" else recompute), operands)
+
+    return rebuild(closed, run)

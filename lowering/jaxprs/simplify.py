@@ -1,0 +1,24 @@
+"""Simplify: a function as the jaxpr that runs, after every rule on what was emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend import core as jax_core
+
+from lowering.jaxprs.carry_extended import carry_extended
+from lowering.jaxprs.contract import contract
+from lowering.jaxprs.in_place import update_safely
+from lowering.jaxprs.recompute import recompute
+from lowering.jaxprs.reduce_by_halves import halve
+
+
+def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
+    """A function traced for arguments of some shapes and dtypes, after every rule on jaxprs.
+
+    `inlined` says that it will stand in another one of ours; see `update_safely`.
+    """
+    traced = carry_extended(contract(jax.make_jaxpr(function)(*structs)))
+    return recompute(halve(update_safely(traced, inlined=inlined)))

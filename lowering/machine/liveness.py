@@ -1,0 +1,385 @@
+"""Live ranges: which variables hold a value that is still needed, at every moment of a program, on every tile.
+
+In come a placement and its exchange. Out comes for each variable the moments at which it is live, and the
+bytes it takes on each tile. A variable is live where something may have written it and something may read it
+before all of it is written anew; what a loop carries is therefore live throughout the loop, by the edge from
+its end to its head. Inputs, outputs, constants and what an engine keeps are always live. What arrives in a
+step is live while it computes, and so is what it sends home.
+
+An output takes its input's place where this is the input's last use, both lie on the same tiles element by
+element, and each vertex reads of the input exactly what it writes of the output, each element for itself: see
+`jaxprs/elementwise.py`. A codelet that reads what it overwrites through a field that is in-out keeps what it still
+needs in its own registers and on its stack, which is not counted.
+
+Source: live variables and reaching definitions as data-flow equations over a flow graph, A. Aho, M. Lam,
+R. Sethi and J. Ullman, Compilers (2006), chapter 9.2; always live and not always live, Poplar and PopLibs User
+Guide, "Profiling: memory".
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.graphs.family import counted
+from codelet.views.index import Index, row_major
+from codelet.views.tensor import Tensor, Variable, source_variables
+from lowering.check.initialized import read_before_written
+from lowering.jaxprs.elementwise import may_overwrite
+from lowering.machine.exchange import Exchange, StepExchange
+from lowering.machine.placement import Placement
+from lowering.plan.dataflow import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.runs import stretches
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, StreamStep, UndefStep
+from lowering.plan.timeline import Moment, Timeline, timeline
+
+WORD_BYTES = 4
+"""What a variable takes on a tile is whole words: exchange moves words (Jia et al., 2019, chapter 4)."""
+
+
+@dataclass(frozen=True, eq=False)
+class LiveRange:
+    """What takes memory at some moments: variables that share a place, one after another, or an exchange buffer.
+
+    Attributes:
+        name: what it is called in print.
+        variables: each but the first overwrites one before it; none for an exchange buffer.
+        always: whether it is live from before the program starts until after it ends.
+        moments: at which moments it is live, bool of shape (moments,).
+        num_bytes: what it takes on each tile, whole words, int64 of shape (num_tiles,).
+    """
+
+    name: str
+    variables: tuple[Variable, ...]
+    always: bool
+    moments: np.ndarray
+    num_bytes: np.ndarray
+
+    def __str__(self) -> str:
+        when = "always"
+        if not self.always:
+            runs, live = stretches(self.moments)
+            ends = [(a, b - 1) for a, b, own in zip(runs.starts, runs.stops, live, strict=True) if own]
+            when = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in ends)
+        most = int(self.num_bytes.max(initial=0))
+        return f"{self.name}: {when}; {int(self.num_bytes.sum()):,} bytes, at most {most:,} on a tile"
+
+
+@dataclass(frozen=True, eq=False)
+class Liveness:
+    """What is live when, and where.
+
+    Attributes:
+        placement: where the elements live.
+        exchange: what the steps move.
+        timeline: the moments.
+        ranges: of variables, by their order in the graph.
+        buffers: of what arrives and what is sent home in a step, by the order of the program.
+    """
+
+    placement: Placement
+    exchange: Exchange
+    timeline: Timeline
+    ranges: tuple[LiveRange, ...]
+    buffers: tuple[LiveRange, ...]
+
+    def live_bytes(self, ranges: Sequence[LiveRange] | None = None) -> np.ndarray:
+        """Bytes live at each moment on each tile, of all ranges or of some: int64 of shape (moments, num_tiles)."""
+        chosen = [*self.ranges, *self.buffers] if ranges is None else ranges
+        shape = (len(self.timeline.moments), self.placement.num_tiles)
+        if not chosen:
+            return np.zeros(shape, np.int64)
+        # As floats, which hold sums below 2**53 exactly and are multiplied many times faster.
+        live = np.stack([own.moments for own in chosen]).astype(np.float64)
+        return (live.T @ np.stack([own.num_bytes for own in chosen]).astype(np.float64)).astype(np.int64)
+
+    @functools.cached_property
+    def most_live_bytes(self) -> np.ndarray:
+        """The most bytes live at once on each tile, int64 of shape (num_tiles,)."""
+        always = [own.num_bytes for own in self.ranges if own.always]
+        none = np.zeros(self.placement.num_tiles, np.int64)
+        return np.maximum(self.live_bytes().max(axis=0, initial=0), sum(always, none))
+
+    def __repr__(self) -> str:
+        moments = counted(len(self.timeline.moments), "moment", "moments")
+        return f"<Liveness of {counted(len(self.ranges), 'variable', 'variables')} over {moments}>"
+
+    def __str__(self) -> str:
+        rows = [f"live ranges over {counted(len(self.timeline.moments), 'moment', 'moments')}"]
+        rows += [str(moment) for moment in self.timeline.moments]
+        rows += [f"  {own}" for own in (*self.ranges, *self.buffers)]
+        most = self.most_live_bytes
+        if most.any():
+            rows.append(f"  most live at once: {most.max():,} bytes, on tile {most.argmax()}")
+        return "\n".join(rows)
+
+
+# --- what is kept -------------------------------------------------------------------------------------
+
+
+def _written_views(step: Step) -> Iterator[tuple[Tensor, tuple]]:
+    """The views that a step without a body writes, each with the axes it is over."""
+    if isinstance(step, ExecuteStep):
+        for family in step.families:
+            for field in family.fields:
+                if field.tensor is not None and field.is_written:
+                    yield field.tensor, family.axes
+    elif isinstance(step, CopyStep):
+        yield step.destination, ()
+    elif isinstance(step, StreamStep) and step.stream.is_input:
+        yield step.tensor, ()
+
+
+def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> frozenset[Variable]:
+    """The variables that hold a value from before a program starts until after it ends.
+
+    They are those that the caller names, constants, and those of which the program may read elements that it has
+    not written yet, on whatever way it takes.
+
+    Args:
+        plan: the plan.
+        keep: what must be kept; the plan's inputs and outputs when left off.
+    """
+    outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
+    kept = {*plan.inputs, *outputs} if keep is None else set(keep)
+    kept |= {variable for variable in plan.variables if variable.value is not None}
+    return frozenset(kept | read_before_written(plan, kept))
+
+
+# --- live variables -----------------------------------------------------------------------------------
+
+
+def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
+    """Those of some variables of which a moment writes every element, or ends the life of, and reads none."""
+    if isinstance(moment.step, UndefStep):
+        tensor = moment.step.tensor
+        return {tensor.source} & set(wanted) if tensor.is_whole_variable else set()  # type: ignore[return-value]
+    candidates = set(moment.writes) & set(wanted) - set(moment.reads)
+    if isinstance(moment.step, RepeatStep) or not candidates:
+        return candidates  # the head of a loop sets all of what counts the turns
+    written = ElementSet()
+    for tensor, axes in _written_views(moment.step):
+        if candidates & set(source_variables(tensor.source)):
+            written.add(tensor, axes)
+    whole = lambda variable: Tensor(variable, row_major(variable.shape))  # noqa: E731
+    return {variable for variable in candidates if written.first_missing(whole(variable), ()) is None}
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """For each variable the moments before and after which it is live, and at which it is, as bits of a number."""
+
+    before: list[int]
+    after: list[int]
+    during: list[int]
+
+
+def _flow(moments: Sequence[Moment], variables: Sequence[Variable]) -> _Flow:
+    """Solve the equations of live variables and of written ones, by turns until nothing changes."""
+    number = {variable: 1 << k for k, variable in enumerate(variables)}
+    bits = lambda chosen: sum({number[v] for v in chosen if v in number})  # noqa: E731
+    reads, writes = [bits(m.reads) for m in moments], [bits(m.writes) for m in moments]
+    replaced_by_step: dict[Step, int] = {}
+    replaced = []
+    for moment in moments:
+        if moment.step not in replaced_by_step:
+            replaced_by_step[moment.step] = bits(_replaced(moment, variables))
+        replaced.append(replaced_by_step[moment.step])
+    followers: list[list[int]] = [[] for _ in moments]
+    for moment in moments:
+        for other in moment.after:
+            followers[other].append(moment.number)
+    given, before, after = [0] * len(moments), [0] * len(moments), [0] * len(moments)
+    changed = True
+    while changed:
+        changed = False
+        for k, moment in enumerate(moments):
+            own = functools.reduce(int.__or__, (given[j] | writes[j] for j in moment.after), 0)
+            changed |= own != given[k]
+            given[k] = own
+        for k in reversed(range(len(moments))):
+            own = functools.reduce(int.__or__, (before[j] for j in followers[k]), 0)
+            after[k] = own
+            own = reads[k] | (own & ~replaced[k])
+            changed |= own != before[k]
+            before[k] = own
+    before = [live & has for live, has in zip(before, given, strict=True)]
+    after = [live & (has | own) for live, has, own in zip(after, given, writes, strict=True)]
+    during = [a | b | r | w for a, b, r, w in zip(before, after, reads, writes, strict=True)]
+    return _Flow(before, after, during)
+
+
+# --- outputs in the place of inputs -------------------------------------------------------------------
+
+
+def _same_index(a: Index, b: Index) -> bool:
+    """Whether two access maps over the same axes are the same."""
+    if (a.offset, a.shape, a.strides, a.symbols) != (b.offset, b.shape, b.strides, b.symbols):
+        return False
+    return len(a.tables) == len(b.tables) and all(
+        s.keys == t.keys and s.scale == t.scale and (s.values is t.values or np.array_equal(s.values, t.values))
+        for s, t in zip(a.tables, b.tables, strict=True)
+    )
+
+
+def _same_access(a: Tensor, b: Tensor) -> bool:
+    """Whether two views take the same flat positions of variables, vertex by vertex."""
+    if not (isinstance(a.source, Variable) and isinstance(b.source, Variable) and _same_index(a.index, b.index)):
+        return False
+    if a.rows is None or b.rows is None:
+        return a.rows is b.rows
+    return a.ragged_dimension == b.ragged_dimension and a.rows.key == b.rows.key
+
+
+def _overwrites(step: Step, old: Variable, new: Variable) -> bool:
+    """Whether each vertex of a step, or a copy, can write `new` in the place of `old`, which it reads.
+
+    It reads of `old` exactly the positions that it writes of `new`, and needs none that it has overwritten.
+    """
+    if isinstance(step, CopyStep):
+        return step.whole_variables == (old, new)
+    if not isinstance(step, ExecuteStep):
+        return False
+    for family in step.families:
+        connected = [(field, field.tensor) for field in family.fields if field.tensor is not None]
+        made = [(field, tensor) for field, tensor in connected if field.is_written and tensor.source is new]
+        for field, tensor in connected:
+            if field.is_read and old in source_variables(tensor.source):
+                places = [own.name for own, target in made if _same_access(tensor, target)]
+                if not places or not may_overwrite(family.codelet, field.name, places[0]):
+                    return False
+    return True
+
+
+class _Places:
+    """Which variables share a place, and when it is live: sets that are joined."""
+
+    def __init__(self, live: dict[Variable, int]):
+        self.live = {variable: {variable: own} for variable, own in live.items()}
+
+    def moments(self, variable: Variable) -> int:
+        return functools.reduce(int.__or__, self.live[variable].values())
+
+    def join(self, old: Variable, new: Variable, moment: int) -> None:
+        """Let `new` take the place of `old` if their places are in use together at that moment alone."""
+        if self.live[old] is not self.live[new] and self.moments(old) & self.moments(new) == 1 << moment:
+            both = {**self.live[old], **self.live[new]}
+            for variable in both:
+                self.live[variable] = both
+
+
+def _share_places(
+    moments: Sequence[Moment], variables: Sequence[Variable], flow: _Flow, placement: Placement
+) -> list[tuple[tuple[Variable, ...], int]]:
+    """The variables, those that share a place together, and when each place is live, by bits."""
+    during: dict[Variable, int] = {}
+    for k, variable in enumerate(variables):
+        during[variable] = sum(1 << moment for moment, live in enumerate(flow.during) if live >> k & 1)
+    places = _Places(during)
+    number = {variable: 1 << k for k, variable in enumerate(variables)}
+    for k, moment in enumerate(moments):
+        ending = [v for v in moment.reads if v in number and not flow.after[k] & number[v] and v not in moment.writes]
+        starting = [
+            v for v in moment.writes if v in number and not flow.before[k] & number[v] and v not in moment.reads
+        ]
+        for new in starting:
+            for old in ending:
+                alike = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize
+                if (
+                    alike
+                    and np.array_equal(placement.tiles_of(old), placement.tiles_of(new))
+                    and _overwrites(moment.step, old, new)
+                ):
+                    places.join(old, new, k)
+    found: dict[int, tuple[tuple[Variable, ...], int]] = {}
+    for variable in variables:
+        shared = places.live[variable]
+        found.setdefault(id(shared), (tuple(shared), places.moments(variable)))
+    return list(found.values())
+
+
+# --- live ranges --------------------------------------------------------------------------------------
+
+
+def _words(num_bytes: np.ndarray) -> np.ndarray:
+    """Bytes rounded up to whole words."""
+    return -(-num_bytes // WORD_BYTES) * WORD_BYTES
+
+
+def _resident_bytes(variable: Variable, placement: Placement) -> np.ndarray:
+    """What a variable takes on each tile."""
+    return _words(np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles) * variable.dtype.itemsize)
+
+
+def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRange]:
+    """What arrives at the tiles in each step, and what they send home: one buffer for a step, wherever it stands."""
+    when: dict[StepExchange, np.ndarray] = {}
+    names: dict[StepExchange, str] = {}
+    for moment in moments:
+        step = exchange.at(moment)
+        if step.before.received_bytes.any() or step.after.sent_bytes.any():
+            when.setdefault(step, np.zeros(len(moments), bool))[moment.number] = True
+            names.setdefault(step, moment.name)
+    for step, live in when.items():
+        num_bytes = _words(step.before.received_bytes) + _words(step.after.sent_bytes)
+        yield LiveRange(f"exchange of {names[step]}", (), False, live, num_bytes)
+
+
+def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) -> Liveness:
+    """What is live when, and where, of a placed plan. Variables that the program does not name take no memory.
+
+    Args:
+        exchange: what the steps of the placed plan move.
+        keep: the variables that hold a value before and after the program; the inputs and outputs of the plan
+            when left off. Constants, and what the program reads before it has written it, always do.
+
+    >>> import codelet as cl
+    >>> from lowering.machine.exchange import plan_exchange
+    >>> from lowering.pipeline import plan_graph
+    >>> from lowering.machine.place import place
+    >>> @cl.codelet
+    ... def double(x):
+    ...     return 2 * x
+    >>> graph = cl.Graph(cl.IPU(num_tiles=2))
+    >>> x = graph.add_variable("x", (64,))
+    >>> i = cl.grid(64)
+    >>> a = graph.add_vertex("one", double, x=x[i])
+    >>> b = graph.add_vertex("two", double, x=a[i])
+    >>> y = graph.add_vertex("three", double, x=b[i])
+    >>> plan = plan_graph(graph, graph.default_program, [x.source], [y])
+    >>> print(live_ranges(plan_exchange(place(plan))))
+    live ranges over 3 moments
+      0 execute one
+      1 execute two
+      2 execute three
+      x: always; 256 bytes, at most 128 on a tile
+      one/out, two/out: 0 to 2; 256 bytes, at most 128 on a tile
+      three/out: always; 256 bytes, at most 128 on a tile
+      most live at once: 384 bytes, on tile 0
+    """
+    placement = exchange.placement
+    plan = placement.plan
+    line = timeline(plan)
+    kept = kept_variables(plan, keep)
+    named = {variable for moment in line.moments for variable in (*moment.reads, *moment.writes)}
+    named |= {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
+    named |= {*plan.inputs, *(keep or ())}
+    passing = [v for v in plan.variables if v in named and v not in kept]
+    flow = _flow(line.moments, passing)
+    count = len(line.moments)
+    ranges = []
+    for variable in plan.variables:
+        if variable in named and variable in kept:
+            own = _resident_bytes(variable, placement)
+            ranges.append(LiveRange(variable.name, (variable,), True, np.ones(count, bool), own))
+    for variables, moments in _share_places(line.moments, passing, flow, placement):
+        live = np.array([bool(moments >> k & 1) for k in range(count)], bool)
+        name = ", ".join(variable.name for variable in variables)
+        if live.any():
+            ranges.append(LiveRange(name, variables, False, live, _resident_bytes(variables[0], placement)))
+    ranges.sort(key=lambda own: own.variables[0].number)
+    return Liveness(placement, exchange, line, tuple(ranges), tuple(_buffers(exchange, line.moments)))

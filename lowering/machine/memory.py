@@ -1,0 +1,420 @@
+"""Memory: what every tile's memory holds, at which address.
+
+In come live ranges. Out comes an address for each of them on each tile, so that no two that are live at once
+overlap there. What is always live lies at the bottom, side by side. Above it ranges are placed one after
+another at the lowest address that is free at all their moments: first fit, in several orders, of which each
+tile keeps its best. Tiles that hold the same are planned once, and all together as arrays.
+Source: D. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), whose
+greedy-by-size this is, with orders by duration and by start beside it.
+
+Beside variables a tile holds, by these rules:
+
+- vertex state: each vertex its own copy of its constants, in the field's dtype.
+- edge pointers: `EDGE_BYTES` an edge and `VERTEX_BYTES` a vertex.
+- code: each codelet once on every tile that runs it, for each combination of dtypes and static values:
+  `CODELET_BYTES`, and `EQUATION_BYTES` an equation. Shapes are data of the vertices, as in Poplar.
+- exchange code: on each tile `EXCHANGE_BYTES` for each step in which it takes part, and `MESSAGE_BYTES` for each
+  run of consecutive elements that it sends or receives there.
+- exchange buffers: what arrives in a step, and what is sent home, while the step computes.
+
+Not counted: the code that steps through the program, stacks of the workers, and alignment to more than a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import OutOfTileMemoryError
+from codelet.graphs.family import Family, counted
+from codelet.graphs.vertices import edges_by_vertex
+from codelet.views.tensor import Variable
+from lowering.machine.liveness import Liveness, LiveRange
+from lowering.machine.placement import checked_tile
+
+EDGE_BYTES = 4
+"""A pointer to where an edge begins. A guess: Poplar packs pointers into 16 to 32 bits, by field."""
+
+VERTEX_BYTES = 8
+"""What finds a vertex: the address of its code and that of its fields. A guess, of two words."""
+
+CODELET_BYTES = 32
+"""Entry and exit of a codelet's code. A guess, of eight instructions."""
+
+EQUATION_BYTES = 48
+"""An equation of a codelet: the loop over its elements. A guess, of a dozen instructions of 4 bytes."""
+
+EXCHANGE_BYTES = 24
+"""What a tile runs to sync and set its pointers before an exchange. A guess, of six instructions."""
+
+MESSAGE_BYTES = 4
+"""One instruction, which sends or awaits a run of consecutive words. A guess."""
+
+KINDS = (
+    "variables, always live",
+    "vertex state",
+    "edge pointers",
+    "code",
+    "exchange code",
+    "variables, not always live",
+    "exchange buffers",
+)
+"""What memory is counted by; the first five are always live."""
+
+
+@dataclass(frozen=True, eq=False)
+class Occupant:
+    """Something that takes memory.
+
+    Attributes:
+        name: what it is called in print.
+        kind: one of `KINDS`.
+        num_bytes: what it takes on each tile, int64 of shape (num_tiles,).
+        addresses: the byte at which it begins on each tile, int64 of shape (num_tiles,); -1 where it takes nothing.
+        moments: at which moments of the program it is live, bool of shape (moments,); None when always.
+        variables: those that are there, one after another.
+    """
+
+    name: str
+    kind: str
+    num_bytes: np.ndarray
+    addresses: np.ndarray
+    moments: np.ndarray | None
+    variables: tuple[Variable, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What every tile's memory holds.
+
+    Attributes:
+        liveness: what is live when.
+        occupants: all that takes memory; what is always live first.
+        bytes_by_tile: how much of each tile's memory is used, int64 of shape (num_tiles,).
+        most_live_bytes: the most bytes in use at once on each tile, which no plan can do with less than.
+        bytes_per_tile: what a tile has.
+    """
+
+    liveness: Liveness
+    occupants: tuple[Occupant, ...]
+    bytes_by_tile: np.ndarray
+    most_live_bytes: np.ndarray
+    bytes_per_tile: int
+
+    @property
+    def bytes_by_kind(self) -> Mapping[str, np.ndarray]:
+        """Bytes of each of `KINDS` on each tile, int64 of shape (num_tiles,).
+
+        An address that several share, one after another, counts for each.
+        """
+        found = {kind: np.zeros(len(self.bytes_by_tile), np.int64) for kind in KINDS}
+        for own in self.occupants:
+            found[own.kind] += own.num_bytes
+        return found
+
+    @property
+    def tiles_over(self) -> np.ndarray:
+        """The tiles that would have to hold more than they can, the fullest first."""
+        order = np.argsort(-self.bytes_by_tile, kind="stable")
+        return order[self.bytes_by_tile[order] > self.bytes_per_tile]
+
+    def occupant(self, variable: Variable) -> Occupant | None:
+        """Where a variable is; None where the program does not name it."""
+        return next((own for own in self.occupants if variable in own.variables), None)
+
+    def _check_tile(self, tile: int) -> None:
+        checked_tile(tile, self.liveness.placement.plan.graph.target)
+
+    def fullest_moment(self, tile: int) -> int | None:
+        """The moment at which most of what is not always live is on a tile; None where there is no such thing.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
+        sometimes = [int(own.num_bytes[tile]) * own.moments for own in self.occupants if own.moments is not None]
+        live = sum(sometimes, np.zeros(len(self.liveness.timeline.moments), np.int64))
+        return int(live.argmax()) if live.any() else None
+
+    def largest_on(self, tile: int, count: int = 5, moment: int | None = None) -> list[Occupant]:
+        """What takes most on a tile, the largest first: at one moment, or at any when it is left off.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
+        held = [own for own in self.occupants if own.num_bytes[tile]]
+        if moment is not None:
+            held = [own for own in held if own.moments is None or own.moments[moment]]
+        return sorted(held, key=lambda own: -int(own.num_bytes[tile]))[:count]
+
+    def tile_text(self, tile: int) -> str:
+        """A tile's memory: what lies at which address, and when.
+
+        Raises:
+            TileError: a tile that does not exist.
+        """
+        self._check_tile(tile)
+        held = sorted((own for own in self.occupants if own.num_bytes[tile]), key=lambda own: int(own.addresses[tile]))
+        rows = [f"tile {tile}: {self.bytes_by_tile[tile]:,} of {self.bytes_per_tile:,} bytes"]
+        for own in held:
+            start, size = int(own.addresses[tile]), int(own.num_bytes[tile])
+            live = "always" if own.moments is None else f"moments {np.flatnonzero(own.moments).tolist()}"
+            rows.append(f"  {start:8,} to {start + size:8,}  {own.name} ({own.kind.split(',')[0]}), {live}")
+        return "\n".join(rows)
+
+    def __repr__(self) -> str:
+        most = int(self.bytes_by_tile.max(initial=0))
+        return f"<Memory: at most {most:,} of {self.bytes_per_tile:,} bytes on a tile>"
+
+    def __str__(self) -> str:
+        used = self.bytes_by_tile
+        rows = [f"memory of {counted(len(used), 'tile', 'tiles')}: {int(used.sum()):,} bytes"]
+        for kind, own in self.bytes_by_kind.items():
+            rows.append(f"  {kind:26} {int(own.sum()):14,} bytes, at most {int(own.max(initial=0)):,} on a tile")
+        fullest = np.argsort(-used, kind="stable")[:5]
+        rows.append("  fullest: " + ", ".join(f"tile {t} with {used[t]:,}" for t in fullest))
+        if len(self.tiles_over):
+            rows.append(f"  out of memory: {counted(len(self.tiles_over), 'tile', 'tiles')}")
+        return "\n".join(rows)
+
+
+# --- what is there beside variables -------------------------------------------------------------------
+
+
+def _count_equations(jaxpr: Any) -> int:
+    """Equations of a jaxpr, those of the jaxprs in their parameters among them."""
+    count = 0
+    for equation in jaxpr.eqns:
+        count += 1
+        for value in equation.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(part, jax_core.ClosedJaxpr):
+                    part = part.jaxpr
+                if isinstance(part, jax_core.Jaxpr):
+                    count += _count_equations(part)
+    return count
+
+
+def _state_bytes(family: Family) -> int:
+    """The constants of one vertex."""
+    held = [field.type for field in family.fields if field.state is not None]
+    return sum(int(np.prod(kind.shape)) * kind.dtype.itemsize for kind in held)
+
+
+def _edge_bytes(family: Family, tiles: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Pointers of a family's vertices on each tile."""
+    edges = edges_by_vertex(family)
+    if edges.size == 1:
+        return counts * (VERTEX_BYTES + EDGE_BYTES * int(edges.reshape(-1)[0]))
+    each = np.broadcast_to(edges, family.extents).reshape(-1)
+    return counts * VERTEX_BYTES + EDGE_BYTES * np.bincount(tiles, each, len(counts)).astype(np.int64)
+
+
+def _code(vertex_tiles: Mapping[Family, np.ndarray], num_tiles: int) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Code on each tile: vertices of one codelet with the same dtypes and static values run the same code."""
+    sizes: dict[tuple, int] = {}
+    used: dict[tuple, np.ndarray] = {}
+    for family, tiles in vertex_tiles.items():
+        traced = family.codelet
+        key = (
+            traced.codelet,
+            traced.variant,
+            *(k.dtype for k in traced.inputs.values()),
+        )
+        size = CODELET_BYTES + EQUATION_BYTES * _count_equations(traced.jaxpr.jaxpr)
+        sizes[key] = max(size, sizes.get(key, 0))
+        used.setdefault(key, np.zeros(num_tiles, bool))[tiles] = True
+    for key, size in sizes.items():
+        yield f"code of {key[0].name}", "code", used[key] * size
+
+
+def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
+    """What is always there beside variables: name, kind, and bytes on each tile."""
+    placement, exchange = liveness.placement, liveness.exchange
+    num_tiles = placement.num_tiles
+    for family, tiles in placement.vertex_tiles.items():
+        name = f"{family.compute_set.name} / {family.codelet.name}"
+        counts = np.bincount(tiles, minlength=num_tiles)
+        yield f"state of {name}", "vertex state", counts * _state_bytes(family)
+        yield f"edges of {name}", "edge pointers", _edge_bytes(family, tiles, counts)
+    yield from _code(placement.vertex_tiles, num_tiles)
+    names = {exchange.at(moment): moment.name for moment in reversed(liveness.timeline.moments)}
+    for step, name in reversed(names.items()):
+        num_bytes = np.zeros(num_tiles, np.int64)
+        for transfer in (step.before, step.after):
+            messages = transfer.received_runs + transfer.sent_runs
+            num_bytes += MESSAGE_BYTES * messages + EXCHANGE_BYTES * (messages > 0)
+        yield f"exchange code of {name}", "exchange code", num_bytes
+
+
+# --- addresses ----------------------------------------------------------------------------------------
+
+
+def _first_fit(sizes: np.ndarray, overlap: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Offsets of ranges, each the lowest that is free, one after another: int64 of the shape of `sizes`.
+
+    All tiles at once: what is placed on each is held in the order of its offsets.
+
+    Args:
+        sizes: bytes of each range on each tile, of shape (ranges, tiles).
+        overlap: whether two ranges are live at once, of shape (ranges, ranges).
+        order: the ranges in the order in which each tile places them, of the shape of `sizes`.
+    """
+    count, tiles = sizes.shape
+    # What lies below 2**31 is planned in 32 bits, which takes half as long.
+    narrow = np.int32 if sizes.sum(axis=0).max(initial=0) < 2**31 else np.int64
+    sizes, columns = sizes.astype(narrow), np.arange(tiles)
+    offsets = np.zeros((count, tiles), narrow)
+    starts, stops, placed = (np.zeros((0, tiles), kind) for kind in (narrow, narrow, np.int32))
+    for which in order:
+        size = sizes[which, columns]
+        if not size.any():
+            continue
+        meets = overlap[which, placed]
+        top = np.maximum.accumulate(np.where(meets, stops, narrow(0)), axis=0)
+        below = np.concatenate([np.zeros((1, tiles), narrow), top])  # where what meets it and lies lower ends
+        fits = meets & (starts - below[:-1] >= size)
+        found = np.where(fits.any(axis=0), fits.argmax(axis=0) if len(fits) else 0, len(placed))
+        offset = below[found, columns]
+        offsets[which, columns] = np.where(size > 0, offset, 0)
+        at = (starts <= offset).sum(axis=0)
+        rows = np.arange(len(placed) + 1, dtype=np.int32)[:, None]
+        starts, stops, placed = (
+            _inserted(old, new, at, rows)
+            for old, new in ((starts, offset), (stops, offset + size), (placed, which.astype(np.int32)))
+        )
+    return offsets
+
+
+def _inserted(old: np.ndarray, new: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A column with one more number, each at its own row."""
+    grown = np.concatenate([old, old[-1:] if len(old) else new[None]])
+    shifted = np.concatenate([grown[:1], grown[:-1]])
+    return np.where(rows < at, grown, np.where(rows == at, new, shifted))
+
+
+def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Offsets for ranges so that on no tile two that are live at once overlap: int64 of the shape of `sizes`.
+
+    Args:
+        sizes: bytes of each range on each tile, int64 of shape (ranges, tiles).
+        moments: when each range is live, bool of shape (ranges, moments).
+
+    >>> sizes, moments = np.array([[4], [8], [4]]), np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], bool)
+    >>> assign_offsets(sizes, moments)[:, 0].tolist()
+    [8, 0, 8]
+    """
+    if not sizes.size:
+        return np.zeros(sizes.shape, np.int64)
+    pictures, of_tile = np.unique(sizes, axis=1, return_inverse=True)
+    live = moments.astype(np.float32)
+    overlap = live @ live.T > 0
+    least = (live.T.astype(np.float64) @ pictures).max(axis=0, initial=0)
+    duration, start = moments.sum(axis=1)[:, None], moments.argmax(axis=1)[:, None]
+    # Where everything is of one size the second key decides.
+    large = int(pictures.max(initial=0)) + 1
+    keys = [
+        -pictures * (len(live.T) + 1) - duration,
+        -duration * large - pictures,
+        -pictures * duration,
+        start * large - pictures,
+    ]
+    best = np.zeros(pictures.shape, np.int64)
+    peak = np.full(pictures.shape[1], np.iinfo(np.int64).max)
+    for key in keys:
+        todo = np.flatnonzero(peak > least)
+        if not len(todo):
+            break
+        # What takes nothing on a tile comes last there.
+        key = np.where(pictures[:, todo] > 0, key[:, todo] if key.shape[1] > 1 else key, np.iinfo(np.int64).max)
+        offsets = _first_fit(pictures[:, todo], overlap, np.argsort(key, axis=0, kind="stable"))
+        ends = np.where(pictures[:, todo] > 0, offsets + pictures[:, todo], 0).max(axis=0)
+        better = ends < peak[todo]
+        best[:, todo[better]], peak[todo[better]] = offsets[:, better], ends[better]
+    return best[:, of_tile.reshape(-1)]
+
+
+# --- the plan -----------------------------------------------------------------------------------------
+
+
+def _stacked(named: Sequence[tuple[str, str, np.ndarray, tuple[Variable, ...]]], base: np.ndarray) -> list[Occupant]:
+    """What is always live, side by side from the bottom; `base`, where it ends, is added to."""
+    found = []
+    for name, kind, num_bytes, variables in named:
+        addresses = np.where(num_bytes > 0, base, -1)
+        found.append(Occupant(name, kind, num_bytes, addresses, None, variables))
+        base += num_bytes
+    return found
+
+
+def _shared(ranges: Sequence[LiveRange], base: np.ndarray) -> list[Occupant]:
+    """What is live at times, above what always is."""
+    if not ranges:
+        return []
+    sizes, moments = np.stack([own.num_bytes for own in ranges]), np.stack([own.moments for own in ranges])
+    offsets = assign_offsets(sizes, moments)
+    found = []
+    for own, offset in zip(ranges, offsets, strict=True):
+        kind = "variables, not always live" if own.variables else "exchange buffers"
+        addresses = np.where(own.num_bytes > 0, base + offset, -1)
+        found.append(Occupant(own.name, kind, own.num_bytes, addresses, own.moments, own.variables))
+    return found
+
+
+def check_capacity(memory: Memory) -> None:
+    """No tile has to hold more than it can.
+
+    Raises:
+        OutOfTileMemoryError: naming the fullest tile, the bytes over, and its five largest occupants at the moment
+            at which most is live there.
+    """
+    over = memory.tiles_over
+    if not len(over):
+        return
+    tile = int(over[0])
+    more = int(memory.bytes_by_tile[tile]) - memory.bytes_per_tile
+    moment = memory.fullest_moment(tile)
+    when = ", most of them for"
+    if moment is not None:
+        when = f"; when {memory.liveness.timeline.moments[moment].name!r} runs, most are for"
+    largest = memory.largest_on(tile, moment=moment)
+    held = [f"{int(own.num_bytes[tile]):,} bytes: {own.name} ({own.kind})" for own in largest]
+    others = f", and {counted(len(over) - 1, 'other tile', 'other tiles')}" if len(over) > 1 else ""
+    raise OutOfTileMemoryError(
+        f"tile {tile} is out of memory by {more:,} bytes{others}",
+        given="\n".join([f"{int(memory.bytes_by_tile[tile]):,} bytes{when}", *held]),
+        expected=f"at most {memory.bytes_per_tile:,} bytes on a tile of {memory.liveness.placement.plan.graph.target}",
+        fix="spread the largest over more tiles, or see all with allow_out_of_memory=True",
+    )
+
+
+def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Memory:
+    """An address on each tile for all that lives there.
+
+    Args:
+        liveness: what is live when, and where.
+        allow_out_of_memory: report what a tile cannot hold, in the result, rather than refuse it.
+
+    Raises:
+        OutOfTileMemoryError: a tile would have to hold more than its memory.
+    """
+    placement = liveness.placement
+    base = np.zeros(placement.num_tiles, np.int64)
+    always = [(own.name, KINDS[0], own.num_bytes, own.variables) for own in liveness.ranges if own.always]
+    always += [(*own, ()) for own in _fixed(liveness) if own[2].any()]
+    occupants = _stacked(always, base)
+    sometimes = [own for own in (*liveness.ranges, *liveness.buffers) if not own.always]
+    occupants += _shared(sometimes, base)
+    used = base.copy()
+    for own in occupants:
+        np.maximum(used, own.addresses + own.num_bytes, out=used, where=own.num_bytes > 0)
+    most = base + liveness.live_bytes(sometimes).max(axis=0, initial=0) if sometimes else base
+    memory = Memory(liveness, tuple(occupants), used, most, placement.plan.graph.target.bytes_per_tile)
+    if not allow_out_of_memory:
+        check_capacity(memory)
+    return memory

@@ -1,0 +1,78 @@
+"""A placement: the tile of every element and of every vertex of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.errors import TileError
+from codelet.graphs.family import Family, counted
+from codelet.target import Target
+from codelet.views.tensor import Variable
+from lowering.plan.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where everything lives.
+
+    Attributes:
+        plan: what was placed.
+        num_tiles: tiles of the target; all tile numbers below are less.
+        element_tiles: the tile of each element, by the graph's number for it: int32; -1 for the numbers
+            between variables, which are no elements.
+        vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (vertices,), in
+            row-major order over the family's axes.
+    """
+
+    plan: Plan
+    num_tiles: int
+    element_tiles: np.ndarray
+    vertex_tiles: Mapping[Family, np.ndarray]
+
+    def tiles_of(self, variable: Variable) -> np.ndarray:
+        """The tile of each element of a variable, int32 of shape (size,)."""
+        return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+
+    def __repr__(self) -> str:
+        return f"<Placement of {self.plan.graph!r} on {counted(self.num_tiles, 'tile', 'tiles')}>"
+
+    def __str__(self) -> str:
+        rows = [f"placement on {counted(self.num_tiles, 'tile', 'tiles')}"]
+        for variable in self.plan.variables:
+            rows.append(f"  {variable!r}: {_spread_text(self.tiles_of(variable), 'element', 'elements')}")
+        for family, tiles in self.vertex_tiles.items():
+            what = f"{family.compute_set.name} / {family.codelet.name}"
+            rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
+        return "\n".join(rows)
+
+
+def _spread_text(tiles: np.ndarray, one: str, many: str) -> str:
+    """How things are spread over tiles: `12 elements on tiles 0 to 3, at most 4 on one`."""
+    if not len(tiles):
+        return f"no {many}"
+    counts = np.bincount(tiles)
+    used = np.flatnonzero(counts)
+    where = f"tile {used[0]}" if len(used) == 1 else f"{len(used):,} tiles from {used[0]} to {used[-1]}"
+    most = "" if len(used) == 1 else f", at most {counts.max():,} on one"
+    return f"{counted(len(tiles), one, many)} on {where}{most}"
+
+
+def num_elements(plan: Plan) -> int:
+    """One more than the greatest number of an element of a plan, and then one: the numbers of a graph's elements."""
+    return max((variable.first_element + variable.size + 1 for variable in plan.variables), default=0)
+
+
+def checked_tile(tile: object, target: Target) -> int:
+    """The number of a tile that a target has.
+
+    Raises:
+        TileError: it has none of that number, or what was given is no whole number.
+    """
+    whole = isinstance(tile, (int, np.integer)) and not isinstance(tile, bool)
+    if not whole or not 0 <= int(tile) < target.num_tiles:  # type: ignore[call-overload]
+        expected = f"{'' if whole else 'a whole number, '}0 to {target.num_tiles - 1}, on {target}"
+        raise TileError("a tile does not exist", given=repr(tile) if not whole else tile, expected=expected)
+    return int(tile)  # type: ignore[call-overload]

@@ -1,0 +1,350 @@
+"""Collect: families in normal form, and the program as steps.
+
+In come a graph and a program. Vertices added one at a time that are regular but for a few are split; see
+`lowering/plan/split_exceptions.py`. Out comes a plan whose families have the fewest axes: an axis along which
+the fields step irregularly at equal intervals is split there (so that vertices added by nested loops
+get the axes of the loops back, and `i // 4` becomes an axis of its own), axes of one position are
+dropped, the rest are ordered by how far they move through what is written, neighbours that every
+field crosses as one are merged, and what then runs on from one dimension of the written variable into the
+next is split there.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from codelet.graphs.family import Family, Field, State
+from codelet.graphs.graph import Graph
+from codelet.programs.copies import Copy, Stream
+from codelet.programs.functions import Call, Function
+from codelet.programs.program import (
+    AbortOn,
+    Execute,
+    If,
+    Print,
+    Program,
+    Recording,
+    Repeat,
+    RepeatWhile,
+    Switch,
+    WriteUndef,
+    too_many_turns,
+)
+from codelet.programs.program import Sequence as ProgramSequence
+from codelet.views.index import Axis, Grid, Index, Key, Table, row_major
+from codelet.views.integers import affine_length, narrowed, radices
+from codelet.views.tensor import Tensor, Variable
+from lowering.plan.join_ragged import join_rows
+from lowering.plan.plan import Plan
+from lowering.plan.split_exceptions import split_leftovers
+from lowering.plan.steps import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    PrintStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
+
+
+def _indices(family: Family) -> list[Index]:
+    """All that varies over the axes of a family, as indices."""
+    found = [field.tensor.index for field in family.fields if field.tensor is not None]
+    found += [f.state.index for f in family.fields if f.state is not None and f.state.index is not None]
+    return [*found, family.tile] if family.tile is not None else found
+
+
+# --- splitting axes -----------------------------------------------------------------------------------
+
+
+def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
+    """An index with `axis` replaced by the axes whose mixed-radix number its position is.
+
+    Tables along `axis` alone become affine wherever they are.
+    """
+    extents = [part.extent for part in parts]
+    weights = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
+    symbols = {a: c for a, c in index.symbols if a is not axis}
+    own = index.coefficient(axis)
+    symbols.update({part: own * weight for part, weight in zip(parts, weights, strict=True)})
+    offset, tables = index.offset, []
+    for table in index.tables:
+        if axis not in table.keys:
+            tables.append(table)
+            continue
+        place = table.keys.index(axis)
+        shape = (*table.values.shape[:place], *extents, *table.values.shape[place + 1 :])
+        values = table.values.reshape(shape)
+        if table.keys != (axis,):
+            keys = (*table.keys[:place], *parts, *table.keys[place + 1 :])
+            tables.append(Table(keys, values, table.scale))
+            continue
+        irregular: list[Axis] = []
+        for k, part in enumerate(parts):
+            along = np.moveaxis(values, k, 0)
+            step = int(along[1].flat[0]) - int(along[0].flat[0]) if part.extent > 1 else 0
+            corner = (0,) * k
+            line = values[(*corner, slice(None), *(0 for _ in parts[k + 1 :]))]
+            if affine_length(line) == part.extent:
+                symbols[part] = symbols.get(part, 0) + step * table.scale
+            else:
+                irregular.append(part)
+        if irregular:
+            where = tuple(slice(None) if part in irregular else 0 for part in parts)
+            tables.append(Table(tuple(irregular), np.ascontiguousarray(narrowed(values[where])), table.scale))
+        else:
+            offset += int(values.flat[0]) * table.scale
+    ordered = tuple(sorted(((a, c) for a, c in symbols.items() if c), key=lambda item: item[0].sort_key))
+    return Index(offset, index.shape, index.strides, ordered, tuple(tables))
+
+
+def _on_fields(
+    family: Family,
+    change: Callable[[Index], Index],
+    places: Sequence[int],
+    axes: tuple[Axis, ...],
+    names: tuple[str, ...],
+) -> Family:
+    """A family over new axes.
+
+    Args:
+        family: of which.
+        change: the same index over the new axes.
+        places: the old axes, those that become one or several new ones in the order of these; an array of vertex
+            state is transposed to that order and reshaped, so axes left out must be of extent 1.
+        axes: the new axes.
+        names: what they are called.
+    """
+    extents, count = tuple(axis.extent for axis in axes), len(family.axes)
+
+    def arranged(state: State, rank: int) -> State:
+        if state.index is not None:
+            return State(index=change(state.index))
+        assert state.array is not None
+        if state.array.ndim == rank:
+            return state
+        gone = [k for k in range(count) if k not in places]
+        ordered = state.array.transpose([*places, *gone, *range(count, state.array.ndim)])
+        return State(array=ordered.reshape((*extents, *state.array.shape[count:])))
+
+    fields: list[Field] = []
+    for field in family.fields:
+        if field.tensor is not None:
+            field = replace(field, tensor=Tensor(field.tensor.source, change(field.tensor.index)))
+        elif field.state is not None:
+            field = replace(field, state=arranged(field.state, len(field.type.shape)))
+        fields.append(field)
+    tile = None if family.tile is None else change(family.tile)
+    return replace(family, axes=axes, axis_names=names, fields=tuple(fields), tile=tile, line_of_vertex=None)
+
+
+def split_axis(family: Family, axis: Axis) -> Family:
+    """Split an axis along which tables run into the axes over which they are affine, as far as they are."""
+    columns = [table.values for index in _indices(family) for table in index.tables if table.keys == (axis,)]
+    if not columns or axis.extent < 2:
+        return family
+    return _with_parts(family, axis, Grid([range(n) for n in radices(columns)]).axes)
+
+
+def _with_parts(family: Family, axis: Axis, parts: tuple[Axis, ...]) -> Family:
+    """A family with an axis replaced by the axes whose mixed-radix number its position is."""
+    place = family.axes.index(axis)
+    base = family.axis_names[place]
+    named = (base,) if len(parts) == 1 else tuple(f"{base}.{k}" for k in range(len(parts)))
+    axes = (*family.axes[:place], *parts, *family.axes[place + 1 :])
+    names = (*family.axis_names[:place], *named, *family.axis_names[place + 1 :])
+    return _on_fields(family, lambda index: _split_index(index, axis, parts), range(len(family.axes)), axes, names)
+
+
+# --- ordering and merging axes ------------------------------------------------------------------------
+
+
+def _reach(family: Family, axis: Axis) -> tuple[int, ...]:
+    """How far an axis moves through each output and then each input: what axes are ordered by."""
+    moved = [abs(f.tensor.index.coefficient(axis)) for f in family.fields if f.tensor is not None and f.is_written]
+    return tuple(moved)
+
+
+def _tabled_axes(family: Family) -> set[Axis]:
+    return {key for i in _indices(family) for t in i.tables for key in t.keys if isinstance(key, Axis)}
+
+
+def order_axes(family: Family) -> Family:
+    """Drop axes of one position, and order the others by how far they move through what is written."""
+    kept = [k for k, axis in enumerate(family.axes) if axis.extent != 1]
+    kept.sort(key=lambda k: _reach(family, family.axes[k]), reverse=True)
+    parts = Grid([family.axes[k].values for k in kept]).axes  # new axes, so that they are numbered in this order
+    names: dict[Key, Key] = {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}
+    gone = {axis: 0 for axis in family.axes if axis.extent == 1}
+    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
+    return _on_fields(family, change, kept, parts, tuple(family.axis_names[k] for k in kept))
+
+
+def merge_axes(family: Family) -> Family:
+    """Merge neighbouring axes that every field crosses as one."""
+    tabled, indices = _tabled_axes(family), _indices(family)
+    groups: list[list[int]] = []
+    for k, axis in enumerate(family.axes):
+        previous = family.axes[groups[-1][-1]] if groups else None
+        if (
+            previous is not None
+            and previous not in tabled
+            and axis not in tabled
+            and all(i.coefficient(previous) == i.coefficient(axis) * axis.extent for i in indices)
+        ):
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    if len(groups) == len(family.axes):
+        return family
+    parts = Grid([range(math.prod(family.axes[k].extent for k in group)) for group in groups]).axes
+    names: dict[Key, Key] = {family.axes[group[-1]]: part for group, part in zip(groups, parts, strict=True)}
+    gone = {family.axes[k]: 0 for group in groups for k in group[:-1]}
+    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
+    labels = tuple("*".join(family.axis_names[k] for k in group) for group in groups)
+    return _on_fields(family, change, range(len(family.axes)), parts, labels)
+
+
+def _boundary(family: Family, axis: Axis) -> int | None:
+    """How many positions of an axis fill a dimension of what is written, where they go on into the next."""
+    written = next((f.tensor for f in family.fields if f.is_written and f.tensor is not None), None)
+    if written is None or not isinstance(written.source, Variable) or axis in _tabled_axes(family):
+        return None
+    stride = abs(written.index.coefficient(axis))
+    for weight in row_major(written.source.shape).strides:
+        count = weight // stride if stride and weight % stride == 0 else 0
+        if 1 < count < axis.extent and axis.extent % count == 0 and written.index.offset % weight < stride:
+            return count
+    return None
+
+
+def split_at_dimensions(family: Family) -> Family:
+    """Split axes that run on from one dimension of what is written into the next.
+
+    Merging made loops and symbols alike; XLA's code for elementwise gradients on CPU is a tenth slower in
+    one long dimension than in the dimensions of the variable.
+    """
+    for axis in family.axes:
+        count = _boundary(family, axis)
+        if count is not None:
+            parts = Grid([range(axis.extent // count), range(count)]).axes
+            return split_at_dimensions(_with_parts(family, axis, parts))
+    return family
+
+
+def normalize_family(family: Family) -> Family:
+    """A family in normal form; see the module's docstring. One with ragged fields is left as it is."""
+    if family.rows:
+        return family
+    for axis in family.axes:
+        family = split_axis(family, axis)
+    return order_axes(split_at_dimensions(merge_axes(order_axes(family))))
+
+
+# --- the program --------------------------------------------------------------------------------------
+
+
+class _Collector:
+    """Turns programs into steps, each compute set's families normalized once, each function's body made once."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.by_compute_set: dict[str, list[Family]] = {}
+        for family in graph.families:
+            self.by_compute_set.setdefault(family.compute_set.name, []).append(family)
+        self.executes: dict[str, ExecuteStep] = {}
+        self.functions: dict[Function, FunctionBody] = {}
+        self.streams: dict[Stream, None] = {}
+        self.messages: list[str] = []
+
+    @functools.cached_property
+    def abort(self) -> Variable:
+        """The flag that aborts raise."""
+        number, first = len(self.graph.variables), self.graph.num_elements
+        return Variable(self.graph, "aborted", (), np.dtype(np.int32), number, first)
+
+    def execute(self, name: str) -> ExecuteStep:
+        if name not in self.executes:
+            joined = join_rows(self.by_compute_set.get(name, ()))
+            parts = [part for family in joined for part in split_leftovers(family)]
+            families = tuple(normalize_family(part) for part in parts)
+            self.executes[name] = ExecuteStep(name, families)
+        return self.executes[name]
+
+    def function(self, function: Function) -> FunctionBody:
+        if function not in self.functions:
+            parameters = tuple(tensor.source for tensor in function.parameters.values())
+            self.functions[function] = FunctionBody(function.name, parameters, self.steps(function.body))  # type: ignore[arg-type]
+        return self.functions[function]
+
+    def code(self, message: str) -> int:
+        self.messages.append(message)
+        return len(self.messages)
+
+    def copy(self, copy: Copy) -> Step:
+        source, destination = copy.source, copy.destination
+        if isinstance(source, Tensor) and isinstance(destination, Tensor):
+            return CopyStep(source, destination, line=copy.line)
+        stream, tensor = (source, destination) if isinstance(source, Stream) else (destination, source)
+        assert isinstance(stream, Stream)
+        assert isinstance(tensor, Tensor)
+        self.streams[stream] = None
+        return StreamStep(stream, tensor, line=copy.line)
+
+    def steps(self, program: Program) -> tuple[Step, ...]:
+        match program:
+            case Execute(compute_set):
+                return (self.execute(compute_set.name),)
+            case Recording():
+                return tuple(self.execute(compute_set.name) for compute_set in program.compute_sets)
+            case ProgramSequence(programs):
+                found: list[Step] = []
+                for part in programs:
+                    found += self.steps(part)
+                return tuple(found)
+            case Copy():
+                return (self.copy(program),)
+            case Repeat(count, body, index):
+                counter = None if index is None else index.source
+                assert counter is None or isinstance(counter, Variable)
+                return (RepeatStep(count, self.steps(body), counter),)
+            case RepeatWhile(condition, predicate, body, until, most):
+                abort = None if most is None else self.abort
+                code = 0 if most is None else self.code(too_many_turns(predicate, most))
+                parts = self.steps(condition), predicate, self.steps(body)
+                return (WhileStep(*parts, until, most, abort, code, line=program.line),)
+            case If(predicate, then, otherwise):
+                return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then)), line=program.line),)
+            case Switch(control, cases, default):
+                branches = tuple([self.steps(case) for case in (*cases.values(), default)])
+                return (SwitchStep(control, tuple(cases), branches, line=program.line),)
+            case Call(function, arguments):
+                return (CallStep(self.function(function), tuple(arguments.values()), line=program.line),)
+            case Print(tensor):
+                return (PrintStep(tensor, program.text, line=program.line),)
+            case AbortOn(predicate, message):
+                return (AbortStep(predicate, self.abort, self.code(message), line=program.line),)
+            case WriteUndef(tensor):
+                return (UndefStep(tensor),)
+        raise AssertionError(program)
+
+
+def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
+    """The plan of a graph and program: families in normal form, the program as steps."""
+    collector = _Collector(graph)
+    steps = collector.steps(program)
+    streams = tuple(stream for stream in graph.streams if stream in collector.streams)
+    abort = collector.abort if collector.messages else None
+    given, wanted, messages = tuple(inputs), tuple(outputs), tuple(collector.messages)
+    return Plan(graph, graph.variables, given, wanted, steps, streams, abort, messages, program)

@@ -1,0 +1,163 @@
+"""Elements: which of a variable's elements, as runs where they are few and as flags where they are many.
+
+What vertices and copies touch is mostly a few long stretches, found from an access map by its strides: no number of
+elements is too many for that. What is touched in pieces, or through tables, takes a flag an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.views.index import Axis, Index
+from lowering.check.sizes import check_host_memory
+from lowering.plan.runs import NONE, Runs, difference, intersection, union
+
+_LEAST_RUNS = 16
+"""So many runs are kept whatever a variable's size; more, where a flag for each element would take more."""
+
+
+def _most_runs(size: int) -> int:
+    """How many runs take as much memory as a flag for each element."""
+    return max(_LEAST_RUNS, size // 16)
+
+
+def affine_runs(index: Index, axes: Sequence[Axis], most: int) -> Runs | None:
+    """The positions that an index without tables names over some axes; None where they are more than `most` runs.
+
+    >>> from codelet.views.index import row_major
+    >>> affine_runs(row_major((4, 6))[1:3, 2:4], (), 10)
+    Runs(starts=array([ 8, 14]), stops=array([10, 16]))
+    """
+    assert not index.tables
+    if 0 in index.shape or any(axis.extent == 0 for axis in axes):
+        return NONE
+    offset, length, apart = index.offset, 1, []
+    steps = [(index.coefficient(key), index.extent(key)) for key in index.keys]
+    offset += sum(step * (extent - 1) for step, extent in steps if step < 0)
+    for step, extent in sorted((abs(step), extent) for step, extent in steps if extent > 1):
+        if step <= length:
+            length += step * (extent - 1)
+        else:
+            apart.append((step, extent))
+    starts = np.array([offset], np.int64)
+    for step, extent in apart:
+        if len(starts) * extent > most:
+            return None
+        starts = (np.arange(extent, dtype=np.int64)[:, None] * step + starts).reshape(-1)
+    starts.sort()
+    return union(starts, starts + length)
+
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """Some elements of a variable.
+
+    Attributes:
+        size: how many elements the variable has.
+        runs: of their positions; None where they are flags.
+        flags: for each element whether it is one of them, bool of shape (size,), never written to; None where they are
+            runs.
+    """
+
+    size: int
+    runs: Runs | None
+    flags: np.ndarray | None = None
+
+    @staticmethod
+    def everything(size: int) -> Elements:
+        """All of them."""
+        return Elements(size, Runs(np.array([0]), np.array([size])) if size else NONE)
+
+    @staticmethod
+    def nothing(size: int) -> Elements:
+        """None of them."""
+        return Elements(size, NONE)
+
+    @staticmethod
+    def of_flags(flags: np.ndarray) -> Elements:
+        """Those that have a flag."""
+        return Elements.everything(len(flags)) if flags.all() else Elements(len(flags), None, flags)
+
+    @staticmethod
+    def of_view(index: Index, axes: Sequence[Axis], size: int, name: str) -> Elements:
+        """Those that an index names over some axes.
+
+        Args:
+            index: positions in a source.
+            axes: of the grid.
+            size: of the source.
+            name: what the source is called in print.
+
+        Raises:
+            SizeError: they are too many to be told apart one by one.
+        """
+        if 0 in index.shape or any(axis.extent == 0 for axis in axes):
+            return Elements.nothing(size)
+        runs = None if index.tables else affine_runs(index, axes, _most_runs(size))
+        if runs is not None:
+            return Elements(size, runs)
+        check_host_memory(size, f"what is read and written of {name!r}, a flag for each of {size:,} elements")
+        flags = np.zeros(size, bool)
+        if index.tables:
+            flags[index.values_over(index.keys)] = True
+        else:
+            index.strided_view(flags, index.keys)[...] = True
+        return Elements.of_flags(flags)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether they are all elements of the variable."""
+        if self.runs is None:
+            return False
+        return not self.size or (len(self.runs.starts) == 1 and int(self.runs.lengths[0]) == self.size)
+
+    def as_flags(self) -> np.ndarray:
+        """For each element of the variable whether it is one of them: bool of shape (size,), not to be written to."""
+        if self.runs is None:
+            assert self.flags is not None
+            return self.flags
+        check_host_memory(self.size, f"a flag for each of {self.size:,} elements")
+        ends = np.zeros(self.size + 1, np.int8)
+        ends[self.runs.starts], ends[self.runs.stops] = 1, -1
+        return np.cumsum(ends[:-1], dtype=np.int8).view(bool)
+
+    def _combined(self, other: Elements, of_runs, of_flags) -> Elements:
+        if self.runs is not None and other.runs is not None:
+            runs = of_runs(self.runs, other.runs)
+            if len(runs.starts) <= _most_runs(self.size):
+                return Elements(self.size, runs)
+        return Elements.of_flags(of_flags(self.as_flags(), other.as_flags()))
+
+    def __or__(self, other: Elements) -> Elements:
+        if self.is_all or other.is_all:
+            return self if self.is_all else other
+        both = lambda a, b: union(np.concatenate([a.starts, b.starts]), np.concatenate([a.stops, b.stops]))  # noqa: E731
+        return self._combined(other, both, np.logical_or)
+
+    def __and__(self, other: Elements) -> Elements:
+        if self.is_all or other.is_all:
+            return other if self.is_all else self
+        return self._combined(other, intersection, np.logical_and)
+
+    def __sub__(self, other: Elements) -> Elements:
+        if other.is_all:
+            return Elements.nothing(self.size)
+        return self._combined(other, difference, lambda a, b: a & ~b)
+
+    @property
+    def first(self) -> int | None:
+        """The least of their positions; None where there are none."""
+        if self.runs is not None:
+            return int(self.runs.starts[0]) if len(self.runs.starts) else None
+        assert self.flags is not None
+        return int(self.flags.argmax()) if self.flags.any() else None
+
+    def equals(self, other: Elements) -> bool:
+        """Whether two are the same elements."""
+        if self.runs is not None and other.runs is not None:
+            pairs = zip(self.runs, other.runs, strict=True)
+            return all(np.array_equal(one, another) for one, another in pairs)
+        return bool((self.as_flags() == other.as_flags()).all())

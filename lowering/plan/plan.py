@@ -1,0 +1,68 @@
+"""The plan: what the passes share. Families, the program as a tree of steps, what goes in and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codelet.display import as_block, as_html
+from codelet.graphs.family import Family
+from codelet.graphs.graph import Graph
+from codelet.programs.copies import Stream
+from codelet.programs.program import Program
+from codelet.views.tensor import Tensor, Variable
+from lowering.plan.steps import (
+    CallStep,
+    ExecuteStep,
+    Step,
+    all_steps,
+)
+
+
+def _families(step: Step) -> tuple[Family, ...]:
+    return step.families if isinstance(step, ExecuteStep) else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A graph and program as the passes see them. Passes return new plans and never change one.
+
+    Attributes:
+        graph: what was lowered; the plan holds all it needs of the graph, which may grow meanwhile.
+        variables: all variables of the graph when it was lowered.
+        inputs: the variables that are given a value from outside.
+        outputs: the views that are read at the end.
+        steps: what runs, in order.
+        streams: those that the steps copy from or to, in the order in which they were added.
+        abort: the flag of shape () that says whether the program aborted, and which of `messages` it aborted
+            with, counted from 1. It is no variable of the graph; None where nothing aborts.
+        messages: what the aborts say.
+        program: what was collected, of which the steps may be a part.
+    """
+
+    graph: Graph
+    variables: tuple[Variable, ...]
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    streams: tuple[Stream, ...] = ()
+    abort: Variable | None = None
+    messages: tuple[str, ...] = ()
+    program: Program | None = None
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families of all steps, each once, in the order in which they first run."""
+        return tuple(dict.fromkeys(family for step in all_steps(self.steps) for family in _families(step)))
+
+    def __str__(self) -> str:
+        rows = [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
+        rows += [f"streams {', '.join(stream.name for stream in self.streams)}"] * bool(self.streams)
+        called = (step.function for step in all_steps(self.steps) if isinstance(step, CallStep))
+        rows += [line for function in dict.fromkeys(called) for line in function.lines()]
+        rows += [line for step in self.steps for line in step.lines()]
+        rows += [f"outputs {', '.join(map(str, self.outputs))}"]
+        return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        heading = f"plan of {len(self.steps):,} steps, {sum(f.num_vertices for f in self.families):,} vertices"
+        return as_html(heading, as_block(self))

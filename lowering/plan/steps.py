@@ -1,0 +1,336 @@
+"""The steps of a plan: the program as a tree, each step with the variables that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from codelet.errors import Line
+from codelet.graphs.family import Family
+from codelet.programs.copies import Stream
+from codelet.views.tensor import Tensor, Variable
+
+
+@dataclass(frozen=True, eq=False)
+class ExecuteStep:
+    """Run the families of a compute set. They read the state as it was before the step.
+
+    `reads` and `writes`, here and in the other steps, are filled in by the dataflow pass: the variables
+    of which the step reads or writes any element, in the order in which they were made. `line`, of other steps, is
+    the user's line that made the program they are of.
+    """
+
+    name: str
+    families: tuple[Family, ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"execute {self.name}{_flow(self)}"
+        for family in self.families:
+            yield from ("  " + line for line in str(family).split("\n"))
+
+
+@dataclass(frozen=True, eq=False)
+class CopyStep:
+    """Copy one view to another of the same shape and dtype."""
+
+    source: Tensor
+    destination: Tensor
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    @property
+    def whole_variables(self) -> tuple[Variable, Variable] | None:
+        """Source and destination, where all of a variable is copied to all of another."""
+        if not (self.source.is_whole_variable and self.destination.is_whole_variable):
+            return None
+        source, destination = self.source.source, self.destination.source
+        assert isinstance(source, Variable)
+        assert isinstance(destination, Variable)
+        return None if source is destination else (source, destination)
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"copy {self.source} -> {self.destination}"
+
+
+@dataclass(frozen=True, eq=False)
+class RotateStep:
+    """Give each variable the array of the one before it, and the first that of the last: nothing is copied.
+
+    The variables, two or more, have one shape and dtype. Only the pass `rotate` makes such steps.
+    """
+
+    variables: tuple[Variable, ...]
+
+    @property
+    def reads(self) -> tuple[Variable, ...]:
+        """All of its variables."""
+        return self.variables
+
+    @property
+    def writes(self) -> tuple[Variable, ...]:
+        """All of its variables."""
+        return self.variables
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"rotate {' -> '.join(variable.name for variable in (*self.variables, self.variables[0]))}"
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatStep:
+    """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
+
+    A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
+
+    `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
+    """
+
+    count: int
+    body: tuple[Step, ...]
+    index: Variable | None = None
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    first: int | Variable = 0
+    carried: tuple[Variable, ...] | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        named = self.first.name if isinstance(self.first, Variable) else self.first
+        start = f" from {named}" if named else ""
+        counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
+        carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
+        yield f"repeat {self.count}{counted}{_flow(self)}{carried}"
+        for step in self.body:
+            yield from ("  " + line for line in step.lines())
+
+
+@dataclass(frozen=True, eq=False)
+class WhileStep:
+    """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
+
+    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`.
+    """
+
+    condition: tuple[Step, ...]
+    predicate: Tensor
+    body: tuple[Step, ...]
+    until: bool = False
+    max_steps: int | None = None
+    abort: Variable | None = None
+    code: int = 0
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        most = "" if self.max_steps is None else f" at most {self.max_steps} times"
+        yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}"
+        yield from _indented("condition", self.condition)
+        yield from _indented("body", self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchStep:
+    """Run the branch of the value that the control has, or the last one where it has none of `values`."""
+
+    control: Tensor
+    values: tuple[int, ...]
+    branches: tuple[tuple[Step, ...], ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"switch {self.control}{_flow(self)}"
+        for value, branch in zip((*self.values, "else"), self.branches, strict=True):
+            yield from _indented(str(value), branch)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionBody:
+    """What calls of one function have in common; one object however often it is called."""
+
+    name: str
+    parameters: tuple[Variable, ...]
+    body: tuple[Step, ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The function as text, its body indented."""
+        yield f"function {self.name}({_names(self.parameters)}){_flow(self)}"
+        for step in self.body:
+            yield from ("  " + line for line in step.lines())
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The places of the parameters that the body writes."""
+        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in self.writes)
+
+
+@dataclass(frozen=True, eq=False)
+class CallStep:
+    """Copy the arguments to a function's parameters, run its body, and copy back what of them it writes."""
+
+    function: FunctionBody
+    arguments: tuple[Tensor, ...]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        given = zip(self.function.parameters, self.arguments, strict=True)
+        yield f"call {self.function.name}({', '.join(f'{p.name}={t}' for p, t in given)}){_flow(self)}"
+
+
+@dataclass(frozen=True, eq=False)
+class PrintStep:
+    """Print a view's value behind a text."""
+
+    tensor: Tensor
+    text: str
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"print {self.tensor} as {self.text!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class AbortStep:
+    """Raise the flag with a code if a predicate is true and the flag is not raised yet."""
+
+    predicate: Tensor
+    abort: Variable
+    code: int
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"abort on {self.predicate}"
+
+
+@dataclass(frozen=True, eq=False)
+class StreamStep:
+    """Copy the next value of an input stream to a view, or a view's value to an output stream."""
+
+    stream: Stream
+    tensor: Tensor
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield (
+            f"receive {self.stream.name} -> {self.tensor}"
+            if self.stream.is_input
+            else (f"send {self.tensor} -> {self.stream.name}")
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class UndefStep:
+    """End the life of what a view holds."""
+
+    tensor: Tensor
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"undefine {self.tensor}"
+
+
+Step = (
+    ExecuteStep
+    | CopyStep
+    | RotateStep
+    | RepeatStep
+    | WhileStep
+    | SwitchStep
+    | CallStep
+    | PrintStep
+    | AbortStep
+    | StreamStep
+    | UndefStep
+)
+
+
+def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The lists of steps that a step is made of; a call's is that of its function."""
+    match step:
+        case RepeatStep():
+            return (step.body,)
+        case WhileStep():
+            return (step.condition, step.body)
+        case SwitchStep():
+            return step.branches
+        case CallStep():
+            return (step.function.body,)
+    return ()
+
+
+def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
+    """A step made of other lists of steps. Not for calls, which share theirs."""
+    match step:
+        case RepeatStep():
+            return replace(step, body=made[0])
+        case WhileStep():
+            return replace(step, condition=made[0], body=made[1])
+        case SwitchStep():
+            return replace(step, branches=tuple(made))
+    assert not made
+    return step
+
+
+def _indented(title: str, steps: Sequence[Step]) -> Iterator[str]:
+    yield f"  {title}"
+    for step in steps:
+        yield from ("    " + line for line in step.lines())
+
+
+def _names(variables: tuple[Variable, ...]) -> str:
+    return ", ".join(variable.name for variable in variables)
+
+
+def _flow(step: Step | FunctionBody) -> str:
+    reads = f" reads {_names(step.reads)}" if step.reads else ""
+    writes = f" writes {_names(step.writes)}" if step.writes else ""
+    return reads + writes
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Every step and, after it, those it is made of; those of a function after its first call."""
+    functions: set[FunctionBody] = set()
+    waiting = list(reversed(steps))
+    while waiting:
+        step = waiting.pop()
+        yield step
+        if isinstance(step, CallStep):
+            if step.function in functions:
+                continue
+            functions.add(step.function)
+        for body in reversed(bodies(step)):
+            waiting += reversed(body)
+
+
+def has_effects(step: Step) -> bool:
+    """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
+    return any(
+        isinstance(part, (PrintStep, StreamStep))
+        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
+        for part in all_steps((step,))
+    )

@@ -1,0 +1,187 @@
+"""The timeline: what a program does, moment by moment, and which moment may follow which.
+
+In come the steps of a plan, a tree. Out comes a flow graph in which a moment is one step that does something
+of its own, or the head of a loop, where the next turn begins. The passes that plan the machine walk over
+it, so that a kind of step with a body is taken apart here and nowhere else. This is the control flow graph of
+A. Aho, M. Lam, R. Sethi and J. Ullman, Compilers (2006), chapter 8.4, with one step in a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from codelet.graphs.graph import Graph
+from codelet.views.tensor import Tensor, Variable, source_variables
+from lowering.plan.dataflow import flow_step
+from lowering.plan.plan import Plan
+from lowering.plan.steps import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    FunctionBody,
+    RepeatStep,
+    RotateStep,
+    Step,
+    SwitchStep,
+    WhileStep,
+    bodies,
+    with_bodies,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """One step of a program at one place of it.
+
+    Attributes:
+        number: its place among the moments, in the order of the program's text.
+        step: what happens: a step without a body, or the loop whose turn begins.
+        after: the numbers of the moments that may come right before it.
+        depth: how many loops are around it.
+        turns: how often it happens in a run of the program, where all choices around it are made for it.
+        branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
+    """
+
+    number: int
+    step: Step
+    after: tuple[int, ...]
+    depth: int
+    turns: int
+    branches: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def looks_at(self) -> Tensor | None:
+        """What it looks at to see how the program goes on."""
+        match self.step:
+            case WhileStep() | AbortStep():
+                return self.step.predicate
+            case SwitchStep():
+                return self.step.control
+        return None
+
+    @property
+    def reads(self) -> tuple[Variable, ...]:
+        """The variables of which it reads any element."""
+        if self.looks_at is not None:
+            return source_variables(self.looks_at.source)
+        return () if isinstance(self.step, RepeatStep) else self.step.reads
+
+    @property
+    def writes(self) -> tuple[Variable, ...]:
+        """The variables of which it writes any element: the head of a loop sets what counts the turns."""
+        if isinstance(self.step, RepeatStep):
+            return () if self.step.index is None else (self.step.index,)
+        return () if self.looks_at is not None else self.step.writes
+
+    @property
+    def name(self) -> str:
+        """What it is, in a few words."""
+        if isinstance(self.step, ExecuteStep):
+            return f"execute {self.step.name}"
+        return next(self.step.lines())
+
+    def __str__(self) -> str:
+        turns = f" ({self.turns} times)" if self.turns != 1 else ""
+        return f"{self.number:3} {'  ' * self.depth}{self.name.split(' reads ')[0].split(' writes ')[0]}{turns}"
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """All moments of a program.
+
+    Attributes:
+        moments: in the order of the program's text.
+        ends: the numbers of the moments that may be the last.
+    """
+
+    moments: tuple[Moment, ...]
+    ends: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.moments))
+
+
+class _Builder:
+    """Lays the steps of a program out; `open` holds the moments that may come right before what is next."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Step, int, int, tuple[tuple[int, int], ...]]] = []
+        self.after: list[set[int]] = []
+        self.open: set[int] = set()
+        self.branches: tuple[tuple[int, int], ...] = ()
+
+    def add(self, step: Step, depth: int, turns: int) -> int:
+        number = len(self.steps)
+        self.steps.append((step, depth, turns, self.branches))
+        self.after.append(self.open)
+        self.open = {number}
+        return number
+
+    def lay_out(self, steps: Sequence[Step], depth: int = 0, turns: int = 1) -> None:
+        for step in steps:
+            if isinstance(step, RepeatStep):
+                if step.count:
+                    head = self.add(step, depth, turns * step.count)
+                    self.lay_out(step.body, depth + 1, turns * step.count)
+                    self.after[head] |= self.open  # the next turn
+            elif isinstance(step, WhileStep):
+                head = len(self.steps)
+                self.lay_out(step.condition, depth + 1, turns)
+                look = self.add(step, depth, turns)
+                self.lay_out(step.body, depth + 1, turns)
+                self.after[head] |= self.open
+                self.open = {look}
+            elif isinstance(step, SwitchStep):
+                look = self.add(step, depth, turns)
+                ends: set[int] = set()
+                around = self.branches
+                for k, branch in enumerate(step.branches):
+                    self.open, self.branches = {look}, (*around, (look, k))
+                    self.lay_out(branch, depth + 1, turns)
+                    ends |= self.open
+                self.open, self.branches = ends, around
+            else:
+                assert not isinstance(step, (CallStep, RotateStep)), step
+                self.add(step, depth, turns)
+
+
+def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, CallStep):
+            function = step.function
+            named = [graph.variable(parameter.name) for parameter in function.parameters]
+            copies = [CopyStep(argument, own) for argument, own in zip(step.arguments, named, strict=True)]
+            back = [CopyStep(named[k], step.arguments[k]) for k in function.written]
+            if function not in made:
+                made[function] = _without_calls(function.body, graph, made)
+            found += [*map(flow_step, copies), *made[function], *map(flow_step, back)]
+        elif bodies(step):
+            found.append(with_bodies(step, [_without_calls(body, graph, made) for body in bodies(step)]))
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def without_calls(plan: Plan) -> Plan:
+    """The plan with calls as what they are on the machine: copies to the parameters, the body, and copies back.
+
+    The bodies of all calls of a function are the same steps.
+    """
+    return replace(plan, steps=_without_calls(plan.steps, plan.graph, {}))
+
+
+def timeline(plan: Plan) -> Timeline:
+    """The moments of a plan's program. A loop of no turns has none.
+
+    How often a loop on a condition turns is not known: once, where moments are counted.
+    """
+    builder = _Builder()
+    builder.lay_out(plan.steps)
+    moments = tuple(
+        Moment(number, step, tuple(sorted(after)), depth, turns, branches)
+        for number, ((step, depth, turns, branches), after) in enumerate(zip(builder.steps, builder.after, strict=True))
+    )
+    return Timeline(moments, tuple(sorted(builder.open)))
