@@ -15,9 +15,9 @@ import numpy as np
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
-from codelet.graphs.family import ComputeSet
 from codelet.graphs.graph import Graph
-from codelet.graphs.hostdata import as_array, is_of_keys
+from codelet.hostdata import as_array, is_of_keys
+from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program

@@ -19,7 +19,7 @@ from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
-from codelet.graphs.hostdata import as_array
+from codelet.hostdata import as_array
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program

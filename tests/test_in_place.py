@@ -40,10 +40,10 @@ def test_xla_still_miscompiles_updates_of_reshapes():
 
 def test_what_xla_miscompiles_is_replaced():
     closed = jax.make_jaxpr(five_lines)(SQUARE)
-    assert len(updates_in_danger(closed.jaxpr)) == 1
+    assert len(updates_in_danger(closed)) == 1
     safe = update_safely(closed)
     np.testing.assert_array_equal(jax.jit(jax_core.jaxpr_as_fun(safe))(SQUARE)[0], RIGHT)
-    assert not updates_in_danger(safe.jaxpr)
+    assert not updates_in_danger(safe)
 
 
 # --- every kind of write after every other ----------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_updates_through_what_xla_inlines(kind):
 
 def test_updates_that_xla_compiles_rightly_stay_in_place():
     def stays(function, *arrays):
-        return not updates_in_danger(jax.make_jaxpr(function)(*arrays).jaxpr)
+        return not updates_in_danger(jax.make_jaxpr(function)(*arrays))
 
     update = lax.dynamic_update_slice
     # Of an array in its own shape; of a reshape by what comes from elsewhere; of what a loop carries.
@@ -168,7 +168,7 @@ def test_the_other_ways_mean_the_same(size, known):
     x, k = np.arange(32, dtype=np.float32).reshape(8, 4), np.int32(2)
     closed = jax.make_jaxpr(function)(x, k)
     safe = jax_core.jaxpr_as_fun(update_safely(closed))
-    assert updates_in_danger(closed.jaxpr)
+    assert updates_in_danger(closed)
 
     def slope(f):
         return jax.grad(lambda x, k: jnp.vdot(jnp.cos(f(x, k).reshape(8, 4)), x))

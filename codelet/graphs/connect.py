@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.graphs.family import Field, State
-from codelet.graphs.hostdata import is_of_keys, known_array, lost_number
+from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.programs.copies import Stream
 from codelet.tracing.codelets import Codelet, FieldType, Lengths, TracedCodelet
 from codelet.tracing.lengths import length_symbols

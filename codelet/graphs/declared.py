@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import VariableError
-from codelet.graphs.hostdata import is_of_keys, known_array, lost_number
+from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 

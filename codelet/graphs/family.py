@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from codelet.errors import FieldTypeError, Line
-from codelet.graphs.hostdata import lost_number
+from codelet.hostdata import lost_number
+from codelet.programs.compute_sets import ComputeSet
 from codelet.saving import Unchanging
 from codelet.tracing.codelets import FieldType, TracedCodelet
 from codelet.tracing.lengths import length_symbols
@@ -31,29 +32,12 @@ from codelet.views.ragged import Rows, groups_of, together
 from codelet.views.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:
-    from codelet.graphs.graph import Graph
-    from codelet.programs.program import Recording
+    pass
 
 
 def counted(number: int, one: str, many: str) -> str:
     """A number with its noun: `1 vertex`, `2,000 vertices`."""
     return f"{number:,} {one if number == 1 else many}"
-
-
-class ComputeSet:
-    """Vertices that run in parallel, in no order. Made by `Graph.add_compute_set`."""
-
-    __slots__ = ("graph", "line", "name", "number", "recording")
-
-    def __init__(self, graph: Graph, name: str, number: int, line: Line | None, recording: Recording | None):
-        self.graph = graph
-        self.name = name
-        self.number = number
-        self.line = line
-        self.recording = recording
-
-    def __repr__(self) -> str:
-        return f"compute set {self.name}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,9 @@ from codelet.errors import (
 )
 from codelet.graphs.connect import check_fits, check_no_padding, connect, own_tensor
 from codelet.graphs.declared import checked_constant, checked_dtype, checked_shape
-from codelet.graphs.family import Columns, ComputeSet, Family, Field, counted
+from codelet.graphs.family import Columns, Family, Field, counted
+from codelet.graphs.vertices import count_edges, family_vertices, find_vertex, touching_vertices
+from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
 from codelet.programs.functions import Function
 from codelet.programs.program import Program, Recording, Sequence, as_program
@@ -772,8 +774,6 @@ class Graph:
     @property
     def num_edges(self) -> int:
         """The exact number of edges: maximal runs of consecutive elements of one variable, in fields' order."""
-        from codelet.graphs.vertices import count_edges
-
         return sum(count_edges(family) for family in self.families)
 
     # --- tiles ----------------------------------------------------------------------------------------
@@ -865,8 +865,6 @@ class Graph:
 
     def vertices(self) -> Iterator[Any]:
         """All vertices, one small `Vertex` at a time, made on demand."""
-        from codelet.graphs.vertices import family_vertices
-
         for family in self.families:
             yield from family_vertices(family)
 
@@ -886,20 +884,14 @@ class Graph:
         Raises:
             NotInGraphError: there is no such vertex, or more than one.
         """
-        from codelet.graphs.vertices import find_vertex
-
         return find_vertex(self, compute_set, number, symbols)
 
     def writers(self, tensor: Tensor) -> list[Any]:
         """The vertices that write any element of a view."""
-        from codelet.graphs.vertices import touching_vertices
-
         return list(touching_vertices(self, own_tensor(self, tensor), written=True))
 
     def readers(self, tensor: Tensor) -> list[Any]:
         """The vertices that read any element of a view."""
-        from codelet.graphs.vertices import touching_vertices
-
         return list(touching_vertices(self, own_tensor(self, tensor), written=False))
 
     def __str__(self) -> str:

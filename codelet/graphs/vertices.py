@@ -14,15 +14,15 @@ import numpy as np
 
 from codelet.errors import ArrayError, Line, NotInGraphError
 from codelet.graphs.family import Family, Field
-from codelet.graphs.hostdata import as_array
+from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
 from codelet.views.index import Axis, Index, row_major
 from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 
 if TYPE_CHECKING:
-    from codelet.graphs.family import ComputeSet
     from codelet.graphs.graph import Graph
+    from codelet.programs.compute_sets import ComputeSet
 
 
 class Edge(NamedTuple):

@@ -11,8 +11,9 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import ForeignGraphError, ProgramError
-from codelet.graphs.hostdata import as_array
-from codelet.programs.program import Program, check_plain, check_variables
+from codelet.hostdata import as_array
+from codelet.programs.checks import check_plain, check_variables
+from codelet.programs.program import Program
 from codelet.views.tensor import Tensor, source_text, type_text, views_padding
 
 if TYPE_CHECKING:

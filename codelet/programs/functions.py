@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codelet.errors import ForeignGraphError, ProgramError
-from codelet.programs.program import Program, check_plain, indented, set_depth
+from codelet.programs.checks import check_plain
+from codelet.programs.program import Program, indented, set_depth
 from codelet.views.tensor import Tensor, source_variables, type_text
 
 if TYPE_CHECKING:

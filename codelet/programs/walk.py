@@ -6,21 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from codelet.errors import ForeignGraphError, ProgramError
+from codelet.programs.control import If, Repeat, RepeatWhile, Switch
 from codelet.programs.copies import Copy
 from codelet.programs.functions import Call, Function
-from codelet.programs.program import (
-    AbortOn,
-    Execute,
-    If,
-    Print,
-    Program,
-    Recording,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Switch,
-    WriteUndef,
-)
+from codelet.programs.program import Execute, Program, Recording, Sequence
+from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.tensor import Tensor, Variable, source_variables
 
 if TYPE_CHECKING:

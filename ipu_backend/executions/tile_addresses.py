@@ -79,10 +79,10 @@ class Addresses(TileArray):
 
     def positions(self, variable: Variable) -> np.ndarray:
         """Where in its flat memory each element of a variable is, of shape (size,)."""
-        occupant, layout = self.memory.occupant(variable), self.layouts.of(variable)
+        occupant, own = self.memory.occupant(variable), self.layouts.of(variable)
         assert occupant is not None
-        row, word = np.divmod(layout.addresses, max(1, layout.shape[1]))
-        tiles = layout.tiles[row].astype(np.int64)
+        row, word = np.divmod(own.addresses, max(1, own.shape[1]))
+        tiles = self.placement.tiles[row].astype(np.int64)
         words = self.memories[variable.dtype].shape[1]
         return tiles * words + occupant.addresses[tiles] // variable.dtype.itemsize + word
 

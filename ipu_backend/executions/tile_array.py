@@ -25,15 +25,14 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
-from codelet.graphs.hostdata import on_device
+from codelet.hostdata import on_device
 from codelet.views.index import Axis, Grid, Key
 from codelet.views.tensor import Tensor, Variable, source_variables
-from ipu_backend.executions.tile_layout import joined
+from ipu_backend.executions.tile_layout import Layouts, joined
 from ipu_backend.executions.tile_steps import (
     Bringing,
     ComputeSet,
     CopySet,
-    Layouts,
     Operand,
     Putting,
     Storing,
@@ -132,8 +131,9 @@ def digest(placement: Placement) -> str:
 class TileArray(Execution):
     """Variables as arrays of tiles by words, by a placement; see the module's docstring.
 
-    The array of a variable has a row for each tile that holds any of it, and as many words as the tile with most
-    of it has elements.
+    The array of every variable has a row for each tile on which anything lives, the same rows for all, and as many
+    words as the tile with most of it has elements. A variable on few of many tiles takes as much as if it filled them
+    all, so far at most what the memory of so many tiles is.
 
     Args:
         placement: where the elements and vertices of the plan live that will be run, or of more.
@@ -165,13 +165,13 @@ class TileArray(Execution):
         if variable not in self.layouts:
             return array
         array = on_device(array)
-        return self.layouts.of(variable).loading.of(reshape(array, (array.size,)))
+        return self.layouts.selections(variable)[0].of(reshape(array, (array.size,)))
 
     def unload(self, variable: Variable, held: Array) -> Array:
         """The value of a variable, from its array of tiles by words."""
         if variable not in self.layouts:
             return held
-        return reshape(self.layouts.of(variable).unloading.of(reshape(held, (held.size,))), variable.shape)
+        return reshape(self.layouts.selections(variable)[1].of(reshape(held, (held.size,))), variable.shape)
 
     def held(self, state: State, variable: Variable) -> Array:
         """The array of a variable, zeros where it has no value yet."""

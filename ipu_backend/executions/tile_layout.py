@@ -1,23 +1,23 @@
-"""Tile layout: where on its tile each element of a variable lies, in an array of tiles by words.
+"""Tile layout: the words of variables as arrays of tiles by words, and words taken out of such arrays.
 
-In comes the tile of each element, out come the tables between the order of the variable and that of the tiles:
-a row for each tile that holds any of it, in the order of tiles, and in a row the tile's elements in their own
-order. Rows have one length, that of the longest. What is behind a row's last element repeats the elements from
-its first one on, so that what is computed from there is as finite as the rest; nothing of it is ever read back.
+In come a placement's words and tables of positions; out come arrays as XLA makes them best.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
 from codelet.views.integers import narrowed
+from codelet.views.tensor import Variable
 from lowering.arrays import Array, constant, reshape, take
+from lowering.machine.placement import Placement
+from lowering.machine.words import Words
 
 LEAST_RUN = 4
 """Words that follow each other are taken as slices where all runs are of so many: half as long as one by one."""
@@ -111,60 +111,42 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
-def cyclic(starts: np.ndarray, counts: np.ndarray, width: int) -> np.ndarray:
-    """For each row the numbers from its start on, as many as it has, over and over: (rows, width)."""
-    return starts[:, None] + np.arange(width) % np.maximum(counts, 1)[:, None]
+class Layouts:
+    """The arrays of tiles by words of the variables of a placement."""
 
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self._placed = set(placement.plan.variables)
+        self._selections: dict[Variable, tuple[Selection, Selection]] = {}
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the elements of a variable lie in its array of tiles by words.
+    def __contains__(self, variable: Variable) -> bool:
+        """Whether a variable is on tiles: what is no variable of the graph is not."""
+        return variable in self._placed
 
-    Attributes:
-        tiles: the tile of each row, rising: int32 of shape (rows,).
-        counts: how many elements each row holds: int64 of shape (rows,).
-        addresses: `row * words + word` of each element: int64 of shape (size,).
-        elements: the element at each word, of shape (rows, words); see the module's docstring for what is behind.
-    """
+    def of(self, variable: Variable) -> Words:
+        """Where the elements of a variable are in its array."""
+        return self.placement.words_of(variable)
 
-    tiles: np.ndarray
-    counts: np.ndarray
-    addresses: np.ndarray
-    elements: np.ndarray
+    def selections(self, variable: Variable) -> tuple[Selection, Selection]:
+        """From the elements of a variable in order to its array, and back."""
+        if variable not in self._selections:
+            words = self.of(variable)
+            self._selections[variable] = Selection(words.elements, words.real), Selection(words.addresses)
+        return self._selections[variable]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and words of the array."""
-        return self.elements.shape  # type: ignore[return-value]
-
-    @functools.cached_property
-    def loading(self) -> Selection:
-        """From the elements in order to the array."""
-        return Selection(self.elements, np.arange(self.shape[1]) < self.counts[:, None])
-
-    @functools.cached_property
-    def unloading(self) -> Selection:
-        """From the array to the elements in order."""
-        return Selection(self.addresses)
-
-
-def lay_out(tiles: np.ndarray) -> Layout:
-    """The layout of a variable.
-
-    Args:
-        tiles: the tile of each element, of shape (size,).
-
-    >>> layout = lay_out(np.array([3, 0, 3, 3]))
-    >>> layout.tiles.tolist(), layout.elements.tolist(), layout.addresses.tolist()
-    ([0, 3], [[1, 1, 1], [0, 2, 3]], [3, 0, 4, 5])
-    """
-    order = np.argsort(tiles, kind="stable")
-    used, starts, counts = np.unique(tiles[order], return_index=True, return_counts=True)
-    words = int(counts.max(initial=0))
-    addresses = np.empty(len(tiles), np.int64)
-    addresses[order] = np.repeat(np.arange(len(used)) * words - starts, counts) + np.arange(len(tiles))
-    elements = order[cyclic(starts, counts, words)] if len(tiles) else np.zeros((0, 0), np.int64)
-    return Layout(used.astype(np.int32), counts, addresses, elements)
+    def flat(self, variables: Sequence[Variable], numbers: np.ndarray, padding: Sequence[Any] = ()) -> np.ndarray:
+        """Where elements lie in the arrays of some variables end to end, with the values of padding behind."""
+        found = np.full(numbers.shape, -1, np.int64)
+        base = 0
+        for variable in variables:
+            own = numbers - variable.first_element
+            inside = (own >= 0) & (own < variable.size)
+            found[inside] = self.of(variable).addresses[own[inside]] + base
+            base += int(np.prod(self.of(variable).shape))
+        negative = numbers < 0
+        found[negative] = base - 1 - numbers[negative]
+        assert not padding or found.max(initial=0) < base + len(padding)
+        return found
 
 
 def joined(arrays: Sequence[Array]) -> Array:

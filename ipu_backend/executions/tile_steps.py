@@ -16,45 +16,12 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.tensor import Source, Tensor, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layout, RowSelection, Selection, cyclic, distinct, lay_out
+from ipu_backend.executions.tile_layout import Layouts, RowSelection, Selection, distinct
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, batches, lanes_of
 from lowering.machine.exchange import Moves
 from lowering.machine.placement import Placement
+from lowering.machine.words import Words, cyclic
 from lowering.plan.steps import CopyStep
-
-
-class Layouts:
-    """The layout of every variable of a placement, each made when it is first asked for."""
-
-    def __init__(self, placement: Placement):
-        self.placement = placement
-        self._of: dict[Variable, Layout] = {}
-        self._placed = set(placement.plan.variables)
-
-    def __contains__(self, variable: Variable) -> bool:
-        """Whether a variable is on tiles: what is no variable of the graph is not."""
-        return variable in self._placed
-
-    def of(self, variable: Variable) -> Layout:
-        """The layout of a variable."""
-        if variable not in self._of:
-            self._of[variable] = lay_out(self.placement.tiles_of(variable))
-        return self._of[variable]
-
-    def flat(self, variables: Sequence[Variable], numbers: np.ndarray, padding: Sequence[Any] = ()) -> np.ndarray:
-        """Where elements lie in the arrays of some variables end to end, with the values of padding behind."""
-        found = np.full(numbers.shape, -1, np.int64)
-        base = 0
-        for variable in variables:
-            own = numbers - variable.first_element
-            inside = (own >= 0) & (own < variable.size)
-            found[inside] = self.of(variable).addresses[own[inside]] + base
-            base += int(np.prod(self.of(variable).shape))
-        negative = numbers < 0
-        found[negative] = base - 1 - numbers[negative]
-        assert not padding or found.max(initial=0) < base + len(padding)
-        return found
-
 
 # --- what is brought to the tiles -------------------------------------------------------------------------
 
@@ -216,10 +183,10 @@ def _bring(
     else:
         elements = np.zeros((rows, 0), np.int64)
     layout = layouts.of(variables[0])
-    if own_words and len(variables) == 1 and np.isin(tiles, layout.tiles).all():
+    if own_words and len(variables) == 1:
         # What each tile needs lives there.
-        at = np.searchsorted(layout.tiles, tiles)
-        everything = len(at) == len(layout.tiles)
+        at = np.searchsorted(layouts.placement.tiles, tiles)
+        everything = len(at) == len(layouts.placement.tiles)
         word = layout.addresses % max(1, layout.shape[1])
         bringing = Bringing(variables, tiles, elements, real, None, None if everything else at, tuple(padding))
         places = []
@@ -256,7 +223,7 @@ def _bring(
 class _Store:
     """Gathers where what is written of a variable comes from."""
 
-    def __init__(self, variable: Variable, layout: Layout):
+    def __init__(self, variable: Variable, layout: Words):
         self.variable = variable
         self.layout = layout
         self.origin = np.full(variable.size, -1, np.int64)
@@ -281,8 +248,7 @@ class _Store:
             return None
         written = self.origin >= 0
         origin = np.where(written, self.origin, self.base + self.layout.addresses)
-        real = np.arange(self.layout.shape[1]) < self.layout.counts[:, None]
-        words = Selection(origin[self.layout.elements], real)
+        words = Selection(origin[self.layout.elements], self.layout.real)
         own = np.flatnonzero(written)
         return Storing(
             self.variable,
@@ -414,9 +380,8 @@ def plan_putting(tensor: Tensor, origin: np.ndarray, size: int, layouts: Layouts
         layout = layouts.of(variable)
         from_where = size + layout.addresses
         from_where[own[mine]] = origin.reshape(-1)[mine]
-        real = np.arange(layout.shape[1]) < layout.counts[:, None]
         keeps = bool((from_where >= size).any())
-        found.append(Putting(variable, keeps, Selection(from_where[layout.elements], real)))
+        found.append(Putting(variable, keeps, Selection(from_where[layout.elements], layout.real)))
     return found
 
 

@@ -25,7 +25,8 @@ from codelet.tracing.codelets import TracedCodelet
 from codelet.views.index import Axis
 from codelet.views.ragged import groups_of, together
 from codelet.views.tensor import Source, Tensor, Variable
-from ipu_backend.executions.tile_layout import cyclic, distinct
+from ipu_backend.executions.tile_layout import distinct
+from lowering.machine.words import cyclic
 
 MOST_IDLE = 2.0
 """How many times the lanes of the fullest tile the combinations of positions may be, so that axes stay apart."""

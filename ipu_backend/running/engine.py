@@ -48,7 +48,7 @@ from lowering.machine.memory import Memory
 from lowering.machine.place import Method, Place, place, placed_by
 from lowering.machine.placement import Placement
 from lowering.pipeline import MachinePlan, plan_machine
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
 

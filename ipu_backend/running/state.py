@@ -17,11 +17,11 @@ from jax.core import Tracer
 
 from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graphs.graph import Graph
-from codelet.graphs.hostdata import as_array, on_device
 from codelet.graphs.vertices import gather
+from codelet.hostdata import as_array, on_device
 from codelet.views.tensor import Tensor, Variable, source_variables
 from lowering.fast.steps import Execution
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 
 
 @dataclass(frozen=True, eq=False)

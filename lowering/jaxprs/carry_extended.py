@@ -32,13 +32,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from lowering.arrays import Array
-from lowering.fast.extend import LIGHT, join
-from lowering.fast.small_windows import ELEMENTWISE
-from lowering.jaxprs.equations import Atomic, bind, bodies_of
-from lowering.jaxprs.rebuild import evaluate, rewrite, struct
-from lowering.jaxprs.recompute import MOVING
-from lowering.jaxprs.understood import is_understood
+from lowering.arrays import Array, join
+from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed
+from lowering.jaxprs.primitives import ELEMENTWISE, LIGHT, MOVING, is_understood
+from lowering.jaxprs.rebuild import rewrite, struct
 
 _CHEAP_NAMES = """
 abs add and clamp convert_element_type copy eq ge gt integer_pow le lt max min mul ne neg not or select_n
@@ -151,14 +148,7 @@ def _needed(
     body: jax_core.Jaxpr, results: Iterable[Atomic], known: Collection[jax_core.JaxprEqn]
 ) -> set[jax_core.JaxprEqn]:
     """The equations of a body that some results need, where what some of them make is known."""
-    found: set[jax_core.JaxprEqn] = set()
-    read = {atom for atom in results if not isinstance(atom, jax_core.Literal)}
-    for eqn in reversed(body.eqns):
-        if not read.isdisjoint(eqn.outvars):
-            found.add(eqn)
-            if eqn not in known:
-                read.update(atom for atom in eqn.invars if not isinstance(atom, jax_core.Literal))
-    return found
+    return set(needed(body, lambda eqn: () if eqn in known else eqn.invars, results))
 
 
 def _is_light(made: Any, body: jax_core.Jaxpr, extensions: Collection[jax_core.JaxprEqn]) -> bool:
@@ -204,7 +194,7 @@ def _turn(closed: jax_core.ClosedJaxpr, first: int, carried: dict[int, _Carried]
     """A body that is given, and gives, some of what it carries extended."""
     body = closed.jaxpr
     makers = {eqn: k for k, own in carried.items() for eqn in own.barriers}
-    needed = _needed(body, body.outvars, makers)
+    wanted = _needed(body, body.outvars, makers)
 
     def turn(*inputs: Any) -> list[Any]:
         given = list(inputs)
@@ -214,7 +204,7 @@ def _turn(closed: jax_core.ClosedJaxpr, first: int, carried: dict[int, _Carried]
         def run(eqn: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
             if eqn in makers:
                 return [inputs[first + makers[eqn]]]
-            return bind(eqn, operands) if eqn in needed else [None] * len(eqn.outvars)
+            return bind(eqn, operands) if eqn in wanted else [None] * len(eqn.outvars)
 
         results = evaluate(closed, given, run)
         return [carried[k].extend(result) if k in carried else result for k, result in enumerate(results)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from codelet.errors import TileError
 from codelet.graphs.family import Family, counted
 from codelet.target import Target
 from codelet.views.tensor import Variable
+from lowering.machine.words import Words, number_words
 from lowering.plan.plan import Plan
 
 
@@ -35,6 +37,24 @@ class Placement:
     def tiles_of(self, variable: Variable) -> np.ndarray:
         """The tile of each element of a variable, int32 of shape (size,)."""
         return self.element_tiles[variable.first_element : variable.first_element + variable.size]
+
+    @functools.cached_property
+    def tiles(self) -> np.ndarray:
+        """The tiles on which anything lives, rising: int32; the rows of an array of tiles by words of any variable."""
+        living = np.zeros(self.num_tiles + 1, bool)  # what has no tile is at the end
+        for tiles in (self.element_tiles, *self.vertex_tiles.values()):
+            living[tiles] = True
+        return np.flatnonzero(living[:-1]).astype(np.int32)
+
+    @functools.cached_property
+    def _words(self) -> dict[Variable, Words]:
+        return {}
+
+    def words_of(self, variable: Variable) -> Words:
+        """Where on its tile each element of a variable lies."""
+        if variable not in self._words:
+            self._words[variable] = number_words(self.tiles_of(variable), self.tiles)
+        return self._words[variable]
 
     def __repr__(self) -> str:
         return f"<Placement of {self.plan.graph!r} on {counted(self.num_tiles, 'tile', 'tiles')}>"

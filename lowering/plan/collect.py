@@ -20,22 +20,12 @@ import numpy as np
 
 from codelet.graphs.family import Family, Field, State
 from codelet.graphs.graph import Graph
+from codelet.programs.control import If, Repeat, RepeatWhile, Switch, too_many_turns
 from codelet.programs.copies import Copy, Stream
 from codelet.programs.functions import Call, Function
-from codelet.programs.program import (
-    AbortOn,
-    Execute,
-    If,
-    Print,
-    Program,
-    Recording,
-    Repeat,
-    RepeatWhile,
-    Switch,
-    WriteUndef,
-    too_many_turns,
-)
+from codelet.programs.program import Execute, Program, Recording
 from codelet.programs.program import Sequence as ProgramSequence
+from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.index import Axis, Grid, Index, Key, Table, row_major
 from codelet.views.integers import affine_length, narrowed, radices
 from codelet.views.tensor import Tensor, Variable

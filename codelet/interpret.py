@@ -23,28 +23,17 @@ from codelet.errors import (
     UninitializedReadError,
     WriteRaceError,
 )
-from codelet.graphs.family import ComputeSet
 from codelet.graphs.graph import Graph
-from codelet.graphs.hostdata import as_array
 from codelet.graphs.vertices import Vertex, family_vertices, gather
+from codelet.hostdata import as_array
+from codelet.programs.checks import check_variables
+from codelet.programs.compute_sets import ComputeSet
+from codelet.programs.control import If, Repeat, RepeatWhile, Switch, too_many_turns
 from codelet.programs.copies import Copy, Stream
 from codelet.programs.functions import Call
-from codelet.programs.program import (
-    AbortOn,
-    Execute,
-    If,
-    Print,
-    Program,
-    Recording,
-    Repeat,
-    RepeatWhile,
-    Switch,
-    WriteUndef,
-    as_program,
-    check_variables,
-    too_many_turns,
-)
+from codelet.programs.program import Execute, Program, Recording, as_program
 from codelet.programs.program import Sequence as ProgramSequence
+from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.programs.walk import Writes, check_program
 from codelet.views.tensor import Tensor, source_variables, views_padding
 

@@ -1,0 +1,243 @@
+"""Control: loops, and choices between programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.errors import ProgramError
+from codelet.programs.checks import check_predicate
+from codelet.programs.program import Program, as_program, indented, set_depth
+from codelet.views.tensor import Tensor, source_text, source_variables
+
+_MOST_TURNS = 2**31 - 1  # JAX counts turns in int32
+
+
+def _check_index(count: int, index: object) -> None:
+    """See that a variable can count the turns of a repeat, up to the last one."""
+    if not (isinstance(index, Tensor) and index.is_whole_variable and index.shape == () and index.dtype.kind in "iu"):
+        raise ProgramError(
+            "a repeat's index cannot count",
+            given=f"{index!r:.80}",
+            expected="a whole variable of shape () and an integer dtype: graph.add_variable('turn', (), 'int32')",
+            fix="cl.Copy(turn, view) in the body, where the count is needed elsewhere",
+        )
+    if next(iter(source_variables(index.source))).value is not None:
+        raise ProgramError("a repeat's index is a constant, which cannot count", given=index, expected="a variable")
+    if count and count - 1 > np.iinfo(index.dtype).max:
+        raise ProgramError(
+            "a repeat's index cannot count so far",
+            given=f"{count} turns, counted by {index}",
+            expected=f"at most {int(np.iinfo(index.dtype).max) + 1} turns",
+            fix="a wider dtype, int32 say, or a Repeat in a Repeat",
+        )
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Repeat(Program):
+    """Run a body a fixed number of times.
+
+    Args:
+        count: how often; zero is allowed.
+        body: a program, or a compute set.
+        index: a variable of shape () and an integer dtype, set to 0, 1, ... before each turn.
+
+    Raises:
+        ProgramError: a count that is not a number, or an index that cannot count.
+    """
+
+    count: int
+    body: Program
+    index: Tensor | None
+
+    def __init__(self, count: int, body: object, *more: object, index: Tensor | None = None):
+        if more:
+            raise ProgramError(
+                "a repeat is given more than a count and a body",
+                given=f"{more[0]!r:.80}",
+                expected="cl.Repeat(count, body), or cl.Repeat(count, body, index=variable)",
+                fix="a list of what is repeated: cl.Repeat(count, [first, second])",
+            )
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+            raise ProgramError(
+                "a repeat's count is not a number of times",
+                given=f"{count!r:.80}",
+                expected="a non-negative integer, and then what is repeated",
+                fix="cl.RepeatWhile, for a number that only the program knows",
+            )
+        if count > _MOST_TURNS:
+            raise ProgramError(
+                "a repeat's count is too large to be counted",
+                given=count,
+                expected=f"at most {_MOST_TURNS:,}",
+                fix="a Repeat in a Repeat",
+            )
+        if index is not None:
+            _check_index(int(count), index)
+        object.__setattr__(self, "count", int(count))
+        object.__setattr__(self, "body", as_program(body))
+        object.__setattr__(self, "index", index)
+        set_depth(self, self.body)
+
+    def lines(self) -> Iterator[str]:
+        counted = f", index={self.index}" if self.index is not None else ""
+        yield f"Repeat({self.count}{counted})"
+        yield from indented(self.body)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class RepeatWhile(Program):
+    """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
+
+    It is differentiable in forward mode. With `max_steps` it is so in reverse mode instead, at the cost of running
+    most turns a second time (by equinox's checkpointed loop, which refuses forward mode with a TypeError of JAX).
+
+    Args:
+        condition: a program or compute set that gives the predicate its value; it runs before each look.
+        predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
+        body: a program or compute set.
+        until: go on as long as the predicate is false instead.
+        max_steps: the most turns there may be. The program aborts where the predicate still holds after them.
+
+    Raises:
+        ProgramError: a predicate that is none, or a number of steps that is no count.
+
+    Source: program::RepeatWhileTrue and RepeatWhileFalse of Poplar's API reference.
+    """
+
+    condition: Program
+    predicate: Tensor
+    body: Program
+    until: bool
+    max_steps: int | None
+
+    def __init__(
+        self, condition: object, predicate: Tensor, body: object, *, until: bool = False, max_steps: int | None = None
+    ):
+        check_predicate(predicate, "the predicate of a loop")
+        if max_steps is not None and (
+            isinstance(max_steps, bool) or not isinstance(max_steps, (int, np.integer)) or max_steps < 1
+        ):
+            raise ProgramError("max_steps is not a number of turns", given=max_steps, expected="a positive integer")
+        if max_steps is not None and max_steps > _MOST_TURNS:
+            raise ProgramError(
+                "max_steps is too large to be counted",
+                given=max_steps,
+                expected=f"at most {_MOST_TURNS:,}",
+                fix="leave it off, for a loop without a bound",
+            )
+        if not isinstance(until, (bool, np.bool_)):
+            raise ProgramError(
+                "until is not a truth value",
+                given=f"{until!r:.80}",
+                expected="until=True, to go on as long as the predicate is false",
+            )
+        object.__setattr__(self, "condition", as_program(condition))
+        object.__setattr__(self, "predicate", predicate)
+        object.__setattr__(self, "body", as_program(body))
+        object.__setattr__(self, "until", bool(until))
+        object.__setattr__(self, "max_steps", None if max_steps is None else int(max_steps))
+        set_depth(self, self.condition, self.body)
+
+    def lines(self) -> Iterator[str]:
+        more = ", until=True" * self.until + (f", max_steps={self.max_steps}" if self.max_steps is not None else "")
+        yield f"RepeatWhile({self.predicate}{more})"
+        yield "  condition"
+        yield from indented(_Nested(self.condition))
+        yield "  body"
+        yield from indented(_Nested(self.body))
+
+
+@dataclass(frozen=True, eq=False)
+class _Nested(Program):
+    """A program indented once more in print."""
+
+    program: Program
+
+    def lines(self) -> Iterator[str]:
+        yield from indented(self.program)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class If(Program):
+    """Run one program or another.
+
+    Args:
+        predicate: a view of shape () of a bool or an integer, which is true unless it is 0.
+        then: what runs where it is true: a program or a compute set.
+        otherwise: what runs where it is not; nothing when left off.
+
+    Raises:
+        ProgramError: a predicate that is none.
+
+    Source: program::If of Poplar's API reference.
+    """
+
+    predicate: Tensor
+    then: Program
+    otherwise: Program
+
+    def __init__(self, predicate: Tensor, then: object, otherwise: object = ()):
+        check_predicate(predicate, "the predicate of an If")
+        object.__setattr__(self, "predicate", predicate)
+        object.__setattr__(self, "then", as_program(then))
+        object.__setattr__(self, "otherwise", as_program(otherwise))
+        set_depth(self, self.then, self.otherwise)
+
+    def lines(self) -> Iterator[str]:
+        yield f"If({self.predicate})"
+        yield from indented(self.then)
+        other = list(indented(self.otherwise))
+        if other:
+            yield "otherwise"
+            yield from other
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Switch(Program):
+    """Run the program that a number chooses.
+
+    Args:
+        control: a view of shape () of an integer.
+        cases: for each value a program or a compute set.
+        default: what runs for any other value; nothing when left off.
+
+    Raises:
+        ProgramError: a control that is no integer, or cases that are not numbered.
+
+    Source: program::Switch of Poplar's API reference.
+    """
+
+    control: Tensor
+    cases: Mapping[int, Program]
+    default: Program
+
+    def __init__(self, control: Tensor, cases: Mapping[int, object], default: object = ()):
+        check_predicate(control, "the control of a Switch")
+        if not isinstance(cases, Mapping) or not all(
+            isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in cases
+        ):
+            raise ProgramError(
+                "the cases of a Switch are not numbered", given=cases, expected="{0: program, 1: program, ...}"
+            )
+        object.__setattr__(self, "control", control)
+        object.__setattr__(self, "cases", {int(value): as_program(body) for value, body in cases.items()})
+        object.__setattr__(self, "default", as_program(default))
+        set_depth(self, *self.cases.values(), self.default)
+
+    def lines(self) -> Iterator[str]:
+        yield f"Switch({self.control})"
+        for value, body in self.cases.items():
+            yield f"case {value}"
+            yield from indented(body)
+        other = list(indented(self.default))
+        if other:
+            yield "default"
+            yield from other
+
+
+def too_many_turns(predicate: Tensor, max_steps: int) -> str:
+    """What the error says where a loop goes on beyond its `max_steps`."""
+    return f"a loop over {source_text(predicate.source)} went on beyond its max_steps={max_steps}"
