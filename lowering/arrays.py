@@ -12,8 +12,12 @@ import numpy as np
 from jax import lax
 
 from codelet.views.index import Key
+from codelet.views.tensor import Variable
 
 Array = jax.Array
+
+Arrays = dict[Variable, Array]
+"""What is held of every variable that has a value."""
 
 
 def constant(values: np.ndarray) -> Array:

@@ -44,6 +44,12 @@ from lowering.jaxprs.rebuild import inline
 
 SHARED, BY_ROW, BY_ELEMENT = range(3)
 
+_FAILURES_OF_RULES = (
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+    jax.errors.InconclusiveDimensionOperation,
+)
+"""What a user's derivative rule, and JAX within it, raise for rows whose length is a symbol rather than a number."""
+
 
 class Segments:
     """Rows as segments of a flat dimension, as arrays, which are made when they are first asked for.
@@ -195,8 +201,8 @@ class _Run:
         return self.apply(eqn, values, max((value.level for value in values), default=SHARED))
 
 
-def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
-    """What an equation with a derivative rule of its own does when it is differentiated."""
+def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
+    """What an equation with a derivative rule of its own does when it is differentiated; None where the rule fails."""
     structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
 
     def forward(*primals: Array) -> Any:
@@ -206,15 +212,18 @@ def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
         results, back = jax.vjp(lambda *own: bind(eqn, own), *primals)
         return back(results)
 
-    return jax.make_jaxpr(forward if eqn.primitive.name == "custom_jvp_call" else reverse)(*structs)
+    rule = forward if eqn.primitive.name == "custom_jvp_call" else reverse
+    try:
+        return jax.make_jaxpr(rule)(*structs)
+    except _FAILURES_OF_RULES:
+        return None
 
 
 def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths: Sequence[int]) -> bool:
     """Whether a derivative rule, too, does to each element of a row what it does to the one of a row of one."""
-    try:
-        derivative, answers = watched(lambda: _derivative(eqn))
-        own = _derivative(one)
-    except Exception:
+    derivative, answers = watched(lambda: _derivative(eqn))
+    own = None if derivative is None else _derivative(one)
+    if derivative is None or own is None:
         return False
     return (
         all(answers.hold_at({NAMES[0]: length}) for length in (1, *lengths))
