@@ -33,7 +33,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.arrays import Array, join
-from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed
+from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed, scan_counts
 from lowering.jaxprs.primitives import ELEMENTWISE, LIGHT, MOVING, is_understood
 from lowering.jaxprs.rebuild import rewrite, struct
 
@@ -167,12 +167,12 @@ def _carried(eqn: jax_core.JaxprEqn) -> dict[int, _Carried]:
     """What a loop is to carry extended, by its place among what it carries."""
     if eqn.primitive.name != "scan" or eqn.params["length"] // eqn.params["unroll"] < 2 or eqn.effects:
         return {}
-    body, first = eqn.params["jaxpr"].jaxpr, eqn.params["num_consts"]
+    body, (first, num_carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
     makers = {var: own for own in body.eqns for var in own.outvars}
     barriers = [own for own in body.eqns if is_understood(own, "optimization_barrier") and len(own.invars) == 1]
     results = {atom for atom in body.outvars if not isinstance(atom, jax_core.Literal)}
     found: dict[int, _Carried] = {}
-    for k in range(eqn.params["num_carry"]) if barriers else ():
+    for k in range(num_carried) if barriers else ():
         array, made = body.invars[first + k], body.outvars[k]
         if isinstance(made, jax_core.Literal) or made not in makers or array in results:
             continue
@@ -222,7 +222,7 @@ def _extended(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         return None
 
     def run(*inputs: Any) -> list[Any]:
-        params, first, given = dict(eqn.params), eqn.params["num_consts"], list(inputs)
+        params, (first, _), given = dict(eqn.params), scan_counts(eqn), list(inputs)
         params["jaxpr"] = carry_extended(_turn(params["jaxpr"], first, carried))
         for k, own in carried.items():
             given[first + k] = own.extend(inputs[first + k])

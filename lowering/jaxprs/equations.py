@@ -69,6 +69,18 @@ def inlines(eqn: jax_core.JaxprEqn) -> bool:
     return is_understood(eqn, *CALLS) and not is_function(eqn)
 
 
+def scan_counts(eqn: jax_core.JaxprEqn) -> tuple[int, int]:
+    """How many constants a scan is given, and how many values it carries.
+
+    By its shapes, since releases of JAX name the parameters that tell it differently: what is scanned over, and what is
+    stacked, has one dimension more than in the body.
+    """
+    body = eqn.params["jaxpr"].jaxpr
+    same = lambda outer, inner: [a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True)]  # noqa: E731
+    carried = sum(same(eqn.outvars, body.outvars))
+    return sum(same(eqn.invars, body.invars)) - carried, carried
+
+
 def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
     """The jaxprs in an equation's parameters."""
     parts = [part for value in eqn.params.values() for part in (value if isinstance(value, tuple | list) else (value,))]

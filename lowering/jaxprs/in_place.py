@@ -43,7 +43,7 @@ from jax.extend import core as jax_core
 
 from codelet.views.index import row_major
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function
+from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import rewrite
 
@@ -149,8 +149,8 @@ class _Search:
         """What comes of a loop that XLA keeps. What never changes in it is what it was before."""
         params = eqn.params
         if eqn.primitive.name == "scan":
-            (body,), kept = bodies_of(eqn), params["num_consts"]
-            carried = range(kept, kept + params["num_carry"])
+            (body,), (kept, num_carried) = bodies_of(eqn), scan_counts(eqn)
+            carried = range(kept, kept + num_carried)
             outside = list(inputs)
         else:
             _, body = bodies_of(eqn)
