@@ -56,7 +56,7 @@ class Addresses(TileArray):
     """
 
     def __init__(self, machine: MachinePlan):
-        super().__init__(machine.placement)
+        super().__init__(machine.exchange)
         self.memory: Memory = machine.memory
         graph = machine.placement.plan.graph
         held = [variable for own in self.memory.occupants for variable in own.variables]

@@ -48,6 +48,7 @@ from lowering.fast.compute_sets import SMALL, State
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import Execution, emit
 from lowering.jaxprs.simplify import trace_simplified
+from lowering.machine.exchange import Exchange
 from lowering.machine.placement import Placement
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -81,14 +82,13 @@ def _operand(
     operand: Operand, brought: Sequence[Array], rows: np.ndarray | None, row: Axis, lanes: Sequence[Axis]
 ) -> tuple[Any, tuple[Key, ...]]:
     """A field, with a key for each of its dimensions."""
-    keys = tuple(lanes[k] for k in operand.groups)
+    keys, dimensions = tuple(lanes[k] for k in operand.groups), operand.dimensions
     if operand.places is not None:
         assert operand.bringing is not None
         array = operand.places.of(_rows(brought[operand.bringing], rows))
-        return array, (row, *keys, *range(array.ndim - 1 - len(keys)))
+        return array, (row, *keys, *dimensions)
     value = operand.value
     assert value is not None
-    dimensions = tuple(range(value.ndim - 1 - len(keys)))
     if not value.size:
         return jnp.zeros(value.shape[1 + len(keys) :], value.dtype), dimensions
     if not keys and (value == value[:1]).all():
@@ -136,13 +136,14 @@ class TileArray(Execution):
     all, so far at most what the memory of so many tiles is.
 
     Args:
-        placement: where the elements and vertices of the plan live that will be run, or of more.
+        exchange: what the plan moves that will be run, or more.
     """
 
     groups_calls = False
 
-    def __init__(self, placement: Placement):
-        self.placement = placement
+    def __init__(self, exchange: Exchange):
+        self.exchange = exchange
+        self.placement = placement = exchange.placement
         self.layouts = Layouts(placement)
         self.key = "tiles", digest(placement)
         self._compute_sets: dict[tuple[Family, ...], ComputeSet] = {}
@@ -151,7 +152,7 @@ class TileArray(Execution):
     def compute_set(self, step: ExecuteStep) -> ComputeSet:
         """The tables of a step."""
         if step.families not in self._compute_sets:
-            self._compute_sets[step.families] = plan_compute_set(step.families, self.layouts)
+            self._compute_sets[step.families] = plan_compute_set(step.families, self.layouts, self.exchange.of(step))
         return self._compute_sets[step.families]
 
     def copy_set(self, step: CopyStep) -> CopySet:

@@ -6,6 +6,7 @@ In come a placement's words and tables of positions; out come arrays as XLA make
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,28 +79,37 @@ class RowSelection:
     Attributes:
         places: of shape (rows, *any), not negative.
         real: where what is taken matters, as in `Selection`.
+        extents: of the words that follow each other from each place on, which are taken together.
     """
 
-    def __init__(self, places: np.ndarray, real: np.ndarray | None = None):
+    def __init__(self, places: np.ndarray, real: np.ndarray | None = None, extents: tuple[int, ...] = ()):
         self.places = places
-        count = int(np.prod(places.shape[1:]))
-        full = None if real is None else np.broadcast_to(real, places.shape).reshape(len(places), count)
-        flat = places.reshape(len(places), count)
-        steps = np.arange(count)
-        fits = flat == steps if full is None else (flat == steps) | ~full
+        self.extents = extents
+        self.run = math.prod(extents)
+        count = math.prod(places.shape[1:])
+        flat, steps = places.reshape(len(places), count), np.arange(count) * self.run
+        fits = flat == steps
+        if real is not None:
+            fits |= ~np.broadcast_to(real, places.shape).reshape(len(places), count)
         self.is_prefix = bool(fits.all())
 
     @functools.cached_property
     def _table(self) -> Array:
-        return constant(narrowed(self.places))
+        if self.run >= LEAST_RUN:
+            return constant(narrowed(self.places[..., None]))
+        return constant(narrowed(self.places[..., None] + np.arange(self.run)))
 
     def of(self, rows: Array) -> Array:
-        """The words, in the shape of `places`, of an array of rows by words."""
-        shape = self.places.shape
-        count = int(np.prod(shape[1:]))
+        """The words, in the shape of `places` and `extents`, of an array of rows by words."""
+        shape = (*self.places.shape, *self.extents)
+        count = math.prod(shape[1:])
         if self.is_prefix and count <= rows.shape[1]:
             return reshape(lax.slice_in_dim(rows, 0, count, axis=1) if count < rows.shape[1] else rows, shape)
-        return jax.vmap(take)(rows, self._table)
+        if self.run < LEAST_RUN:
+            return reshape(jax.vmap(take)(rows, self._table), shape)
+        numbers = lax.GatherDimensionNumbers((self.places.ndim - 1,), (), (0,))
+        slices = lambda row, at: lax.gather(row, at, numbers, (self.run,), mode="promise_in_bounds")  # noqa: E731
+        return reshape(jax.vmap(slices)(rows, self._table), shape)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
