@@ -24,6 +24,7 @@ from codelet.programs.program import Sequence as Sequence
 from codelet.programs.tensor_steps import AbortOn as AbortOn
 from codelet.programs.tensor_steps import Print as Print
 from codelet.programs.tensor_steps import WriteUndef as WriteUndef
+from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
 from codelet.views.index import Index as Index

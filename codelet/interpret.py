@@ -1,4 +1,4 @@
-"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' own functions.
+"""The meaning of a graph: one vertex at a time, with NumPy and the codelets' own functions or jaxprs.
 
 Every other way of running is tested against this one. It is never optimised: it must be plainly right.
 """

@@ -12,8 +12,12 @@ import numpy as np
 from jax import lax
 
 from codelet.views.index import Key
+from codelet.views.tensor import Variable
 
 Array = jax.Array
+
+Arrays = dict[Variable, Array]
+"""What is held of every variable that has a value."""
 
 
 def constant(values: np.ndarray) -> Array:
@@ -65,3 +69,21 @@ def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: S
     if len(present) == len(order):
         return array
     return lax.broadcast_in_dim(array, tuple(extents), tuple(k for k, key in enumerate(order) if key in keys))
+
+
+def _piece(array: Array, at: int, start: int, step: int, length: int) -> Array:
+    """`length` positions of a dimension."""
+    if step == 0:
+        one = lax.slice_in_dim(array, start, start + 1, axis=at)
+        return lax.broadcast_in_dim(one, (*array.shape[:at], length, *array.shape[at + 1 :]), range(array.ndim))
+    if (start, step, length) == (0, 1, array.shape[at]):
+        return array
+    last = start + step * (length - 1)
+    piece = lax.slice_in_dim(array, min(start, last), max(start, last) + 1, abs(step), at)
+    return piece if step > 0 else lax.rev(piece, (at,))
+
+
+def join(array: Array, at: int, runs: Sequence[tuple[int, int, int]]) -> Array:
+    """A dimension put together of runs of its positions: the first, the step and the length of each."""
+    pieces = [_piece(array, at, *run) for run in runs]
+    return lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]

@@ -18,8 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
+from jax.extend import core as jax_core
 
 import codelet as cl
+from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
+from codelet.tracing.codelets import FieldType
+from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
 from lowering.plan.streams import Sent
 from tests.rewriting import rewritten
@@ -197,6 +201,35 @@ def row_shift_case(x, y, *, how, of):
 @cl.codelet
 def row_dot(x, z):
     return _squash(jnp.dot(x, z)).astype(x.dtype)
+
+
+# --- codelets without their functions --------------------------------------------------------------------
+
+
+class FromJaxprs(JaxprCodelet):
+    """A codelet of the jaxprs of another, one for each combination of types that it is asked for."""
+
+    def __init__(self, of: cl.Codelet, static: dict[str, Any]):
+        self.of, self.settled = of, static
+        super().__init__((), tuple(of.inputs), (), of.name)
+
+    def fitting(self, kinds: Sequence[FieldType]) -> tuple[jax_core.ClosedJaxpr, tuple[FieldType, ...]]:
+        if not any(kind.is_ragged for kind in kinds) and tuple(kinds) not in self.types:
+            traced = self.of.trace(dict(zip(self.inputs, kinds, strict=True)), self.settled)
+            self.outputs = tuple(traced.outputs)
+            self.types, self.jaxprs = (*self.types, tuple(kinds)), (*self.jaxprs, traced.jaxpr)
+        return super().fitting(kinds)
+
+
+_from_jaxprs: dict[Any, FromJaxprs] = {}
+
+
+def from_jaxprs(of: cl.Codelet, static: dict[str, Any]) -> FromJaxprs:
+    """A codelet of the jaxprs of another with some static values: one object for each."""
+    key = of, static_key(tuple(static.items()))
+    if key not in _from_jaxprs:
+        _from_jaxprs[key] = FromJaxprs(of, static)
+    return _from_jaxprs[key]
 
 
 # --- index expressions ----------------------------------------------------------------------------------
@@ -522,6 +555,10 @@ class _Builder:
             self.family(compute_set, sources)
         return [cl.Execute(compute_set)]
 
+    def codelet(self, kind: cl.Codelet, static: dict[str, Any]) -> tuple[cl.Codelet, dict[str, Any]]:
+        """A codelet with static values; or now and then one without, of its jaxprs."""
+        return (kind, static) if self.draw(st.integers(0, 4)) else (from_jaxprs(kind, static), {})
+
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw
         extents, numbers, make_symbols = draw(nested(0))
@@ -548,7 +585,7 @@ class _Builder:
                 fields[result] = draw(writing(self.variable, extents, shape))
         spread = draw(st.booleans())
         tile = lambda symbols: sum(symbols, 0) % 8  # noqa: E731
-        graph = self.case.graph
+        graph, (kind, static) = self.case.graph, self.codelet(kind, static)
         if by_loops:
             for symbols in numbers():
                 views = {name: make(symbols) for name, make in fields.items()}
@@ -632,6 +669,7 @@ class _Builder:
         static: dict[str, Any] = {}
         if kind in (row_case, row_shift_case):
             static = {"how": draw(st.sampled_from(sorted(HOW))), "of": draw(st.integers(0, 3))}
+        runs, static = self.codelet(kind, static)
         row = self.rows(count, size, disjoint=writes_rows)
         source = self.variable(shape)
         if draw(st.booleans()):
@@ -653,7 +691,7 @@ class _Builder:
             fields["out"] = at(target, row(i), h) if writes_rows else target[i] if across is None else target[h, i]
             if kind is row_order:
                 fields["sum"] = sums[i] if across is None else sums[h, i]
-            graph.add_vertex(compute_set, kind, **fields, **static)
+            graph.add_vertex(compute_set, runs, **fields, **static)
 
         if draw(st.integers(0, 2)) == 0:
             for h, i in itertools.product(range(across or 1), range(count)):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.jaxprs.carry_extended import carry_extended
+from lowering.jaxprs.equations import scan_counts
 
 
 def added(field):
@@ -32,11 +33,9 @@ def later(here, a):
 def carried_shapes(run):
     """The shapes that the loops of a lowered graph carry."""
     scans = [eqn for eqn in run.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan"]
-    return [
-        var.aval.shape
-        for eqn in scans
-        for var in eqn.invars[eqn.params["num_consts"] : eqn.params["num_consts"] + eqn.params["num_carry"]]
-    ]
+    counts = [scan_counts(eqn) for eqn in scans]
+    carried = [eqn.invars[first : first + count] for eqn, (first, count) in zip(scans, counts, strict=True)]
+    return [var.aval.shape for own in carried for var in own]
 
 
 @st.composite

@@ -8,6 +8,7 @@ import pytest
 import codelet as cl
 from lowering.fast import draws
 from lowering.fast.draws import block_sizes, split_draws
+from lowering.jaxprs.equations import inner_jaxprs
 
 
 def key_of(seed, site):
@@ -36,7 +37,7 @@ def names(jaxpr, found=None):
     found = set() if found is None else found
     for eqn in jaxpr.eqns:
         found.add(eqn.primitive.name)
-        for inner in draws._inner_jaxprs(eqn):
+        for inner in inner_jaxprs(eqn):
             names(inner, found)
     return found
 

@@ -38,10 +38,10 @@ def test_xla_still_miscompiles_updates_of_reshapes():
 
 def test_what_xla_miscompiles_is_replaced():
     closed = jax.make_jaxpr(five_lines)(SQUARE)
-    assert len(updates_in_danger(closed.jaxpr)) == 1
+    assert len(updates_in_danger(closed)) == 1
     safe = update_safely(closed)
     np.testing.assert_array_equal(jax.jit(jax_core.jaxpr_as_fun(safe))(SQUARE)[0], RIGHT)
-    assert not updates_in_danger(safe.jaxpr)
+    assert not updates_in_danger(safe)
 
 
 # --- every kind of write after every other ----------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_updates_through_what_xla_inlines(kind):
 
 def test_updates_that_xla_compiles_rightly_stay_in_place():
     def stays(function, *arrays):
-        return not updates_in_danger(jax.make_jaxpr(function)(*arrays).jaxpr)
+        return not updates_in_danger(jax.make_jaxpr(function)(*arrays))
 
     update = lax.dynamic_update_slice
     # Of an array in its own shape; of a reshape by what comes from elsewhere; of what a loop carries.
@@ -166,7 +166,7 @@ def test_the_other_ways_mean_the_same(size, known):
     x, k = jnp.arange(32.0).reshape(8, 4), jnp.int32(2)
     closed = jax.make_jaxpr(function)(x, k)
     safe = jax_core.jaxpr_as_fun(update_safely(closed))
-    assert updates_in_danger(closed.jaxpr)
+    assert updates_in_danger(closed)
     np.testing.assert_allclose(safe(x, k)[0], function(x, k), rtol=1e-6)
     ours, plain = (
         jax.grad(lambda x, f=f: jnp.vdot(jnp.cos(f(x, k)), x))(x)

@@ -50,6 +50,16 @@ def chosen(x):
 chosen.defvjp(lambda x: (2 * x, x), lambda x, t: (5 * t if x.shape[0] == 3 else t,))
 
 
+@jax.custom_jvp
+def refusing(x):
+    return 2 * x
+
+
+@refusing.defjvp
+def _refusing_jvp(primals, tangents):
+    raise NotImplementedError("no slope")
+
+
 @jax.jit
 def helper(x):
     return 100 * x.sum() if x.shape[0] == 3 else x.sum()
@@ -78,6 +88,7 @@ DECISIONS = {
     "matched": matched,
     "in a jitted function": lambda x: helper(x) + 1,
     "no decision": lambda x: jnp.sum(x * jnp.arange(x.shape[0])) / (1 + x.shape[0]),
+    "a rule that fails": lambda x: jnp.sum(refusing(x)),
 }
 
 ROWS = {

@@ -11,6 +11,7 @@ import codelet as cl
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
+from lowering.jaxprs.equations import scan_counts
 from tests.strategies import dot, total
 
 SIZE = 6
@@ -49,7 +50,7 @@ def scans(run):
     def visit(jaxpr):
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == "scan":
-                found.append((eqn.params["length"], eqn.params["num_carry"], eqn.params["unroll"]))
+                found.append((eqn.params["length"], scan_counts(eqn)[1], eqn.params["unroll"]))
                 visit(eqn.params["jaxpr"].jaxpr)
 
     visit(run.jaxpr.jaxpr)
@@ -321,6 +322,6 @@ def test_what_a_stream_brings_anew_in_each_turn_is_not_carried():
     graph.add_vertex(step, gather, x=x[i], y=y[i])
     run = cl.lower(graph, cl.Repeat(3, [cl.Copy(feed, x), step]), inputs=[y], outputs=[y])
     (scan,) = [eqn for eqn in run.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan"]
-    assert scan.params["num_carry"] == 1
+    assert scan_counts(scan)[1] == 1
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(run({"y": np.ones(4, np.float32), "feed": values})["y"], 1 + values.sum(0))

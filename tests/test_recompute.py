@@ -28,7 +28,8 @@ def _kept(run):
     """The numbers that the gradient keeps for all turns, as many as the loop has of them."""
     jaxpr = jax.make_jaxpr(lambda x: jax.vjp(lambda x: run({"x": x})["x"], x)[1](x))(jnp.ones(6))
     forward = next(eqn for eqn in jaxpr.jaxpr.eqns if eqn.primitive.name == "scan")
-    return sum(var.aval.size for var in forward.outvars) // 5
+    floats = [var.aval for var in forward.outvars if jnp.issubdtype(var.aval.dtype, jnp.floating)]
+    return sum(aval.size for aval in floats) // 5  # some releases of JAX keep the turn's number too
 
 
 def test_what_is_computed_element_by_element_is_not_kept():

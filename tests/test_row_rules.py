@@ -10,7 +10,8 @@ from jax import lax
 
 import codelet as cl
 from codelet.tracing.lengths import fresh_lengths
-from lowering.fast.row_rules import ROW_RULES, NoRule, check_understood, inlined, of_one_element
+from lowering.fast.row_rules import ROW_RULES, NoRule, check_understood, of_one_element
+from lowering.jaxprs.rebuild import inline
 
 LENGTHS = [3, 0, 3]
 
@@ -269,7 +270,7 @@ def test_every_parameter_is_understood():
             jaxpr = jax.make_jaxpr(codelet_of(name, seed).function)(jax.ShapeDtypeStruct((n, 2, 3), np.float32))
         except Exception:
             continue  # not for all lengths at once
-        for eqn in inlined(jaxpr.jaxpr):
+        for eqn in inline(jaxpr).jaxpr.eqns:
             if eqn.primitive.name in ROW_RULES:
                 seen.add(eqn.primitive.name)
                 check_understood(eqn)

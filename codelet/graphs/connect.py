@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import FieldTypeError, ForeignGraphError, Line
-from codelet.graphs.family import Field, State
+from codelet.graphs.family import Field, VertexState
 from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.programs.copies import Stream
 from codelet.tracing.codelets import Codelet, FieldType, Lengths, TracedCodelet
@@ -180,7 +180,7 @@ def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple
     if isinstance(value, Index) or type(value) is int:
         index = value if isinstance(value, Index) else Index(value)
         check_fits(codelet, name, index)
-        return Field(name, "state", FieldType(index.shape, _integer(), weak=True), state=State(index=index))
+        return Field(name, "state", FieldType(index.shape, _integer(), weak=True), state=VertexState(index=index))
     if isinstance(value, Tracer):
         raise FieldTypeError(
             f"field {name!r} of codelet {codelet.name!r} is given a traced value",
@@ -190,7 +190,7 @@ def _input(graph: Graph, codelet: Codelet, name: str, value: object, axes: tuple
         )
     if isinstance(value, Condition):
         truth = value.index.values(axes).astype(bool)
-        return Field(name, "state", FieldType(value.shape, truth.dtype), state=State(array=truth))
+        return Field(name, "state", FieldType(value.shape, truth.dtype), state=VertexState(array=truth))
     return _array_state(codelet, name, value, axes)
 
 
@@ -225,7 +225,7 @@ def _array_state(codelet: Codelet, name: str, value: object, axes: tuple[Axis, .
             fix="an array that is the same for all vertices is a constant of the graph: graph.add_constant",
         )
     shape = values.shape[len(extents) :] if values.ndim else ()
-    return Field(name, "state", FieldType(shape, values.dtype, weak), state=State(array=values))
+    return Field(name, "state", FieldType(shape, values.dtype, weak), state=VertexState(array=values))
 
 
 def connect(

@@ -41,7 +41,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class State(Unchanging):
+class VertexState(Unchanging):
     """Constants of vertices: one value, or small array, for each vertex of a family.
 
     Exactly one of `index` and `array` is there.
@@ -67,7 +67,7 @@ class Field:
     kind: FieldKind
     type: FieldType
     tensor: Tensor | None = None
-    state: State | None = None
+    state: VertexState | None = None
 
     @property
     def is_read(self) -> bool:
@@ -296,7 +296,7 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
     if column is not None:
         offsets = Table((axis,), narrowed(integers[column]), 1)
         if field.tensor is None:
-            return replace(field, state=State(index=Index(0, (), (), (), (offsets,))))
+            return replace(field, state=VertexState(index=Index(0, (), (), (), (offsets,))))
         strided = field.tensor.index
         index = Index(0, strided.shape, strided.strides, (), (offsets,))
         return replace(field, tensor=Tensor(field.tensor.source, index))
@@ -311,7 +311,7 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
                 expected=f"numbers that {held.dtype.name} holds",
                 fix="smaller numbers; 64 bits need jax.enable_x64",
             )
-        return replace(field, state=State(array=held))
+        return replace(field, state=VertexState(array=held))
     shape = field.tensor.shape
     elements = Table((axis, *range(len(shape))), narrowed(values), 1)
     return replace(field, tensor=Tensor(field.tensor.source, Index(0, shape, (0,) * len(shape), (), (elements,))))

@@ -532,7 +532,7 @@ class Graph:
 
         Source: Graph::addVertex and Graph::connect of Poplar's API reference.
         """
-        if type(codelet) is not Codelet or unnamed:
+        if not isinstance(codelet, Codelet) or unnamed:
             raise _not_a_vertex(compute_set, codelet, unnamed)
         frame = sys._getframe(1)
         if (site := self._sites.get(frame.f_lasti)) is not None:

@@ -285,11 +285,18 @@ class Codelet(Unchanging, Capturing):
         if self._origin is not None:
             return self
         if self._now is None or not all(part.holds() for part in self._captured):
-            functions = (self.function,) if self.cycles is None else (self.function, self.cycles)
-            self._captured = tuple(captured(function) for function in functions)
+            self._captured = tuple(captured(function) for function in self._functions())
             self.captures = not all(part.is_empty for part in self._captured)
             self._now = self._as_captured() if self.captures else self
         return self._now
+
+    def _functions(self) -> tuple[Callable[..., Any], ...]:
+        """Those of the user's functions that it runs."""
+        return (self.function,) if self.cycles is None else (self.function, self.cycles)
+
+    def _of(self, *functions: Callable[..., Any]) -> Codelet:
+        """The same codelet of other functions."""
+        return Codelet(*functions)
 
     @property
     def captured(self) -> tuple[Captured, ...]:
@@ -299,7 +306,7 @@ class Codelet(Unchanging, Capturing):
     def _as_captured(self) -> Codelet:
         key = tuple(part.key for part in self._captured)
         if key not in self._frozen:
-            made = Codelet(*(part.function for part in self._captured))
+            made = self._of(*(part.function for part in self._captured))
             made.name, made._origin = self.name, self
             self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
         return self._frozen[key][0]
@@ -453,6 +460,21 @@ class Codelet(Unchanging, Capturing):
         return as_block(self)
 
 
+def check_cycles(cycles: Any) -> None:
+    """See that a codelet's cycles, if any are given, are a function.
+
+    Raises:
+        CodeletDefinitionError: a number, say.
+    """
+    if cycles is not None and not callable(cycles):
+        raise CodeletDefinitionError(
+            "a codelet's cycles are not a function",
+            given=f"cycles={cycles!r:.60}",
+            expected="a function of the input fields, of which it sees shape, size and dtype",
+            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
+        )
+
+
 @overload
 def codelet(function: Callable[..., Any], /, *, cycles: Callable[..., int] | None = None) -> Codelet: ...
 @overload
@@ -488,13 +510,7 @@ def codelet(
     >>> scale(3.0, factor=2.0)
     6.0
     """
-    if cycles is not None and not callable(cycles):
-        raise CodeletDefinitionError(
-            "a codelet's cycles are not a function",
-            given=f"cycles={cycles!r:.60}",
-            expected="a function of the input fields, of which it sees shape, size and dtype",
-            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
-        )
+    check_cycles(cycles)
     if function is not None:
         return Codelet(function, cycles)
     return lambda decorated: Codelet(decorated, cycles)

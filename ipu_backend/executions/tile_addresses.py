@@ -27,8 +27,7 @@ from jax.extend import core as jax_core
 from codelet.views.index import row_major
 from codelet.views.tensor import Tensor, Variable, source_variables
 from ipu_backend.executions.tile_array import TileArray
-from lowering.arrays import Array, constant
-from lowering.fast.compute_sets import State
+from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit
 from lowering.machine.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
@@ -98,22 +97,22 @@ class Addresses(TileArray):
         first = np.cumsum(counts) - counts
         return tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
 
-    def fetch(self, state: State, variable: Variable) -> Array:
+    def fetch(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
-        flat = state[self.memories[variable.dtype]].reshape(-1)
+        flat = arrays[self.memories[variable.dtype]].reshape(-1)
         positions = self.positions(variable)[self.layouts.of(variable).elements]
         return flat[constant(positions)] if positions.size else jnp.zeros(positions.shape, variable.dtype)
 
-    def keep(self, state: State, variable: Variable, array: Array) -> None:
-        """Write a variable's array of tiles by words to memory. The state is changed."""
+    def keep(self, arrays: Arrays, variable: Variable, array: Array) -> None:
+        """Write a variable's array of tiles by words to memory. The arrays are changed."""
         memory = self.memories[variable.dtype]
         if variable.size:
             value = self.unload(variable, array).reshape(-1)
-            flat = state[memory].reshape(-1).at[constant(self.positions(variable))].set(value, unique_indices=True)
-            state[memory] = flat.reshape(memory.shape)
+            flat = arrays[memory].reshape(-1).at[constant(self.positions(variable))].set(value, unique_indices=True)
+            arrays[memory] = flat.reshape(memory.shape)
 
-    def poison(self, state: State, step: Step) -> None:
-        """Poison what is not live at a step. The state is changed."""
+    def poison(self, arrays: Arrays, step: Step) -> None:
+        """Poison what is not live at a step. The arrays are changed."""
         moment = self.moments[step]
         for dtype, memory in self.memories.items():
             live = np.zeros(int(np.prod(memory.shape)), bool)
@@ -126,54 +125,54 @@ class Addresses(TileArray):
             for own in buffers:
                 if own.moments is not None and own.moments[moment]:
                     live[self.words_in(own, dtype)] = False
-            state[memory] = jnp.where(constant(live.reshape(memory.shape)), state[memory], poison_of(dtype))
+            arrays[memory] = jnp.where(constant(live.reshape(memory.shape)), arrays[memory], poison_of(dtype))
 
     # --- what the emission of steps asks for --------------------------------------------------------------
 
-    def _opened(self, state: State, variables: Sequence[Variable]) -> State:
-        """A state with the arrays of some variables."""
-        opened = {v: self.fetch(state, v) for v in variables if self.is_held(v)}
-        return {**{v: state[v] for v in variables if v in state}, **opened}
+    def _opened(self, arrays: Arrays, variables: Sequence[Variable]) -> Arrays:
+        """The arrays of some variables alone."""
+        opened = {v: self.fetch(arrays, v) for v in variables if self.is_held(v)}
+        return {**{v: arrays[v] for v in variables if v in arrays}, **opened}
 
-    def _closed(self, state: State, opened: State, variables: Sequence[Variable]) -> None:
+    def _closed(self, arrays: Arrays, opened: Arrays, variables: Sequence[Variable]) -> None:
         for variable in variables:
-            self.keep(state, variable, opened[variable])
+            self.keep(arrays, variable, opened[variable])
 
-    def read(self, state: State, tensor: Tensor) -> Array:
+    def read(self, arrays: Arrays, tensor: Tensor) -> Array:
         """The value of a view without symbols."""
-        return super().read(self._opened(state, source_variables(tensor.source)), tensor)
+        return super().read(self._opened(arrays, source_variables(tensor.source)), tensor)
 
-    def write(self, state: State, tensor: Tensor, value: Array) -> None:
-        """Write a value to a view without symbols. The state is changed."""
+    def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The arrays are changed."""
         written = source_variables(tensor.source)
-        opened = self._opened(state, written)
+        opened = self._opened(arrays, written)
         super().write(opened, tensor, value)
-        self._closed(state, opened, written)
+        self._closed(arrays, opened, written)
 
-    def copy(self, state: State, step: CopyStep) -> None:
-        """Copy a view to another. The state is changed."""
-        self.poison(state, step)
+    def copy(self, arrays: Arrays, step: CopyStep) -> None:
+        """Copy a view to another. The arrays are changed."""
+        self.poison(arrays, step)
         sources, written = source_variables(step.source.source), source_variables(step.destination.source)
         if all(variable in self.layouts for variable in sources):
-            opened = self._opened(state, [*sources, *written])
+            opened = self._opened(arrays, [*sources, *written])
             super().copy(opened, step)
-            self._closed(state, opened, written)
+            self._closed(arrays, opened, written)
         else:
-            self.write(state, step.destination, self.read(state, step.source))
+            self.write(arrays, step.destination, self.read(arrays, step.source))
 
-    def execute(self, state: State, step: ExecuteStep) -> None:
-        """Run a compute set. The state is changed."""
-        self.poison(state, step)
+    def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
+        """Run a compute set. The arrays are changed."""
+        self.poison(arrays, step)
         connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
         touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
         written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
         in_place = self.in_place(step)
         speaks = any(family.codelet.has_effects for family in step.families)
         if in_place and not speaks:
-            self.overwrite(state, step, list(touched), in_place)
-        opened = self._opened(state, list(touched))
+            self.overwrite(arrays, step, list(touched), in_place)
+        opened = self._opened(arrays, list(touched))
         super().execute(opened, step)
-        self._closed(state, opened, [v for v in written if v not in in_place or speaks])
+        self._closed(arrays, opened, [v for v in written if v not in in_place or speaks])
 
     def in_place(self, step: ExecuteStep) -> dict[Variable, np.ndarray]:
         """The variables that a step writes where one lies that it reads, and where in its field each element is.
@@ -195,14 +194,14 @@ class Addresses(TileArray):
         return {variable: places for variable, places in found.items() if variable.size}
 
     def overwrite(
-        self, state: State, step: ExecuteStep, touched: Sequence[Variable], in_place: dict[Variable, np.ndarray]
+        self, arrays: Arrays, step: ExecuteStep, touched: Sequence[Variable], in_place: dict[Variable, np.ndarray]
     ) -> None:
         """Write some variables of a step's, element after element of their fields, each computed as memory then is."""
         memories = list(self.memories.values())
-        around = {variable: array for variable, array in state.items() if variable not in memories}
+        around = {variable: array for variable, array in arrays.items() if variable not in memories}
 
         def turn(k: Array, held: Sequence[Array]) -> list[Array]:
-            now: State = {**around, **dict(zip(memories, held, strict=True))}
+            now: Arrays = {**around, **dict(zip(memories, held, strict=True))}
             opened = self._opened(now, touched)
             super(Addresses, self).execute(opened, step)
             for variable, places in in_place.items():
@@ -213,7 +212,7 @@ class Addresses(TileArray):
             return [now[own] for own in memories]
 
         count = 1 + max(int(places.max()) for places in in_place.values())
-        state.update(zip(memories, lax.fori_loop(0, count, turn, [state[own] for own in memories]), strict=True))
+        arrays.update(zip(memories, lax.fori_loop(0, count, turn, [arrays[own] for own in memories]), strict=True))
 
     # --- the plan in memory -------------------------------------------------------------------------------
 
@@ -264,16 +263,16 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     outputs = tuple(map(_whole, memories))
     run = emit(replace(plan, variables=(), inputs=memories, outputs=outputs, steps=steps), execution)
 
-    def function(*arrays: Array) -> list[Array]:
-        state: State = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}
-        values = dict(zip(plan.inputs, arrays, strict=False))
+    def function(*given: Array) -> list[Array]:
+        arrays: Arrays = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}
+        values = dict(zip(plan.inputs, given, strict=False))
         values.update({v: constant(v.value) for v in plan.variables if v.value is not None})
         for variable, value in values.items():
             if execution.is_held(variable):
-                execution.keep(state, variable, execution.load(variable, value))
-        results = run(*(state[own] for own in memories), *arrays[len(plan.inputs) :])
-        state.update(zip(memories, results, strict=False))
-        return [*(execution.read(state, tensor) for tensor in plan.outputs), *results[len(memories) :]]
+                execution.keep(arrays, variable, execution.load(variable, value))
+        results = run(*(arrays[own] for own in memories), *given[len(plan.inputs) :])
+        arrays.update(zip(memories, results, strict=False))
+        return [*(execution.read(arrays, tensor) for tensor in plan.outputs), *results[len(memories) :]]
 
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     return jax.make_jaxpr(function)(*structs, *fed_types(plan))

@@ -43,10 +43,11 @@ from ipu_backend.executions.tile_steps import (
     plan_putting,
     plan_taking,
 )
-from lowering.arrays import Array, arranged, constant, reshape, take
-from lowering.fast.compute_sets import SMALL, State
+from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
+from lowering.fast.compute_sets import SMALL
+from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
-from lowering.fast.steps import Execution, emit
+from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.machine.exchange import Exchange
 from lowering.machine.placement import Placement
@@ -174,53 +175,53 @@ class TileArray(Execution):
             return held
         return reshape(self.layouts.selections(variable)[1].of(reshape(held, (held.size,))), variable.shape)
 
-    def held(self, state: State, variable: Variable) -> Array:
+    def held(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of a variable, zeros where it has no value yet."""
-        if variable not in state:
+        if variable not in arrays:
             shape = self.layouts.of(variable).shape if variable in self.layouts else variable.shape
-            state[variable] = jnp.zeros(shape, variable.dtype)
-        return state[variable]
+            arrays[variable] = jnp.zeros(shape, variable.dtype)
+        return arrays[variable]
 
-    def _source(self, state: State, taking: Taking) -> Array:
+    def _source(self, arrays: Arrays, taking: Taking) -> Array:
         """All that a view's elements are taken from, flat."""
-        arrays = [self.held(state, variable) for variable in taking.variables]
-        arrays += [constant(np.stack(taking.padding))] if taking.padding else []
-        return joined(arrays)
+        parts = [self.held(arrays, variable) for variable in taking.variables]
+        parts += [constant(np.stack(taking.padding))] if taking.padding else []
+        return joined(parts)
 
-    def _put(self, state: State, puttings: Sequence[Putting], source: Array) -> None:
+    def _put(self, arrays: Arrays, puttings: Sequence[Putting], source: Array) -> None:
         made = {}
         for putting in puttings:
-            arrays = [source, self.held(state, putting.variable)] if putting.keeps else [source]
-            made[putting.variable] = putting.words.of(joined(arrays))
-        state.update(made)
+            parts = [source, self.held(arrays, putting.variable)] if putting.keeps else [source]
+            made[putting.variable] = putting.words.of(joined(parts))
+        arrays.update(made)
 
-    def read(self, state: State, tensor: Tensor) -> Array:
+    def read(self, arrays: Arrays, tensor: Tensor) -> Array:
         """The value of a view without symbols."""
         if not tensor.size:
             return jnp.zeros(tensor.shape, tensor.dtype)
         if any(variable not in self.layouts for variable in source_variables(tensor.source)):
-            return super().read(state, tensor)
+            return super().read(arrays, tensor)
         taking = plan_taking(tensor, self.layouts)
-        return reshape(taking.words.of(self._source(state, taking)), tensor.shape)
+        return reshape(taking.words.of(self._source(arrays, taking)), tensor.shape)
 
-    def write(self, state: State, tensor: Tensor, value: Array) -> None:
-        """Write a value to a view without symbols. The state is changed."""
+    def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The arrays are changed."""
         origin = np.arange(tensor.size).reshape(tensor.shape)
-        self._put(state, plan_putting(tensor, origin, tensor.size, self.layouts), reshape(value, (value.size,)))
+        self._put(arrays, plan_putting(tensor, origin, tensor.size, self.layouts), reshape(value, (value.size,)))
 
-    def copy(self, state: State, step: CopyStep) -> None:
-        """Copy a view to another, from tile to tile. The state is changed."""
+    def copy(self, arrays: Arrays, step: CopyStep) -> None:
+        """Copy a view to another, from tile to tile. The arrays are changed."""
         if step.source.size:
             plan = self.copy_set(step)
-            self._put(state, plan.puttings, self._source(state, plan.taking))
+            self._put(arrays, plan.puttings, self._source(arrays, plan.taking))
 
-    def execute(self, state: State, step: ExecuteStep) -> None:
-        """Run a compute set: tiles receive, compute, and send home. The state is changed."""
+    def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
+        """Run a compute set: tiles receive, compute, and send home. The arrays are changed."""
         plan = self.compute_set(step)
-        brought = [bring(own, [self.held(state, variable) for variable in own.variables]) for own in plan.bringings]
+        brought = [bring(own, [self.held(arrays, variable) for variable in own.variables]) for own in plan.bringings]
         results = [compute(batch, brought) for batch in plan.batches]
-        made = {own.variable: _store(own, results, self.held(state, own.variable)) for own in plan.storings}
-        state.update(made)
+        made = {own.variable: _store(own, results, self.held(arrays, own.variable)) for own in plan.storings}
+        arrays.update(made)
 
 
 def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:

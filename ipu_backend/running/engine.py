@@ -33,23 +33,23 @@ from ipu_backend.executions.tile_array import TileArray, compile_held, compile_l
 from ipu_backend.executions.tile_memory import TileMemory, read_tile
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
+from ipu_backend.running.engine_state import EngineState, Writing, empty_state, read_view, restored, snapshot
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
 from ipu_backend.running.options import check_options, is_whole, named_programs
 from ipu_backend.running.progress import CHUNKS, progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
-from ipu_backend.running.state import State, Writing, empty_state, read_view, restored, snapshot
 from ipu_backend.running.streaming import Connections, Together
 from lowering.check.check import check
 from lowering.check.initialized import check_initialized
-from lowering.fast.steps import Execution
+from lowering.fast.execution import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.machine.exchange import Exchange
 from lowering.machine.memory import Memory
 from lowering.machine.place import Method, Place, place, placed_by
 from lowering.machine.placement import Placement
 from lowering.pipeline import MachinePlan, plan_machine
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
 
@@ -379,10 +379,10 @@ class Engine:
                 self._after_failure(error)
                 raise
 
-    def _run(self, loaded: LoadedProgram, state: State, written: ElementSet, runs: Runs, *, wait: bool) -> None:
+    def _run(self, loaded: LoadedProgram, state: EngineState, written: ElementSet, runs: Runs, *, wait: bool) -> None:
         arrays, part = dict(state.arrays), loaded.in_place
         if part is None:
-            after = State(loaded.run(arrays, self._connections, runs, wait=wait), written)
+            after = EngineState(loaded.run(arrays, self._connections, runs, wait=wait), written)
             with uninterrupted() if loaded.plan.streams else nullcontext():
                 self._state = after
                 self._connections.end()
@@ -392,7 +392,7 @@ class Engine:
             part.run_in_place(arrays, self._connections, made)
         finally:
             if made:
-                self._state = State({**arrays, **dict(zip(part.written, made[0], strict=True))}, written)
+                self._state = EngineState({**arrays, **dict(zip(part.written, made[0], strict=True))}, written)
         if wait:
             jax.block_until_ready(made)
 

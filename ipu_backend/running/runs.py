@@ -29,9 +29,10 @@ from codelet.programs.program import Program
 from codelet.views.tensor import Variable
 from ipu_backend.executions.tile_array import held_type
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
-from lowering.fast.steps import Execution
+from lowering.fast.execution import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
-from lowering.plan.dataflow import ElementSet, flow_step
+from lowering.plan.dataflow import flow_step
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import Step
 from lowering.plan.streams import Sent, count_values, sent_by_stream

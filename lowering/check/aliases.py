@@ -20,7 +20,7 @@ from codelet.programs.checks import check_variables
 from codelet.views.tensor import Tensor, Variable, source_variables, views_padding
 from lowering.check.races import Image, aliased_address, shared_by_families
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, CopyStep, StreamStep, all_steps
+from lowering.plan.steps import CallStep, all_steps
 
 
 def _image(tensor: Tensor) -> Image | None:
@@ -115,9 +115,9 @@ def check_aliases(plan: Plan) -> None:
         VariableError, ProgramError: a function that writes a constant or padding through a parameter.
     """
     for step in all_steps(plan.steps):
-        if isinstance(step, CopyStep):
-            _check_destination(plan.graph, step.destination, step.line)
-        elif isinstance(step, StreamStep) and step.stream.is_input:
-            _check_destination(plan.graph, step.tensor, step.line)
-        elif isinstance(step, CallStep):
+        if isinstance(step, CallStep):
             _check_arguments(plan.graph, step)
+            continue
+        for touch in step.touches():
+            if touch.is_written and touch.family is None:
+                _check_destination(plan.graph, touch.tensor, touch.line)

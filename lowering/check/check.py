@@ -22,7 +22,7 @@ from codelet.errors import (
     VariableError,
     WriteRaceError,
 )
-from codelet.graphs.family import Family, Field
+from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import free_axes, touching_vertices, vertex_numbers
 from codelet.views.tensor import Tensor, Variable, source_elements, source_variables
@@ -44,18 +44,19 @@ from lowering.check.races import (
 from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step, all_steps
 from lowering.plan.streams import check_streams
+from lowering.plan.touch import Touch
 
 # --- races --------------------------------------------------------------------------------------------
 
 
-class _Touch:
+class _Touched:
     """The elements that a field of a family touches, by the graph's numbers, in both of their forms."""
 
-    def __init__(self, family: Family, field: Field):
-        assert field.tensor is not None
-        self.family = family
-        self.field = field
-        self.tensor: Tensor = field.tensor
+    def __init__(self, touch: Touch):
+        assert touch.family is not None
+        self.family: Family = touch.family
+        self.is_written = touch.is_written
+        self.tensor = touch.tensor
 
     @cached_property
     def image(self) -> Image | None:
@@ -107,16 +108,15 @@ class _Touch:
         return found[0].first_element, found[-1].first_element + found[-1].size
 
 
-def _on_tables(question, first: _Touch, second: _Touch | None, *more: bool) -> int | None:
+def _on_tables(question, first: _Touched, second: _Touched | None, *more: bool) -> int | None:
     """Ask a question of enumerated addresses, counted from the least one that `first`, which is written, touches."""
     low, high = first.span
     counted = [touch.addresses.counted_from(low) for touch in (first, second) if touch is not None]
     found = question(*counted, high - low + 1, *more)
-    found = question(*counted, high - low + 1, *more)
     return None if found is None else found + low
 
 
-def _aliased(touch: _Touch) -> int | None:
+def _aliased(touch: _Touched) -> int | None:
     """An element that one vertex names twice in this field."""
     if touch.image is not None:
         return aliased_address(touch.image)
@@ -125,7 +125,7 @@ def _aliased(touch: _Touch) -> int | None:
     return _on_tables(aliased_table_address, touch, None)
 
 
-def _shared_within(touch: _Touch) -> int | None:
+def _shared_within(touch: _Touched) -> int | None:
     """An element that two vertices touch through one field."""
     if touch.image is not None:
         return shared_by_vertices(touch.image)
@@ -134,7 +134,7 @@ def _shared_within(touch: _Touch) -> int | None:
     return _on_tables(shared_by_table_vertices, touch, None)
 
 
-def _shared_between(a: _Touch, b: _Touch) -> int | None:
+def _shared_between(a: _Touched, b: _Touched) -> int | None:
     """An element that a vertex touches through `a` and a different vertex through `b`."""
     same = a.family is b.family
     if a.image is not None and b.image is not None:
@@ -146,21 +146,21 @@ def _shared_between(a: _Touch, b: _Touch) -> int | None:
     return _on_tables(shared_by_tables, a, b, same)
 
 
-def _shared_by_one(a: _Touch, b: _Touch) -> int | None:
+def _shared_by_one(a: _Touched, b: _Touched) -> int | None:
     """An element that one vertex touches through both of two fields, given that no two vertices share any."""
     if a.image is not None and b.image is not None:
         return shared_by_families(a.image, b.image)
     return _on_tables(shared_by_tables, a, b, False)
 
 
-def _overlapping(touches: Sequence[_Touch]) -> Iterator[tuple[_Touch, _Touch]]:
+def _overlapping(touches: Sequence[_Touched]) -> Iterator[tuple[_Touched, _Touched]]:
     """Pairs whose intervals overlap and of which one at least writes, by a sweep over their starts."""
-    active: list[_Touch] = []
+    active: list[_Touched] = []
     for touch in sorted(touches, key=lambda touch: touch.interval[0]):
         active = [other for other in active if other.interval[1] >= touch.interval[0]]
         for other in active:
-            if touch.field.is_written or other.field.is_written:
-                yield (other, touch) if other.field.is_written else (touch, other)
+            if touch.is_written or other.is_written:
+                yield (other, touch) if other.is_written else (touch, other)
         active.append(touch)
 
 
@@ -171,19 +171,19 @@ class _Conflict(NamedTuple):
     both_write: bool
 
 
-def _find_conflict(touches: Sequence[_Touch]) -> _Conflict | None:
+def _find_conflict(touches: Sequence[_Touched]) -> _Conflict | None:
     for touch in touches:
-        if touch.field.is_written:
+        if touch.is_written:
             if (element := _aliased(touch)) is not None:
                 return _Conflict(element, True)
             if (element := _shared_within(touch)) is not None:
                 return _Conflict(element, True)
     # Writers first: an element that is both written twice and read is best told as written twice, and
     # once each element has one writer, whoever else reads it is another vertex.
-    pairs = sorted(_overlapping(touches), key=lambda pair: not pair[1].field.is_written)
+    pairs = sorted(_overlapping(touches), key=lambda pair: not pair[1].is_written)
     for writer, other in pairs:
         element = _shared_between(writer, other)
-        both = other.field.is_written
+        both = other.is_written
         if element is None and both and writer.family is other.family:
             element = _shared_by_one(writer, other)
         if element is not None:
@@ -235,13 +235,7 @@ def check_races(plan: Plan) -> None:
     """
     for step in dict.fromkeys(all_steps(plan.steps)):
         if isinstance(step, ExecuteStep):
-            touches = [
-                _Touch(family, field)
-                for family in step.families
-                for field in family.fields
-                if field.tensor is not None and field.tensor.size and family.num_vertices
-            ]
-            conflict = _find_conflict(touches)
+            conflict = _find_conflict([_Touched(touch) for touch in step.touches() if not touch.is_empty])
             if conflict is not None:
                 _raise_conflict(plan.graph, step, conflict)
 

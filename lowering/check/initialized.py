@@ -18,7 +18,7 @@ from typing import NamedTuple
 from codelet.errors import Line, UninitializedReadError
 from codelet.views.index import Axis
 from codelet.views.tensor import Tensor, Variable
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,

@@ -18,7 +18,7 @@ from codelet.graphs.family import Family, Field
 from codelet.views.index import Axis, Index, Key, from_values
 from codelet.views.integers import narrowed
 from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
-from lowering.arrays import Array, arranged, constant, reshape, take
+from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.convolutions import Convolution, as_convolution, convolve
 from lowering.fast.draws import draw_ahead
 from lowering.fast.extend import extend, extend_families, made
@@ -33,9 +33,6 @@ from lowering.fast.views import boxed, computed, read, read_access, write_access
 from lowering.plan.access import Access, covers, take_apart
 from lowering.plan.steps import CopyStep, ExecuteStep
 
-State = dict[Any, Any]
-"""The array of every variable that has one, and what the emission of steps keeps beside them."""
-
 Pieces = dict[Field, tuple[Array, Access]]
 """For some fields, the piece of a divided variable that they read, and the access to it."""
 
@@ -46,22 +43,22 @@ SMALL = 64
 # --- whole views --------------------------------------------------------------------------------------
 
 
-def source_array(state: State, source: Source) -> Array:
+def source_array(arrays: Arrays, source: Source) -> Array:
     """The elements of a source as an array of its shape."""
     if isinstance(source, Variable):
-        if source not in state:
-            state[source] = jnp.zeros(source.shape, source.dtype)
-        return state[source]
+        if source not in arrays:
+            arrays[source] = jnp.zeros(source.shape, source.dtype)
+        return arrays[source]
     if isinstance(source, Pad):
-        return lax.pad(read_view(state, source.part), source.value, [(a, b, 0) for a, b in source.widths])
-    return lax.concatenate([read_view(state, part) for part in source.parts], source.dimension)
+        return lax.pad(read_view(arrays, source.part), source.value, [(a, b, 0) for a, b in source.widths])
+    return lax.concatenate([read_view(arrays, part) for part in source.parts], source.dimension)
 
 
-def read_view(state: State, tensor: Tensor) -> Array:
+def read_view(arrays: Arrays, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
     if tensor.is_whole_variable or 0 in tensor.shape:
-        return source_array(state, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
-    array = source_array(state, tensor.source)
+        return source_array(arrays, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
+    array = source_array(arrays, tensor.source)
     extensions, views = extend([tensor])
     if extensions:
         array, tensor = extensions[0].make(array), views[tensor]
@@ -76,7 +73,7 @@ def _repeats(source: Source) -> bool:
     return bool(numbers.size) and bool((np.bincount(numbers - numbers.min()) > 1).any())
 
 
-def _write_elements(state: State, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+def _write_elements(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
     numbers = source_elements(source)[index.values_over(keys)].reshape(-1)
     value = reshape(value, (value.size,))
@@ -87,34 +84,34 @@ def _write_elements(state: State, source: Source, index: Index, value: Array, ke
             target = from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
             own = value if every else take(value, constant(narrowed(inside)))
-            write_view(state, variable, target, own, (0,))
+            write_view(arrays, variable, target, own, (0,))
 
 
-def write_view(state: State, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write `value`, with one dimension for each of `keys`, through an access map."""
     if 0 in value.shape:
         return
     if not isinstance(source, Variable) and _repeats(source):
-        _write_elements(state, source, index, value, keys)
+        _write_elements(arrays, source, index, value, keys)
         return
     digits = split_digits(index)
     if digits is not None:
         value, keys = digits.opened(value, keys)
         index = digits.index
     access = take_apart(source.shape, index)
-    before = None if covers(access) else source_array(state, source)
+    before = None if covers(access) else source_array(arrays, source)
     after = reshape(write_access(before, access, value, keys), source.shape)
     if isinstance(source, Variable):
-        state[source] = after
+        arrays[source] = after
         return
     for part, box in source.regions():
         piece = lax.slice(after, [side.start for side in box], [side.stop for side in box])
-        write_view(state, part.source, part.index, piece, range(part.ndim))
+        write_view(arrays, part.source, part.index, piece, range(part.ndim))
 
 
-def write_tensor(state: State, tensor: Tensor, value: Array) -> None:
+def write_tensor(arrays: Arrays, tensor: Tensor, value: Array) -> None:
     """Write an array to all of a view without symbols."""
-    write_view(state, tensor.source, tensor.index, value, range(tensor.ndim))
+    write_view(arrays, tensor.source, tensor.index, value, range(tensor.ndim))
 
 
 # --- families -----------------------------------------------------------------------------------------
@@ -133,7 +130,7 @@ def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, 
     return value, (*own, *range(len(field.type.shape)))
 
 
-def _operand(state: State, field: Field, axes: tuple[Axis, ...], pieces: Pieces) -> tuple[Any, tuple[Key, ...]]:
+def _operand(arrays: Arrays, field: Field, axes: tuple[Axis, ...], pieces: Pieces) -> tuple[Any, tuple[Key, ...]]:
     """An input as an array in memory order, and the key of each of its dimensions."""
     if field.tensor is None:
         return _state_array(field, axes)
@@ -141,16 +138,16 @@ def _operand(state: State, field: Field, axes: tuple[Axis, ...], pieces: Pieces)
         return jnp.zeros(field.tensor.shape, field.tensor.dtype), tuple(range(field.tensor.ndim))
     if field in pieces:
         return read_access(*pieces[field])
-    return read(source_array(state, field.tensor.source), field.tensor.index)
+    return read(source_array(arrays, field.tensor.source), field.tensor.index)
 
 
-def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
+def _call_family(arrays: Arrays, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What every output field of a family computes, with the keys of its dimensions."""
     if family.rows:
-        return call_rows(family, lambda field: _operand(state, field, family.axes, pieces))
+        return call_rows(family, lambda field: _operand(arrays, field, family.axes, pieces))
     convolution = as_convolution(family)
     if convolution is not None:
-        return _convolve_family(state, family, convolution)
+        return _convolve_family(arrays, family, convolution)
     by_name = {field.name: field for field in family.fields}
     fields = [by_name[name] for name in family.codelet.inputs]
     windows = [field not in pieces and is_small_window(field) for field in fields]
@@ -159,10 +156,10 @@ def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tupl
     for field, is_window in zip(fields, windows, strict=True):
         if jaxpr is not None and is_window:
             assert field.tensor is not None
-            array = source_array(state, field.tensor.source)
+            array = source_array(arrays, field.tensor.source)
             operands += [read(array, element.index) for element in elements_of(field.tensor)]
         else:
-            operands.append(_operand(state, field, family.axes, pieces))
+            operands.append(_operand(arrays, field, family.axes, pieces))
     jaxpr, operands = draw_ahead(jaxpr or family.codelet.jaxpr, operands, family.axes)
     mapped = mapped_axes(operands, family.axes)
     results = over_grid(jaxpr, operands, mapped)
@@ -172,21 +169,21 @@ def _call_family(state: State, family: Family, pieces: Pieces) -> dict[str, tupl
     }
 
 
-def _image_array(state: State, found: Convolution) -> tuple[Array, Sequence[tuple[int, int]]]:
+def _image_array(arrays: Arrays, found: Convolution) -> tuple[Array, Sequence[tuple[int, int]]]:
     """The array that windows move over, and the zeros around it, which the convolution adds by itself."""
     assert found.image.tensor is not None
     source = found.image.tensor.source
     if isinstance(source, Pad) and source.value == 0 and all(source.widths[d] == (0, 0) for d in found.unpadded):
-        return read_view(state, source.part), source.widths
-    return source_array(state, source), [(0, 0)] * len(source.shape)
+        return read_view(arrays, source.part), source.widths
+    return source_array(arrays, source), [(0, 0)] * len(source.shape)
 
 
-def _convolve_family(state: State, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
+def _convolve_family(arrays: Arrays, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What a family that is a convolution computes."""
     assert found.image.tensor is not None
     ((name, kind),) = family.codelet.outputs.items()
-    image, widths = _image_array(state, found)
-    kernel, keys = _operand(state, found.kernel, family.axes, {})
+    image, widths = _image_array(arrays, found)
+    kernel, keys = _operand(arrays, found.kernel, family.axes, {})
     return {name: convolve(found, image, widths, kernel, keys, kind.dtype)}
 
 
@@ -202,7 +199,7 @@ def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis,
 # --- compute sets -------------------------------------------------------------------------------------
 
 
-def _pieces(state: State, families: Sequence[Family]) -> Pieces:
+def _pieces(arrays: Arrays, families: Sequence[Family]) -> Pieces:
     """For fields that together divide a variable they read, the piece that each reads, and how."""
     reads: dict[Variable, dict[Field, Index]] = {}
     for family in families:
@@ -218,7 +215,7 @@ def _pieces(state: State, families: Sequence[Family]) -> Pieces:
         accesses: dict[Hashable, Access] = {f: take_apart(variable.shape, index) for f, index in indices.items()}
         division = divide(variable.shape, accesses)
         if division is not None:
-            parts = split(source_array(state, variable), division)
+            parts = split(source_array(arrays, variable), division)
             for field, access in accesses.items():
                 place = division.place[field]
                 assert isinstance(field, Field)
@@ -226,7 +223,7 @@ def _pieces(state: State, families: Sequence[Family]) -> Pieces:
     return pieces
 
 
-def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ...]]]) -> None:
+def _write_all(arrays: Arrays, writes: Sequence[tuple[Tensor, Array, tuple[Key, ...]]]) -> None:
     """Write what a compute set computed: parts that divide a variable as one, the rest one by one."""
     by_variable: dict[Variable, dict[int, Index]] = {}
     for k, (tensor, value, _) in enumerate(writes):
@@ -244,24 +241,24 @@ def _write_all(state: State, writes: Sequence[tuple[Tensor, Array, tuple[Key, ..
                 assert isinstance(k, int)
                 _, value, keys = writes[k]
                 values[division.place[k]] = write_access(None, within(access, division, division.place[k]), value, keys)
-            before = None if len(values) == len(division.sizes) else source_array(state, variable)
-            state[variable] = join(before, division, values)
+            before = None if len(values) == len(division.sizes) else source_array(arrays, variable)
+            arrays[variable] = join(before, division, values)
             done.update(accesses)
             continue
         woven = weave(variable.shape, accesses) if len(accesses) > 1 else None
         if woven is not None:
             values = {k: boxed(accesses[k], *writes[k][1:]) for k in accesses}  # type: ignore[call-overload]
-            before = None if woven.is_whole else source_array(state, variable)
-            state[variable] = interlace(before, variable.shape, woven, values)
+            before = None if woven.is_whole else source_array(arrays, variable)
+            arrays[variable] = interlace(before, variable.shape, woven, values)
             done.update(accesses)
     for k, (tensor, value, keys) in enumerate(writes):
         if k not in done:
-            write_view(state, tensor.source, tensor.index, value, keys)
+            write_view(arrays, tensor.source, tensor.index, value, keys)
 
 
-def execute(state: State, step: ExecuteStep) -> None:
+def execute(arrays: Arrays, step: ExecuteStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
-    before = dict(state)
+    before = dict(arrays)
     extensions, families = extend_families([merge_short_axes(family) for family in step.families])
     before.update(made(extensions, lambda source: source_array(before, source)))
     pieces = _pieces(before, families)
@@ -272,9 +269,9 @@ def execute(state: State, step: ExecuteStep) -> None:
             if field.is_written:
                 assert field.tensor is not None
                 writes.append((field.tensor, *_spread(*result[field.name], field, family.axes)))
-    _write_all(state, writes)
+    _write_all(arrays, writes)
 
 
-def copy(state: State, step: CopyStep) -> None:
+def copy(arrays: Arrays, step: CopyStep) -> None:
     """Copy a view to another. The state is changed."""
-    write_tensor(state, step.destination, read_view(state, step.source))
+    write_tensor(arrays, step.destination, read_view(arrays, step.source))

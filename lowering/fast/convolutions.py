@@ -21,9 +21,9 @@ from codelet.tracing.codelets import TracedCodelet
 from codelet.views.index import Axis, Key
 from lowering.arrays import Array, arranged, reshape, transpose
 from lowering.jaxprs.contract import is_exact, precision_of
+from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
 from lowering.jaxprs.rebuild import inline
-from lowering.jaxprs.understood import is_understood
 from lowering.plan.access import Dimension, take_apart
 
 # --- codelets that are inner products -------------------------------------------------------------------

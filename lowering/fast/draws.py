@@ -21,6 +21,7 @@ from jax.extend import core as jax_core
 
 from codelet.views.index import Axis
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
+from lowering.jaxprs.equations import Atomic, inner_jaxprs, needed
 from lowering.jaxprs.rebuild import inline
 
 BLOCK_BYTES = 1 << 17
@@ -36,13 +37,6 @@ _DRAWING = ("random_bits", "random_fold_in", "random_split", "random_seed")
 # --- what of a jaxpr draws ------------------------------------------------------------------------------
 
 
-def _inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
-    """The jaxprs in an equation's parameters."""
-    parts = [part for value in eqn.params.values() for part in (value if isinstance(value, tuple) else (value,))]
-    opened = [getattr(part, "jaxpr", part) for part in parts]
-    return [part for part in opened if isinstance(part, jax_core.Jaxpr)]
-
-
 def _draws(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation runs Threefry, itself or in a jaxpr within it.
 
@@ -51,7 +45,7 @@ def _draws(eqn: jax_core.JaxprEqn) -> bool:
     types = [str(getattr(atom.aval, "dtype", "")) for atom in (*eqn.invars, *eqn.outvars)]
     if eqn.primitive.name == "threefry2x32" or (eqn.primitive.name in _DRAWING and "key<fry>" in types):
         return True
-    return any(_draws(inner) for jaxpr in _inner_jaxprs(eqn) for inner in jaxpr.eqns)
+    return any(_draws(inner) for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns)
 
 
 def _array_bytes(var: Any) -> int:
@@ -63,17 +57,11 @@ def _array_bytes(var: Any) -> int:
 def _largest_bytes(jaxpr: jax_core.Jaxpr) -> int:
     """The size of the largest array that a jaxpr computes."""
     own = [_array_bytes(var) for eqn in jaxpr.eqns for var in eqn.outvars if hasattr(var.aval, "shape")]
-    return max([*own, *(_largest_bytes(inner) for eqn in jaxpr.eqns for inner in _inner_jaxprs(eqn))], default=0)
+    return max([*own, *(_largest_bytes(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))], default=0)
 
 
-def _needed(eqns: Sequence[jax_core.JaxprEqn], wanted: set[Any]) -> tuple[list[jax_core.JaxprEqn], set[Any]]:
-    """The equations that wanted values depend on, in order, and all values that these and the wanted ones are."""
-    wanted, found = set(wanted), []
-    for eqn in reversed(eqns):
-        if any(var in wanted for var in eqn.outvars):
-            found.append(eqn)
-            wanted.update(atom for atom in eqn.invars if not isinstance(atom, jax_core.Literal))
-    return found[::-1], wanted
+def _variables(atoms: Sequence[Atomic]) -> set[Atomic]:
+    return {atom for atom in atoms if not isinstance(atom, jax_core.Literal)}
 
 
 @dataclass(frozen=True)
@@ -95,10 +83,11 @@ def split_draws(closed: jax_core.ClosedJaxpr) -> Split | None:
     closed = inline(closed)
     jaxpr = closed.jaxpr
     drawing = [eqn for eqn in jaxpr.eqns if _draws(eqn)]
-    results = {atom for atom in jaxpr.outvars if not isinstance(atom, jax_core.Literal)}
-    after, used = _needed([eqn for eqn in jaxpr.eqns if eqn not in drawing], results)
+    after = [eqn for eqn in needed(jaxpr, lambda eqn: () if eqn in drawing else eqn.invars) if eqn not in drawing]
+    used = _variables([*jaxpr.outvars, *(atom for eqn in after for atom in eqn.invars)])
     numbers = [var for eqn in drawing for var in eqn.outvars if var in used]
-    before, read = _needed(jaxpr.eqns, set(numbers))
+    before = needed(jaxpr, results=numbers)
+    read = _variables([atom for eqn in before for atom in eqn.invars])
     inputs = tuple(k for k, var in enumerate(jaxpr.invars) if var in read)
     if not numbers:
         return None

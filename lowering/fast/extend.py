@@ -28,7 +28,8 @@ from codelet.graphs.family import Family, Field
 from codelet.views.index import Axis, Index, Key, row_major
 from codelet.views.integers import affine_length
 from codelet.views.tensor import Source, Tensor, Variable
-from lowering.arrays import Array
+from lowering.arrays import Array, join
+from lowering.jaxprs.primitives import LIGHT
 from lowering.plan.access import Dimension, take_apart
 
 MAX_POSITIONS = 1 << 22
@@ -39,15 +40,6 @@ MAX_RUNS = 8
 
 MAX_GROWTH = 2
 """How many elements an extension has at most for each that is read of it."""
-
-LIGHT = 32
-"""Equations; codelets of more read extensions that hold all of the source, and are arrays of their own.
-
-Where one shifted read is joined from two slices, all that leads to its cotangent is computed in both of their
-transposes. An array extended and then cut gives one cotangent, which is computed once: the gradient of lattice
-Boltzmann with a variable for each of nine velocities takes 5.4 ms a step so, and 9.0 joined from slices. What is
-computed quickly is better computed twice: the sum of 2048 x 2048 float32 and its neighbours takes 1.3 ms, and 3.2
-behind an array of its own."""
 
 _SAMPLE = 64  # places along a dimension at which its step is guessed; what comes out is checked
 
@@ -248,24 +240,6 @@ def _runs(reach: Reach) -> list[tuple[int, int, int]]:
         runs.append((first, 1, last - first + 1))
     add(reach.after, max(reach.low, reach.extent))
     return runs
-
-
-def _piece(array: Array, at: int, start: int, step: int, length: int) -> Array:
-    """`length` positions of a dimension."""
-    if step == 0:
-        one = lax.slice_in_dim(array, start, start + 1, axis=at)
-        return lax.broadcast_in_dim(one, (*array.shape[:at], length, *array.shape[at + 1 :]), range(array.ndim))
-    if (start, step, length) == (0, 1, array.shape[at]):
-        return array
-    last = start + step * (length - 1)
-    piece = lax.slice_in_dim(array, min(start, last), max(start, last) + 1, abs(step), at)
-    return piece if step > 0 else lax.rev(piece, (at,))
-
-
-def join(array: Array, at: int, runs: Sequence[tuple[int, int, int]]) -> Array:
-    """A dimension put together of runs of its positions: the first, the step and the length of each."""
-    pieces = [_piece(array, at, *run) for run in runs]
-    return lax.concatenate(pieces, at) if len(pieces) > 1 else pieces[0]
 
 
 @dataclass(frozen=True)

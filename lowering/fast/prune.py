@@ -39,18 +39,8 @@ Live = frozenset[Variable]
 
 def written_through(step: ExecuteStep | CopyStep | StreamStep, variable: Variable) -> list[Index]:
     """The access maps through which a step writes a variable by itself, not as a part of a join."""
-    if isinstance(step, CopyStep):
-        connected = [step.destination]
-    elif isinstance(step, StreamStep):
-        connected = [step.tensor] if step.stream.is_input else []
-    else:
-        connected = [
-            field.tensor
-            for family in step.families
-            for field in family.fields
-            if field.is_written and field.tensor is not None and family.num_vertices
-        ]
-    return [tensor.index for tensor in connected if tensor.source is variable and tensor.size]
+    written = (touch for touch in step.touches() if touch.is_written and not touch.is_empty)
+    return [touch.tensor.index for touch in written if touch.tensor.source is variable]
 
 
 def _before(step: ExecuteStep | CopyStep | StreamStep, live: Live) -> Live:

@@ -8,15 +8,15 @@ parameter that says along which dimensions a primitive works decides whether it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.tracing.lengths import Symbol, is_length
-from lowering.jaxprs.equations import CALLS
-from lowering.jaxprs.understood import UNDERSTOOD, has_only
+from lowering.jaxprs import primitives
+from lowering.jaxprs.rebuild import inline
 
 
 class NoRule(Exception):
@@ -50,59 +50,16 @@ def _places(atoms: Sequence[Any]) -> list[int | None]:
 
 # --- parameters -----------------------------------------------------------------------------------------
 
+_ALONG = (
+    *("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+    *("split", "sort", "concatenate", "argmax", "argmin", "rev", *primitives.REDUCTIONS),
+)
+"""What works along some dimensions, which `axis`, `axes`, `dimension` or `dimensions` names."""
 
-def _any(_: Any) -> bool:
-    return True
+_RESHAPING = ("transpose", "squeeze", "broadcast_in_dim", "reshape", "stack", "slice")
 
-
-_Known = Mapping[str, Callable[[Any], bool]]
-
-
-def _named(names: str, *parameters: str) -> dict[str, _Known]:
-    return dict.fromkeys(names.split(), dict.fromkeys(parameters, _any))
-
-
-ELEMENTWISE: dict[str, _Known] = {
-    **_named("abs acos acosh add add_any and asin asinh atan atan2 atanh ceil clamp clz copy cosh digamma div eq erf"),
-    **_named("erf_inv erfc floor ge gt imag is_finite le lgamma lt max min mul ne neg nextafter not or"),
-    **_named("population_count pow real rem select_n shift_left shift_right_arithmetic shift_right_logical sign sinh"),
-    **_named("square stop_gradient sub tanh xor"),
-    **_named("cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan", "accuracy"),
-    **_named("conj", "input_dtype"),
-    **_named("convert_element_type", "new_dtype", "weak_type"),
-    **_named("integer_pow", "y"),
-    **_named("reduce_precision", "exponent_bits", "mantissa_bits"),
-    **_named("round", "rounding_method"),
-}
-"""What treats every element by itself, with its parameters, none of which names a dimension."""
-
-_ALONG = {
-    **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
-    **_named("split", "axis", "sizes"),
-    **_named("sort", "dimension", "is_stable", "num_keys"),
-    **_named("concatenate", "dimension"),
-    **_named("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor", "axes"),
-    **_named("argmax argmin", "axes", "index_dtype"),
-    **_named("rev", "dimensions"),
-}
-"""What works along some dimensions, which `axis`, `axes`, `dimension` or `dimensions` names, and its parameters."""
-
-_RESHAPING = {
-    **{name: UNDERSTOOD[name] for name in ("transpose", "squeeze", "broadcast_in_dim", "reshape", "dot_general")},
-    **_named("stack", "axis"),
-    **_named("slice", "start_indices", "limit_indices", "strides"),
-    **_named("iota", "dimension", "dtype", "shape"),
-    **_named("dim_as_value", "dim"),
-}
-
-CUSTOM = {
-    **_named("custom_jvp_call", "call_jaxpr", "jvp_jaxpr_fun", "num_consts", "symbolic_zeros"),
-    **_named("custom_vjp_call", "call_jaxpr", "fwd_jaxpr_thunk", "bwd", "num_consts", "out_trees", "symbolic_zeros"),
-}
-"""Functions with derivative rules of their own."""
-
-ROW_RULES: dict[str, _Known] = {**ELEMENTWISE, **_ALONG, **_RESHAPING, **CUSTOM}
-"""The parameters of every primitive that there is a rule for; others must be None, as in `understood.py`."""
+ROW_RULES = (*primitives.ELEMENTWISE, *_ALONG, *_RESHAPING, *primitives.CUSTOM, "dot_general", "iota", "dim_as_value")
+"""Every primitive that there is a rule for."""
 
 SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices", "iota": "shape"}
 """The parameter that holds a shape, which may name the length of the row."""
@@ -114,20 +71,11 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
     Raises:
         NoRule: it is not, or has one.
     """
-    known = ROW_RULES.get(eqn.primitive.name)
-    if known is None or eqn.effects or not has_only(eqn, known):
+    if eqn.effects or not primitives.is_understood(eqn, *ROW_RULES):
         raise NoRule
 
 
 # --- rules ----------------------------------------------------------------------------------------------
-
-
-def inlined(jaxpr: jax_core.Jaxpr) -> list[jax_core.JaxprEqn]:
-    """The equations of a jaxpr and of the functions it calls, in order."""
-    found = []
-    for eqn in jaxpr.eqns:
-        found += inlined(eqn.params["jaxpr"].jaxpr) if eqn.primitive.name in CALLS else [eqn]
-    return found
 
 
 def _dot_is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
@@ -166,7 +114,7 @@ def is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
     name, params = eqn.primitive.name, eqn.params
     ragged = {d for d in _places(eqn.invars) if d is not None}
     _places(eqn.outvars)
-    if name in ELEMENTWISE or name in ("transpose", "squeeze", "stack"):
+    if name in primitives.ELEMENTWISE or name in ("transpose", "squeeze", "stack"):
         return True
     if name in ("broadcast_in_dim", "reshape", "slice"):
         return _keeps_rows(eqn)
@@ -176,8 +124,8 @@ def is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
         return not ragged & set(own if isinstance(own, tuple) else (own,))
     if name == "dot_general":
         return _dot_is_elementwise(eqn)
-    if name in CUSTOM:
-        return all(is_elementwise(part) for part in inlined(params["call_jaxpr"].jaxpr))
+    if name in primitives.CUSTOM:
+        return all(is_elementwise(part) for part in inline(params["call_jaxpr"]).jaxpr.eqns)
     return False
 
 

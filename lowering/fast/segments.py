@@ -29,20 +29,26 @@ from codelet.tracing.lengths import NAMES, size_at, watched
 from codelet.views.ragged import Rows
 from lowering.arrays import Array, constant, take
 from lowering.fast.row_rules import (
-    CUSTOM,
     NoRule,
     check_understood,
     dtype_of,
-    inlined,
     is_elementwise,
     of_one_element,
     ragged_place,
     reduces_rows,
     shape_of,
 )
-from lowering.jaxprs.equations import CALLS, bind
+from lowering.jaxprs.equations import bind, evaluate
+from lowering.jaxprs.primitives import CUSTOM
+from lowering.jaxprs.rebuild import inline
 
 SHARED, BY_ROW, BY_ELEMENT = range(3)
+
+_FAILURES_OF_RULES = (
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+    jax.errors.InconclusiveDimensionOperation,
+)
+"""What a user's derivative rule, and JAX within it, raise for rows whose length is a symbol rather than a number."""
 
 
 class Segments:
@@ -194,23 +200,9 @@ class _Run:
             raise NoRule
         return self.apply(eqn, values, max((value.level for value in values), default=SHARED))
 
-    def jaxpr(self, jaxpr: jax_core.Jaxpr, consts: Sequence[Any], values: Sequence[Value]) -> list[Value]:
-        known: dict[Any, Value] = dict(zip(jaxpr.invars, values, strict=True))
-        known.update({var: Value(const, SHARED) for var, const in zip(jaxpr.constvars, consts, strict=True)})
-        value = lambda atom: Value(atom.val, SHARED) if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
-        for eqn in jaxpr.eqns:
-            operands = [value(atom) for atom in eqn.invars]
-            if eqn.primitive.name in CALLS:
-                inner = eqn.params["jaxpr"]
-                results = self.jaxpr(inner.jaxpr, inner.consts, operands)
-            else:
-                results = self.equation(eqn, operands)
-            known.update(zip(eqn.outvars, results, strict=True))
-        return [value(atom) for atom in jaxpr.outvars]
 
-
-def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
-    """What an equation with a derivative rule of its own does when it is differentiated."""
+def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
+    """What an equation with a derivative rule of its own does when it is differentiated; None where the rule fails."""
     structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in eqn.invars]
 
     def forward(*primals: Array) -> Any:
@@ -220,20 +212,23 @@ def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr:
         results, back = jax.vjp(lambda *own: bind(eqn, own), *primals)
         return back(results)
 
-    return jax.make_jaxpr(forward if eqn.primitive.name == "custom_jvp_call" else reverse)(*structs)
+    rule = forward if eqn.primitive.name == "custom_jvp_call" else reverse
+    try:
+        return jax.make_jaxpr(rule)(*structs)
+    except _FAILURES_OF_RULES:
+        return None
 
 
 def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths: Sequence[int]) -> bool:
     """Whether a derivative rule, too, does to each element of a row what it does to the one of a row of one."""
-    try:
-        derivative, answers = watched(lambda: _derivative(eqn))
-        own = _derivative(one)
-    except Exception:
+    derivative, answers = watched(lambda: _derivative(eqn))
+    own = None if derivative is None else _derivative(one)
+    if derivative is None or own is None:
         return False
     return (
         all(answers.hold_at({NAMES[0]: length}) for length in (1, *lengths))
         and alike(derivative, {NAMES[0]: 1}, own)
-        and all(is_elementwise(part) for part in inlined(derivative.jaxpr))
+        and all(is_elementwise(part) for part in inline(derivative).jaxpr.eqns)
     )
 
 
@@ -242,7 +237,7 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
 
     Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run.
     """
-    wanted = [eqn for eqn in inlined(codelet.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    wanted = [eqn for eqn in inline(codelet.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
     if not wanted:
         return []
     symbols = {size for kind in codelet.inputs.values() for size in kind.shape if not isinstance(size, int)}
@@ -252,7 +247,7 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
         raise NoRule from None
     if not alike(codelet.jaxpr, {NAMES[0]: 1}, one.jaxpr):
         raise NoRule
-    found = [eqn for eqn in inlined(one.jaxpr.jaxpr) if eqn.primitive.name in CUSTOM]
+    found = [eqn for eqn in inline(one.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
     if len(found) != len(wanted) or not all(
         _rule_is_elementwise(own, other, lengths) for own, other in zip(wanted, found, strict=True)
     ):
@@ -280,7 +275,9 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
     outputs = []
     for value, kind in zip(
-        run.jaxpr(codelet.jaxpr.jaxpr, codelet.jaxpr.consts, inputs), codelet.outputs.values(), strict=True
+        evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED)),
+        codelet.outputs.values(),
+        strict=True,
     ):
         if kind.is_ragged:
             value = run.by_element(value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from codelet.graphs.family import Family, Field, State
+from codelet.graphs.family import Family, Field, VertexState
 from codelet.views.index import Axis, Grid, Index, Key
 from codelet.views.tensor import Tensor
 
@@ -78,7 +78,7 @@ def merge_short_axes(family: Family) -> Family:
             return replace(field, tensor=Tensor(field.tensor.source, index.at(gone).rekeyed(names, index.shape)))
         assert field.state is not None
         index = field.state.index
-        return field if index is None else replace(field, state=State(index=_over(index, family.axes, positions)))
+        return field if index is None else replace(field, state=VertexState(index=_over(index, family.axes, positions)))
 
     labels = tuple("*".join(family.axis_names[family.axes.index(axis)] for axis in group) for group in groups)
     fields = tuple(map(moved, family.fields))

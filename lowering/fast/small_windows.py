@@ -26,27 +26,10 @@ from codelet.graphs.family import Field
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 from lowering.fast.views import MAX_STACKED_SLICES
-from lowering.jaxprs.equations import bind
+from lowering.jaxprs.equations import bind, evaluate
+from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
 from lowering.jaxprs.rebuild import inline
 from lowering.plan.access import Term, take_apart
-
-_ELEMENTWISE = """
-abs add and atan2 cbrt ceil clamp convert_element_type copy cos cosh div eq erf exp exp2 expm1 floor ge gt integer_pow
-is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n shift_left
-shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh xor
-"""
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
-"""Primitives that make every element of their result from the elements at the same place, whatever their parameters."""
-
-REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "reduce_sum": lax.add,
-    "reduce_prod": lax.mul,
-    "reduce_max": lax.max,
-    "reduce_min": lax.min,
-    "reduce_and": lax.bitwise_and,
-    "reduce_or": lax.bitwise_or,
-    "reduce_xor": lax.bitwise_xor,
-}
 
 
 class _NotApart(Exception):
@@ -56,29 +39,23 @@ class _NotApart(Exception):
 # --- rules: an array held apart is a NumPy array of objects, one scalar each ----------------------------
 
 
-def _understood(eqn: jax_core.JaxprEqn, *names: str) -> list[Any]:
-    """The parameters of an equation by these names; all others must be None, or the rule does not know the equation."""
-    if any(value is not None for name, value in eqn.params.items() if name not in names):
-        raise _NotApart
-    return [eqn.params[name] for name in names]
-
-
 def _rearranged(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
     """An array apart after an equation that only moves elements."""
+    params = eqn.params
     match eqn.primitive.name:
-        case "reshape":
-            return array.reshape(_understood(eqn, "new_sizes")[0])
+        case "reshape" if params["dimensions"] is None:
+            return array.reshape(params["new_sizes"])
         case "squeeze":
-            return array.squeeze(tuple(_understood(eqn, "dimensions")[0]))
+            return array.squeeze(tuple(params["dimensions"]))
         case "transpose":
-            return array.transpose(_understood(eqn, "permutation")[0])
+            return array.transpose(params["permutation"])
         case "rev":
-            return np.flip(array, _understood(eqn, "dimensions")[0])
+            return np.flip(array, params["dimensions"])
         case "slice":
-            starts, limits, strides = _understood(eqn, "start_indices", "limit_indices", "strides")
-            return array[tuple(map(slice, starts, limits, strides or [1] * array.ndim))]
+            strides = params["strides"] or [1] * array.ndim
+            return array[tuple(map(slice, params["start_indices"], params["limit_indices"], strides))]
         case "broadcast_in_dim":
-            shape, places = _understood(eqn, "shape", "broadcast_dimensions")
+            shape, places = params["shape"], params["broadcast_dimensions"]
             extents = [array.shape[places.index(d)] if d in places else 1 for d in range(len(shape))]
             return np.broadcast_to(array.reshape(extents), shape)
     raise _NotApart
@@ -101,7 +78,7 @@ def _extreme(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
     """An array apart, reduced along some dimensions."""
-    axes = {int(axis) for axis in _understood(eqn, "axes")[0]}
+    axes = {int(axis) for axis in eqn.params["axes"]}
     if any(array.shape[axis] == 0 for axis in axes):
         raise _NotApart
     kept = [d for d in range(array.ndim) if d not in axes]
@@ -147,13 +124,14 @@ def _run(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     name = eqn.primitive.name
     if not any(map(_is_apart, operands)):
         return bind(eqn, operands)
+    if not is_understood(eqn, *UNDERSTOOD):
+        raise _NotApart
     if name in ELEMENTWISE:
         made = _by_element(eqn, operands)
     elif name in REDUCTIONS:
         made = _reduced(eqn, operands[0])
     elif name == "concatenate":
-        (at,) = _understood(eqn, "dimension")
-        made = np.concatenate([_taken_apart(operand) for operand in operands], at)
+        made = np.concatenate([_taken_apart(operand) for operand in operands], eqn.params["dimension"])
     elif len(operands) == 1:
         made = _rearranged(eqn, operands[0])
     else:
@@ -176,19 +154,16 @@ def take_jaxpr_apart(closed: jax_core.ClosedJaxpr, windows: Sequence[bool]) -> j
 
     def run(*inputs: Any) -> list[Any]:
         given = iter(inputs)
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        arrays: list[Any] = []
         for var, is_window in zip(jaxpr.invars, windows, strict=True):
             if is_window:
                 shape = var.aval.shape  # type: ignore[attr-defined]
-                values[var] = np.empty(shape, object)
+                arrays.append(np.empty(shape, object))
                 for place in np.ndindex(shape):
-                    values[var][place] = next(given)
+                    arrays[-1][place] = next(given)
             else:
-                values[var] = next(given)
-        value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-        for eqn in jaxpr.eqns:
-            values.update(zip(eqn.outvars, _run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
-        results = [value(atom) for atom in jaxpr.outvars]
+                arrays.append(next(given))
+        results = evaluate(closed, arrays, _run)
         if any(map(_is_apart, results)):
             raise _NotApart
         return results

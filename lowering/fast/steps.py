@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox.internal as eqxi
 import jax
@@ -20,14 +20,14 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.programs.copies import Stream
 from codelet.views.tensor import Tensor, Variable
 from lowering.arrays import Array, constant
 from lowering.check.nesting import nesting_told
-from lowering.fast import compute_sets as fused
 from lowering.fast.calls import Calls, group_calls
-from lowering.fast.compute_sets import State
-from lowering.fast.feeds import Streams, all_sent, begin_streams, inherit_streams, receive, send, streams_of
+from lowering.fast.compute_sets import SMALL
+from lowering.fast.emission_state import EmissionState, JittedFunction
+from lowering.fast.execution import Execution
+from lowering.fast.feeds import begin_streams
 from lowering.fast.forward_only import forward_only
 from lowering.jaxprs.equations import FUNCTION
 from lowering.jaxprs.simplify import trace_simplified
@@ -50,136 +50,58 @@ from lowering.plan.steps import (
 )
 from lowering.plan.streams import Sent
 
-# --- where values live ----------------------------------------------------------------------------------
-
-
-class Execution:
-    """How values are held and what vertices do: here every variable is one array in logical order.
-
-    Another execution holds variables otherwise; all of them share what this file does with loops, choices,
-    functions and streams. What is held of a variable is one array, whatever its shape.
-    """
-
-    groups_calls = True
-    """Whether calls of one function in a row become a loop."""
-
-    def load(self, variable: Variable, array: Array) -> Array:
-        """What is held of a variable, from its value."""
-        return array
-
-    def unload(self, variable: Variable, held: Array) -> Array:
-        """The value of a variable, from what is held of it."""
-        return held
-
-    def held(self, state: State, variable: Variable) -> Array:
-        """What is held of a variable, which may have no value yet."""
-        return fused.source_array(state, variable)
-
-    def read(self, state: State, tensor: Tensor) -> Array:
-        """The value of a view without symbols."""
-        return fused.read_view(state, tensor)
-
-    def write(self, state: State, tensor: Tensor, value: Array) -> None:
-        """Write a value to a view without symbols. The state is changed."""
-        fused.write_tensor(state, tensor, value)
-
-    def execute(self, state: State, step: ExecuteStep) -> None:
-        """Run a compute set. The state is changed."""
-        fused.execute(state, step)
-
-    def copy(self, state: State, step: CopyStep) -> None:
-        """Copy a view to another. The state is changed."""
-        self.write(state, step.destination, self.read(state, step.source))
-
-
-# The keys in a state of what the emission of steps keeps beside the variables.
-_EXECUTION, _FUNCTIONS, _ABORT = object(), object(), object()
-
-
-def _execution(state: State) -> Execution:
-    return state[_EXECUTION]
-
-
-def _read(state: State, tensor: Tensor) -> Array:
-    return _execution(state).read(state, tensor)
-
-
-def _write(state: State, tensor: Tensor, value: Array) -> None:
-    _execution(state).write(state, tensor, value)
-
-
-def _held(state: State, kept: Variable | Stream) -> Any:
-    """What is held of a variable, or of what was sent to a stream so far."""
-    return state[kept] if isinstance(kept, Stream) else _execution(state).held(state, kept)
-
-
-def _stream(state: State, step: StreamStep) -> None:
-    if step.stream.is_input:
-        _write(state, step.tensor, receive(state, step.stream))
-    else:
-        send(state, step.stream, _read(state, step.tensor))
-
-
 # --- loops and choices ----------------------------------------------------------------------------------
 
 
-def _rotate(state: State, step: RotateStep) -> None:
-    arrays = [_held(state, variable) for variable in step.variables]
-    state.update(zip(step.variables, [arrays[-1], *arrays[:-1]], strict=True))
+def _rotate(state: EmissionState, step: RotateStep) -> None:
+    arrays = state.held(step.variables)
+    state.put(step.variables, [arrays[-1], *arrays[:-1]])
 
 
-def _repeat(state: State, step: RepeatStep) -> None:
+def _repeat(state: EmissionState, step: RepeatStep) -> None:
     if step.count == 0:
         return
-    counter, streams = step.index, streams_of(state, step.body)
+    counter, streams = step.index, state.streams.of(step.body)
     carried = (*(step.writes if step.carried is None else step.carried), *streams.passed_on)
 
     def turn(values: list[Any], fed: tuple[Array | None, list[Array]]) -> tuple[list[Any], list[Array]]:
         number, feeds = fed
-        inner = dict(state)
-        inner.update(zip(carried, values, strict=True))
+        inner = state.inner(carried, values)
         if counter is not None:
             assert number is not None
-            inner[counter] = _execution(state).load(counter, number)
-        streams.enter(inner, feeds)
+            inner.arrays[counter] = state.execution.load(counter, number)
+        streams.enter(inner.streams, feeds)
         emit_steps(inner, step.body)
-        return [inner[kept] for kept in carried], streams.leave(inner)
+        return inner.held(carried), streams.leave(inner.streams)
 
     numbers = None if counter is None else lax.iota(counter.dtype, step.count)
     if numbers is not None and not (isinstance(step.first, int) and step.first == 0):
-        first = state[step.first] if isinstance(step.first, Variable) else step.first
+        first = state.arrays[step.first] if isinstance(step.first, Variable) else step.first
         numbers = lax.add(numbers, jnp.asarray(first, numbers.dtype))
-    feeds = streams.take_for(state, step.count)
-    start = [_held(state, kept) for kept in carried]
+    feeds, start = streams.take_for(state.streams, step.count), state.held(carried)
     # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
     values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
-    state.update(zip(carried, values, strict=True))
-    streams.send(state, sent)
+    state.put(carried, values)
+    streams.send(state.streams, sent)
 
 
-def _while(state: State, step: WhileStep) -> None:
+def _while(state: EmissionState, step: WhileStep) -> None:
     emit_steps(state, step.condition)
-    carried = (*step.writes, *streams_of(state, step.condition, step.body).passed_on)
-
-    def inside(values: Sequence[Any]) -> State:
-        inner = dict(state)
-        inner.update(zip(carried, values, strict=True))
-        return inner
+    carried = (*step.writes, *state.streams.of(step.condition, step.body).passed_on)
 
     def holds(values: Sequence[Any]) -> Array:
-        inner = inside(values)
-        goes_on = (_read(inner, step.predicate) != 0) != step.until
-        raised = [inner[kept] for kept in carried if kept is state.get(_ABORT)]
-        return goes_on & (raised[0] == 0) if raised else goes_on
+        inner = state.inner(carried, values)
+        goes_on = (inner.read(step.predicate) != 0) != step.until
+        return goes_on & (inner.arrays[state.abort] == 0) if state.abort in carried else goes_on
 
     def turn(values: Sequence[Any]) -> list[Any]:
-        inner = inside(values)
+        inner = state.inner(carried, values)
         emit_steps(inner, step.body)
         emit_steps(inner, step.condition)
-        return [inner[kept] for kept in carried]
+        return inner.held(carried)
 
-    start = [_held(state, kept) for kept in carried]
+    start = state.held(carried)
     if step.max_steps is None:
         values = [
             forward_only(value, str(step.predicate)) if jnp.issubdtype(value.dtype, jnp.inexact) else value
@@ -191,7 +113,7 @@ def _while(state: State, step: WhileStep) -> None:
         kinds = jax.tree.structure(start)
         run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
         values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind="checkpointed")
-    state.update(zip(carried, values, strict=True))
+    state.put(carried, values)
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
 
@@ -201,19 +123,19 @@ def _range(dtype: np.dtype) -> tuple[int, int]:
     return (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
-def _switch(state: State, step: SwitchStep) -> None:
-    streams = streams_of(state, *step.branches)
+def _switch(state: EmissionState, step: SwitchStep) -> None:
+    streams = state.streams.of(*step.branches)
     written = (*step.writes, *streams.passed_on)
-    control, feeds = _read(state, step.control), streams.take(state)
+    control, feeds = state.read(step.control), streams.take(state.streams)
     if not written and not has_effects(step):
         return
 
     def branch(steps: Sequence[Step]) -> Callable[[], tuple[list[Any], list[Array]]]:
         def run() -> tuple[list[Any], list[Array]]:
-            inner = dict(state)
-            streams.enter(inner, feeds)
+            inner = state.inner()
+            streams.enter(inner.streams, feeds)
             emit_steps(inner, steps)
-            return [_held(inner, kept) for kept in written], streams.leave(inner)
+            return inner.held(written), streams.leave(inner.streams)
 
         return run
 
@@ -223,41 +145,28 @@ def _switch(state: State, step: SwitchStep) -> None:
         if least <= value <= most:  # another would be compared with what is left of it in the control's dtype
             number = jnp.where(control == jnp.asarray(value, control.dtype), k, number)
     values, sent = lax.switch(number, [branch(steps) for steps in step.branches])
-    state.update(zip(written, values, strict=True))
-    streams.send(state, sent)
+    state.put(written, values)
+    streams.send(state.streams, sent)
 
 
 # --- functions --------------------------------------------------------------------------------------------
 
 
-class _Jitted(NamedTuple):
-    """A function of the graph as JAX runs it: from tables, what is held of variables and values of streams to these.
-
-    What is sent to streams that are passed on stands behind the variables, on both sides.
-    """
-
-    call: Callable[..., Any]
-    tables: list[Any]
-    streams: Streams
-
-
-def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], values: Sequence[Array]) -> _Jitted:
+def _jitted(
+    state: EmissionState, function: FunctionBody, reads: Sequence[Variable], values: Sequence[Array]
+) -> JittedFunction:
     """A function, traced for what is held of what it reads and writes."""
-    made: dict[FunctionBody, _Jitted] = state[_FUNCTIONS]
-    if function not in made:
-        streams = streams_of(state, function.body)
+    if function not in state.functions:
+        streams = state.streams.of(function.body)
 
         def run(values: Sequence[Array], sent: Sequence[Sent], feeds: Sequence[Array]) -> Any:
-            inner: State = {key: state[key] for key in (_EXECUTION, _FUNCTIONS, _ABORT)}
-            inner.update(inherit_streams(state))
-            inner.update(zip(reads, values, strict=True))
-            inner.update(zip(streams.passed_on, sent, strict=True))
-            streams.enter(inner, feeds)
+            inner = state.alone()
+            inner.put((*reads, *streams.passed_on), (*values, *sent))
+            streams.enter(inner.streams, feeds)
             emit_steps(inner, function.body)
-            written = [inner[variable] for variable in function.writes]
-            return written, [inner[stream] for stream in streams.passed_on], streams.leave(inner)
+            return inner.held(function.writes), inner.held(streams.passed_on), streams.leave(inner.streams)
 
-        sent = [state[stream] for stream in streams.passed_on]
+        sent = state.held(streams.passed_on)
         structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), (list(values), sent))
         feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
         results = jax.tree.structure(([0] * len(function.writes), [Sent(0, 0)] * len(sent), [0] * len(streams.outputs)))  # type: ignore[arg-type]
@@ -268,86 +177,87 @@ def _jitted(state: State, function: FunctionBody, reads: Sequence[Variable], val
             return jax.tree.unflatten(results, own(*jax.tree.leaves(given)))
 
         call.__name__ = FUNCTION + function.name
-        made[function] = _Jitted(jax.jit(call), list(closed.consts), streams)
-    return made[function]
+        state.functions[function] = JittedFunction(jax.jit(call), list(closed.consts), streams)
+    return state.functions[function]
 
 
-def _call(state: State, step: CallStep) -> None:
-    function, execution = step.function, _execution(state)
+def _call(state: EmissionState, step: CallStep) -> None:
+    function, execution = step.function, state.execution
     given = dict(zip(function.parameters, step.arguments, strict=True))
     # What a function writes only in part keeps the rest.
     reads = tuple(dict.fromkeys((*function.reads, *function.writes)))
-    values = [execution.load(v, _read(state, given[v])) if v in given else _held(state, v) for v in reads]
+    values = [execution.load(v, state.read(given[v])) if v in given else state.held([v])[0] for v in reads]
     jitted = _jitted(state, function, reads, values)
     streams = jitted.streams
-    sent = [state[stream] for stream in streams.passed_on]
-    written, sent, left = jitted.call(jitted.tables, values, sent, streams.take(state))
-    made = dict(zip(function.writes, written, strict=True))
-    state.update({variable: held for variable, held in made.items() if variable not in given})
-    state.update(zip(streams.passed_on, sent, strict=True))
-    for variable, held in made.items():
+    feeds = streams.take(state.streams)
+    written, sent, left = jitted.call(jitted.tables, values, state.held(streams.passed_on), feeds)
+    state.put(streams.passed_on, sent)
+    for variable, held in zip(function.writes, written, strict=True):
+        if variable not in given:
+            state.arrays[variable] = held
+    for variable, held in zip(function.writes, written, strict=True):
         if variable in given:
-            _write(state, given[variable], execution.unload(variable, held))
-    streams.send(state, left)
+            state.write(given[variable], execution.unload(variable, held))
+    streams.send(state.streams, left)
 
 
-def _calls(state: State, calls: Calls) -> None:
+def _calls(state: EmissionState, calls: Calls) -> None:
     """Calls of one function in a row: a scan over what differs between them."""
     function = calls.function
-    streams = streams_of(state, function.body)
+    streams = state.streams.of(function.body)
     kept = [*(variable for variable in function.writes if variable not in function.parameters), *streams.passed_on]
+    passed = [calls.passed_on.get(variable, variable) for variable in calls.carried]
 
     def turn(carried: tuple[list[Array], list[Any]], fed: tuple[list[Array], list[Array]]) -> tuple[Any, Any]:
         own, others = carried
         stacked, feeds = fed
-        inner = dict(state)
-        inner.update(zip(kept, others, strict=True))
-        inner.update(zip(calls.carried, own, strict=True))
-        inner.update(zip(calls.stacked, stacked, strict=True))
-        inner.update(shared)
-        streams.enter(inner, feeds)
+        inner = state.inner((*kept, *calls.carried, *calls.stacked, *calls.shared), (*others, *own, *stacked, *shared))
+        streams.enter(inner.streams, feeds)
         emit_steps(inner, function.body)
-        passed = [inner[calls.passed_on.get(variable, variable)] for variable in calls.carried]
-        made = [inner[variable] for variable in calls.collected]
-        return (passed, [inner[own] for own in kept]), (made, streams.leave(inner))
+        return (inner.held(passed), inner.held(kept)), (inner.held(calls.collected), streams.leave(inner.streams))
 
-    shared = {variable: _read(state, tensor) for variable, tensor in calls.shared.items()}
-    stacked = [_read(state, tensor) for tensor in calls.stacked.values()]
-    feeds = streams.take_for(state, calls.count)
-    start = (
-        [_read(state, tensor) for tensor in calls.carried.values()],
-        [_held(state, own) for own in kept],
-    )
+    shared = [state.read(tensor) for tensor in calls.shared.values()]
+    stacked = [state.read(tensor) for tensor in calls.stacked.values()]
+    feeds = streams.take_for(state.streams, calls.count)
+    start = [state.read(tensor) for tensor in calls.carried.values()], state.held(kept)
     (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
-    state.update(zip(kept, others, strict=True))
+    state.put(kept, others)
     for (variable, tensor), value in zip(calls.carried.items(), own, strict=True):
         if variable in function.writes and variable not in calls.passed_on:
-            _write(state, tensor, value)
+            state.write(tensor, value)
     for tensor, value in zip(calls.collected.values(), made, strict=True):
-        _write(state, tensor, value)
-    streams.send(state, sent)
+        state.write(tensor, value)
+    streams.send(state.streams, sent)
 
 
 # --- the rest -----------------------------------------------------------------------------------------------
 
 
-def _raise_flag(state: State, flag: Variable, condition: Array, code: int) -> None:
-    state[flag] = jnp.where((state[flag] == 0) & condition, jnp.asarray(code, flag.dtype), state[flag])
+def _raise_flag(state: EmissionState, flag: Variable, condition: Array, code: int) -> None:
+    before = state.arrays[flag]
+    state.arrays[flag] = jnp.where((before == 0) & condition, jnp.asarray(code, flag.dtype), before)
 
 
-def _print(state: State, step: PrintStep) -> None:
+def _stream(state: EmissionState, step: StreamStep) -> None:
+    if step.stream.is_input:
+        state.write(step.tensor, state.streams.receive(step.stream))
+    else:
+        state.streams.send(step.stream, state.read(step.tensor))
+
+
+def _print(state: EmissionState, step: PrintStep) -> None:
     # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.
-    jax.debug.print("{}: {}", step.text, _read(state, step.tensor))
+    jax.debug.print("{}: {}", step.text, state.read(step.tensor))
 
 
-def emit_steps(state: State, steps: Sequence[Step]) -> None:
-    """Run steps on a state, which maps every variable given so far to its array and is changed in place."""
-    for step in group_calls(steps) if _execution(state).groups_calls else steps:
+def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
+    """Run steps on a state, which is changed in place."""
+    for step in group_calls(steps) if state.execution.groups_calls else steps:
         match step:
             case ExecuteStep():
-                _execution(state).execute(state, step)
+                state.execution.execute(state.arrays, step)
             case CopyStep():
-                _execution(state).copy(state, step)
+                state.execution.copy(state.arrays, step)
             case RotateStep():
                 _rotate(state, step)
             case RepeatStep():
@@ -363,11 +273,19 @@ def emit_steps(state: State, steps: Sequence[Step]) -> None:
             case PrintStep():
                 _print(state, step)
             case AbortStep():
-                _raise_flag(state, step.abort, _read(state, step.predicate) != 0, step.code)
+                _raise_flag(state, step.abort, state.read(step.predicate) != 0, step.code)
             case StreamStep():
                 _stream(state, step)
             case UndefStep():
                 pass  # what nobody reads needs no value
+
+
+def _output(state: EmissionState, tensor: Tensor) -> Array:
+    """What is held of a whole variable; the value of another view."""
+    if tensor.is_whole_variable:
+        assert isinstance(tensor.source, Variable)
+        return state.held([tensor.source])[0]
+    return state.read(tensor)
 
 
 def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[Array]]:
@@ -387,27 +305,19 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
     how = Execution() if execution is None else execution
 
     def run(*arrays: Array) -> list[Array]:
-        state: State = {_EXECUTION: how, _FUNCTIONS: {}, _ABORT: plan.abort}
+        streams = begin_streams(plan.steps, plan.streams, arrays[len(plan.inputs) :])
+        state = EmissionState(how, plan.abort, streams)
         for variable in plan.variables:
             if variable.value is not None:
-                small = variable.size <= fused.SMALL
-                value = jnp.asarray(variable.value) if small else constant(variable.value)
-                state[variable] = how.load(variable, value)
-        state.update(zip(plan.inputs, arrays, strict=False))
-        begin_streams(state, plan.steps, plan.streams, arrays[len(plan.inputs) :])
+                value = jnp.asarray(variable.value) if variable.size <= SMALL else constant(variable.value)
+                state.arrays[variable] = how.load(variable, value)
+        state.put(plan.inputs, arrays[: len(plan.inputs)])
         if plan.abort is not None:
-            state[plan.abort] = jnp.zeros((), plan.abort.dtype)
+            state.arrays[plan.abort] = jnp.zeros((), plan.abort.dtype)
         with nesting_told(plan.steps):
             emit_steps(state, plan.steps)
         results = [_output(state, tensor) for tensor in plan.outputs]
-        results += [array for stream in outgoing for array in all_sent(state, stream)]
-        return results if plan.abort is None else [*results, state[plan.abort]]
+        results += [array for stream in outgoing for array in state.streams.all_sent(stream)]
+        return results if plan.abort is None else [*results, state.arrays[plan.abort]]
 
     return run
-
-
-def _output(state: State, tensor: Tensor) -> Array:
-    if tensor.is_whole_variable:
-        assert isinstance(tensor.source, Variable)
-        return _held(state, tensor.source)
-    return _read(state, tensor)

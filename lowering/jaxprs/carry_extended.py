@@ -32,13 +32,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from lowering.arrays import Array
-from lowering.fast.extend import LIGHT, join
-from lowering.fast.small_windows import ELEMENTWISE
-from lowering.jaxprs.equations import Atomic, bind, bodies_of
-from lowering.jaxprs.rebuild import evaluate, rewrite, struct
-from lowering.jaxprs.recompute import MOVING
-from lowering.jaxprs.understood import is_understood
+from lowering.arrays import Array, join
+from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed, scan_counts
+from lowering.jaxprs.primitives import ELEMENTWISE, LIGHT, MOVING, is_understood
+from lowering.jaxprs.rebuild import rewrite, struct
 
 _CHEAP_NAMES = """
 abs add and clamp convert_element_type copy eq ge gt integer_pow le lt max min mul ne neg not or select_n
@@ -151,14 +148,7 @@ def _needed(
     body: jax_core.Jaxpr, results: Iterable[Atomic], known: Collection[jax_core.JaxprEqn]
 ) -> set[jax_core.JaxprEqn]:
     """The equations of a body that some results need, where what some of them make is known."""
-    found: set[jax_core.JaxprEqn] = set()
-    read = {atom for atom in results if not isinstance(atom, jax_core.Literal)}
-    for eqn in reversed(body.eqns):
-        if not read.isdisjoint(eqn.outvars):
-            found.add(eqn)
-            if eqn not in known:
-                read.update(atom for atom in eqn.invars if not isinstance(atom, jax_core.Literal))
-    return found
+    return set(needed(body, lambda eqn: () if eqn in known else eqn.invars, results))
 
 
 def _is_light(made: Any, body: jax_core.Jaxpr, extensions: Collection[jax_core.JaxprEqn]) -> bool:
@@ -177,12 +167,12 @@ def _carried(eqn: jax_core.JaxprEqn) -> dict[int, _Carried]:
     """What a loop is to carry extended, by its place among what it carries."""
     if eqn.primitive.name != "scan" or eqn.params["length"] // eqn.params["unroll"] < 2 or eqn.effects:
         return {}
-    body, first = eqn.params["jaxpr"].jaxpr, eqn.params["num_consts"]
+    body, (first, num_carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
     makers = {var: own for own in body.eqns for var in own.outvars}
     barriers = [own for own in body.eqns if is_understood(own, "optimization_barrier") and len(own.invars) == 1]
     results = {atom for atom in body.outvars if not isinstance(atom, jax_core.Literal)}
     found: dict[int, _Carried] = {}
-    for k in range(eqn.params["num_carry"]) if barriers else ():
+    for k in range(num_carried) if barriers else ():
         array, made = body.invars[first + k], body.outvars[k]
         if isinstance(made, jax_core.Literal) or made not in makers or array in results:
             continue
@@ -204,7 +194,7 @@ def _turn(closed: jax_core.ClosedJaxpr, first: int, carried: dict[int, _Carried]
     """A body that is given, and gives, some of what it carries extended."""
     body = closed.jaxpr
     makers = {eqn: k for k, own in carried.items() for eqn in own.barriers}
-    needed = _needed(body, body.outvars, makers)
+    wanted = _needed(body, body.outvars, makers)
 
     def turn(*inputs: Any) -> list[Any]:
         given = list(inputs)
@@ -214,7 +204,7 @@ def _turn(closed: jax_core.ClosedJaxpr, first: int, carried: dict[int, _Carried]
         def run(eqn: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
             if eqn in makers:
                 return [inputs[first + makers[eqn]]]
-            return bind(eqn, operands) if eqn in needed else [None] * len(eqn.outvars)
+            return bind(eqn, operands) if eqn in wanted else [None] * len(eqn.outvars)
 
         results = evaluate(closed, given, run)
         return [carried[k].extend(result) if k in carried else result for k, result in enumerate(results)]
@@ -232,7 +222,7 @@ def _extended(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
         return None
 
     def run(*inputs: Any) -> list[Any]:
-        params, first, given = dict(eqn.params), eqn.params["num_consts"], list(inputs)
+        params, (first, _), given = dict(eqn.params), scan_counts(eqn), list(inputs)
         params["jaxpr"] = carry_extended(_turn(params["jaxpr"], first, carried))
         for k, own in carried.items():
             given[first + k] = own.extend(inputs[first + k])

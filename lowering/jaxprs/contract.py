@@ -25,9 +25,9 @@ from jax.extend import core as jax_core
 from codelet.views.index import row_major
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.equations import Atomic, with_bodies
+from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Atom, Rearrangement, rearrange, rearrangement, rearranges, split_atom
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
-from lowering.jaxprs.understood import is_understood
 
 # --- arithmetic -------------------------------------------------------------------------------------------
 

@@ -18,52 +18,11 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from codelet.tracing.codelets import TracedCodelet
+from lowering.jaxprs.equations import evaluate
+from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
 
 Dependence = Mapping[int, bool]
 """The numbers of the inputs that a value depends on, and whether element by element: in flat order, as many of both."""
-
-_PLAIN = (
-    *("abs", "add", "add_any", "and", "clamp", "clz", "complex", "copy", "copy_p", "div", "eq", "ge", "gt", "imag"),
-    *("is_finite", "le", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
-    *("real", "rem", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "square"),
-    *("stop_gradient", "sub", "xor", "ceil", "floor", "atan2", "acos", "acosh", "asin", "asinh", "atan", "atanh"),
-    *("cosh", "sinh", "digamma", "lgamma", "erf", "erf_inv", "erfc"),
-)
-_BY_ACCURACY = (
-    "cbrt",
-    "cos",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log1p",
-    "logistic",
-    "rsqrt",
-    "sin",
-    "sqrt",
-    "tan",
-    "tanh",
-)
-
-ELEMENTWISE: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(_PLAIN, frozenset()),
-    **dict.fromkeys(_BY_ACCURACY, frozenset({"accuracy"})),
-    "conj": frozenset({"input_dtype"}),
-    "convert_element_type": frozenset({"new_dtype", "sharding", "weak_type"}),
-    "integer_pow": frozenset({"y"}),
-    "mul": frozenset({"out_dtype"}),
-    "reduce_precision": frozenset({"exponent_bits", "mantissa_bits"}),
-    "round": frozenset({"rounding_method"}),
-}
-"""Primitives whose results have one element for each position of their operands, and their parameters."""
-
-_IN_ORDER: Mapping[str, frozenset[str]] = {
-    "expand_dims": frozenset({"dimensions"}),
-    "squeeze": frozenset({"dimensions"}),
-    "reshape": frozenset({"dimensions", "new_sizes", "sharding"}),
-    "broadcast_in_dim": frozenset({"broadcast_dimensions", "shape", "sharding"}),
-}
-"""Primitives that may leave the elements as they are in flat order, and their parameters."""
 
 _CALLED = {
     "jit": "jaxpr",
@@ -83,10 +42,10 @@ def _size(atom: Any) -> Any:
 
 def _stays_in_order(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation gives its operand's elements in the same flat order, each once."""
-    params, name = eqn.params, eqn.primitive.name
-    if name not in _IN_ORDER or not set(params) <= _IN_ORDER[name]:
+    params = eqn.params
+    if not is_understood(eqn, "squeeze", "reshape", "broadcast_in_dim"):
         return False
-    if params.get("dimensions") is not None and name == "reshape":
+    if eqn.primitive.name == "reshape" and params["dimensions"] is not None:
         return False
     in_order = list(params.get("broadcast_dimensions", ())) == sorted(params.get("broadcast_dimensions", ()))
     return len(eqn.invars) == 1 and in_order and _size(eqn.invars[0]) == _size(eqn.outvars[0])
@@ -96,11 +55,10 @@ def _through(eqn: jax_core.JaxprEqn, operands: list[Dependence]) -> list[Depende
     """What the results of an equation depend on, given what its operands do."""
     name = eqn.primitive.name
     if name in _CALLED:
-        inner = eqn.params[_CALLED[name]]
-        return _of_jaxpr(getattr(inner, "jaxpr", inner), operands)
+        return _of_jaxpr(eqn.params[_CALLED[name]], operands)
     aligned = _stays_in_order(eqn)
     size = None
-    if name in ELEMENTWISE and set(eqn.params) <= ELEMENTWISE[name]:
+    if is_understood(eqn, *ELEMENTWISE):
         aligned, size = True, _size(eqn.outvars[0])
     found: dict[int, bool] = {}
     for atom, own in zip(eqn.invars, operands, strict=True):
@@ -111,15 +69,8 @@ def _through(eqn: jax_core.JaxprEqn, operands: list[Dependence]) -> list[Depende
     return [found for _ in eqn.outvars]
 
 
-def _of_jaxpr(jaxpr: jax_core.Jaxpr, inputs: list[Dependence]) -> list[Dependence]:
-    known: dict[Any, Dependence] = dict(zip(jaxpr.invars, inputs, strict=True))
-
-    def of(atom: Any) -> Dependence:
-        return {} if isinstance(atom, jax_core.Literal) else known.get(atom, {})
-
-    for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, _through(eqn, [of(atom) for atom in eqn.invars]), strict=True))
-    return [of(atom) for atom in jaxpr.outvars]
+def _of_jaxpr(jaxpr: jax_core.Jaxpr | jax_core.ClosedJaxpr, inputs: list[Dependence]) -> list[Dependence]:
+    return evaluate(jaxpr, inputs, _through, known=lambda _: {})
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,8 +86,7 @@ def dependences(traced: TracedCodelet) -> tuple[Dependence, ...]:
     >>> dependences(both.trace({"x": four, "y": four}))
     ({0: True, 1: False}, {1: False})
     """
-    jaxpr = traced.jaxpr.jaxpr
-    return tuple(_of_jaxpr(jaxpr, [{number: True} for number in range(len(jaxpr.invars))]))
+    return tuple(_of_jaxpr(traced.jaxpr, [{number: True} for number in range(len(traced.jaxpr.jaxpr.invars))]))
 
 
 def may_overwrite(traced: TracedCodelet, given: str, result: str) -> bool:

@@ -1,13 +1,13 @@
-"""Equations of jaxprs: what calls they are, what bodies they have, and running a single one."""
+"""Equations of jaxprs: which are needed, what jaxprs they hold, running a single one, and evaluating all with rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.understood import is_understood
+from lowering.jaxprs.primitives import is_understood
 
 Atomic = Any  # a jaxpr's Var or Literal
 
@@ -67,3 +67,78 @@ def with_bodies(
 def inlines(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation calls a jitted function that may be inlined."""
     return is_understood(eqn, *CALLS) and not is_function(eqn)
+
+
+def scan_counts(eqn: jax_core.JaxprEqn) -> tuple[int, int]:
+    """How many constants a scan is given, and how many values it carries.
+
+    By its shapes, since releases of JAX name the parameters that tell it differently: what is scanned over, and what is
+    stacked, has one dimension more than in the body.
+    """
+    body = eqn.params["jaxpr"].jaxpr
+    same = lambda outer, inner: [a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True)]  # noqa: E731
+    carried = sum(same(eqn.outvars, body.outvars))
+    return sum(same(eqn.invars, body.invars)) - carried, carried
+
+
+def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
+    """The jaxprs in an equation's parameters."""
+    parts = [part for value in eqn.params.values() for part in (value if isinstance(value, tuple | list) else (value,))]
+    opened = [getattr(part, "jaxpr", part) for part in parts]
+    return [part for part in opened if isinstance(part, jax_core.Jaxpr)]
+
+
+# --- all equations ------------------------------------------------------------------------------------
+
+
+Sources = Callable[[jax_core.JaxprEqn], Sequence[Atomic]]
+"""What an equation is to be made from."""
+
+
+def operands_of(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+    """What an equation is made from as it is."""
+    return eqn.invars
+
+
+def needed(
+    jaxpr: jax_core.Jaxpr, sources: Sources = operands_of, results: Iterable[Atomic] | None = None
+) -> list[jax_core.JaxprEqn]:
+    """The equations of a jaxpr that have effects, and those that results or these depend on, in order.
+
+    Args:
+        jaxpr: what is looked through.
+        sources: what an equation is to be made from.
+        results: values of the jaxpr; where left off, its results.
+    """
+    results = jaxpr.outvars if results is None else results
+    wanted = {atom for atom in results if not isinstance(atom, jax_core.Literal)}
+    found = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not wanted.isdisjoint(eqn.outvars):
+            found.append(eqn)
+            wanted.update(atom for atom in sources(eqn) if not isinstance(atom, jax_core.Literal))
+    return found[::-1]
+
+
+def evaluate(
+    jaxpr: jax_core.ClosedJaxpr | jax_core.Jaxpr,
+    inputs: Sequence[Any],
+    run: Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]],
+    known: Callable[[Any], Any] = lambda value: value,
+) -> list[Any]:
+    """The results of a jaxpr whose every equation `run` runs, on values of any kind.
+
+    Args:
+        jaxpr: what is evaluated.
+        inputs: a value for each of its inputs.
+        run: the results of an equation, from the values of its operands.
+        known: the value of a literal or a constant.
+    """
+    opened = jaxpr.jaxpr if isinstance(jaxpr, jax_core.ClosedJaxpr) else jaxpr
+    values: dict[Any, Any] = dict(zip(opened.invars, inputs, strict=True))
+    if isinstance(jaxpr, jax_core.ClosedJaxpr):
+        values.update(zip(opened.constvars, map(known, jaxpr.consts), strict=True))
+    value = lambda atom: known(atom.val) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
+    for eqn in opened.eqns:
+        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
+    return [value(atom) for atom in opened.outvars]

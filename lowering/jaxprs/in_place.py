@@ -43,9 +43,9 @@ from jax.extend import core as jax_core
 
 from codelet.views.index import row_major
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bodies_of, is_function
+from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
+from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import rewrite
-from lowering.jaxprs.understood import is_understood
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
@@ -112,22 +112,18 @@ class _Search:
     def __init__(self) -> None:
         self.found: set[jax_core.JaxprEqn] = set()
 
-    def run(self, jaxpr: jax_core.Jaxpr, inputs: Iterable[_Value]) -> list[_Value]:
+    def run(self, jaxpr: jax_core.ClosedJaxpr, inputs: Iterable[_Value]) -> list[_Value]:
         """What a jaxpr makes of its inputs."""
-        values: dict[Any, _Value] = dict(zip(jaxpr.invars, inputs, strict=True))
-        at = lambda atom: _Value() if isinstance(atom, jax_core.Literal) else values.setdefault(atom, _Value())  # noqa: E731
-        for eqn in jaxpr.eqns:
-            values.update(zip(eqn.outvars, self.results(eqn, [at(atom) for atom in eqn.invars]), strict=True))
-        return [at(atom) for atom in jaxpr.outvars]
+        return evaluate(jaxpr, list(inputs), self.results, known=lambda _: _Value())
 
     def results(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> list[_Value]:
         name, bodies = eqn.primitive.name, bodies_of(eqn)
         if is_function(eqn):
-            return _Search().run(eqn.params["jaxpr"].jaxpr, inputs)  # its own updates were looked at when it was made
+            return _Search().run(eqn.params["jaxpr"], inputs)  # its own updates were looked at when it was made
         if name == "while" or (name == "scan" and eqn.params["length"] // eqn.params["unroll"] > 1):
             return self.loop(eqn, inputs)
         if name == "cond":
-            made = [self.run(body.jaxpr, inputs[1:]) for body in bodies]
+            made = [self.run(body, inputs[1:]) for body in bodies]
             return [_Value(own, tuple((value, False) for value in own)) for own in zip(*made, strict=True)]
         if is_understood(eqn, "dynamic_update_slice") and _is_in_danger(*inputs[:2]):
             self.found.add(eqn)
@@ -135,13 +131,13 @@ class _Search:
         # Of a short loop's body, of which XLA makes none, it is only known that all comes from its inputs.
         inner = [self.anything(eqn, inputs, var.aval) for body in bodies for var in body.jaxpr.invars]
         for body in bodies:
-            self.run(body.jaxpr, inner)
+            self.run(body, inner)
         return [self.anything(eqn, inputs, var.aval) for var in eqn.outvars]
 
     def anything(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value], kind: Any) -> _Value:
         """What an equation may have made of its inputs."""
         size, dtype = _size(kind), getattr(kind, "dtype", None)
-        reshapes = eqn.primitive.name in _RESHAPING or any(_has_jaxpr(value) for value in eqn.params.values())
+        reshapes = eqn.primitive.name in _RESHAPING or bool(inner_jaxprs(eqn))
         alike = [
             (value, reshapes)
             for atom, value in zip(eqn.invars, inputs, strict=True)
@@ -153,8 +149,8 @@ class _Search:
         """What comes of a loop that XLA keeps. What never changes in it is what it was before."""
         params = eqn.params
         if eqn.primitive.name == "scan":
-            (body,), kept = bodies_of(eqn), params["num_consts"]
-            carried = range(kept, kept + params["num_carry"])
+            (body,), (kept, num_carried) = bodies_of(eqn), scan_counts(eqn)
+            carried = range(kept, kept + num_carried)
             outside = list(inputs)
         else:
             _, body = bodies_of(eqn)
@@ -164,18 +160,12 @@ class _Search:
         for k in range(kept, len(outside)):
             if k not in carried or jaxpr.outvars[k - kept] is not jaxpr.invars[k]:
                 outside[k] = _Value()
-        self.run(jaxpr, outside)
+        self.run(body, outside)
         return [_Value() for _ in eqn.outvars]
 
 
 def _size(kind: Any) -> int | None:
     return math.prod(kind.shape) if hasattr(kind, "shape") else None
-
-
-def _has_jaxpr(value: Any) -> bool:
-    """Whether a parameter holds jaxprs."""
-    parts = value if isinstance(value, tuple | list) else (value,)
-    return any(isinstance(getattr(part, "jaxpr", part), jax_core.Jaxpr) for part in parts)
 
 
 def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
@@ -193,15 +183,15 @@ def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
     ]
 
 
-def updates_in_danger(jaxpr: jax_core.Jaxpr, *, inlined: bool = False) -> set[jax_core.JaxprEqn]:
+def updates_in_danger(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> set[jax_core.JaxprEqn]:
     """The equations of a jaxpr, and of those within it, that update an array as XLA would miscompile it.
 
     Args:
-        jaxpr: what is to run.
+        closed: what is to run.
         inlined: whether it will stand in another one of ours, so that its inputs may be computed from each other.
     """
     search = _Search()
-    search.run(jaxpr, _given(jaxpr, inlined))
+    search.run(closed, _given(closed.jaxpr, inlined))
     return search.found
 
 
@@ -262,5 +252,5 @@ def update_safely(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> jax
         closed: what is to run.
         inlined: whether it will stand in another one of ours, so that its inputs may be computed from each other.
     """
-    found = updates_in_danger(closed.jaxpr, inlined=inlined)
+    found = updates_in_danger(closed, inlined=inlined)
     return _replaced(closed, found) if found else closed

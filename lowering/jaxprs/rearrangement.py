@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 from codelet.views.index import row_major
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.equations import Atomic
-from lowering.jaxprs.understood import is_understood
+from lowering.jaxprs.primitives import is_understood
 
 REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
 """The primitives that a rearrangement sees through."""

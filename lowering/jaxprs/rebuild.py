@@ -13,34 +13,15 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, inlines, with_bodies
+from lowering.jaxprs.equations import Atomic, Sources, inlines, needed, operands_of, with_bodies
 
 _DEBUG_INFO = jax_core.DebugInfo("lowering", "rebuilt", None, None)
 
 Rule = Callable[[jax_core.JaxprEqn], Callable[..., Sequence[Any]] | None]
 """What takes the place of an equation: a function of its operands, to be traced; None where it stays."""
 
-
-Sources = Callable[[jax_core.JaxprEqn], Sequence[Atomic]]
-"""What an equation is to be made from."""
-
 Run = Callable[["Builder", jax_core.JaxprEqn, list[Atomic]], Sequence[Atomic]]
 """What a builder adds for an equation with some operands: the results."""
-
-
-def _operands(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-    return eqn.invars
-
-
-def needed(jaxpr: jax_core.Jaxpr, sources: Sources = _operands) -> list[jax_core.JaxprEqn]:
-    """The equations of a jaxpr that have effects, and those that its results or these depend on, in order."""
-    wanted = {atom for atom in jaxpr.outvars if not isinstance(atom, jax_core.Literal)}
-    found = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or not wanted.isdisjoint(eqn.outvars):
-            found.append(eqn)
-            wanted.update(atom for atom in sources(eqn) if not isinstance(atom, jax_core.Literal))
-    return found[::-1]
 
 
 class Builder:
@@ -70,7 +51,7 @@ class Builder:
         operands: Sequence[Atomic],
         run: Run = equation,
         *,
-        sources: Sources = _operands,
+        sources: Sources = operands_of,
     ) -> list[Atomic]:
         """The results of a jaxpr on operands: of what `run` adds for each equation that is needed, from its sources."""
         jaxpr = closed.jaxpr
@@ -105,7 +86,7 @@ def struct(var: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype, weak_type=var.aval.weak_type)
 
 
-def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = _operands) -> jax_core.ClosedJaxpr:
+def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operands_of) -> jax_core.ClosedJaxpr:
     """A jaxpr of what `run` adds for each equation of another that is needed, from its sources."""
     builder = Builder(closed.jaxpr.invars)
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
@@ -128,18 +109,6 @@ def rewrite(
 def retrace(function: Callable[..., Sequence[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A function traced for the inputs of a jaxpr."""
     return jax.make_jaxpr(function)(*map(struct, like.jaxpr.invars))
-
-
-def evaluate(
-    closed: jax_core.ClosedJaxpr, inputs: Sequence[Any], run: Callable[[jax_core.JaxprEqn, list[Any]], Sequence[Any]]
-) -> list[Any]:
-    """The results of a jaxpr whose every equation `run` runs."""
-    jaxpr = closed.jaxpr
-    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *inputs], strict=True))
-    value = lambda atom: atom.val if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
-    for eqn in jaxpr.eqns:
-        values.update(zip(eqn.outvars, run(eqn, [value(atom) for atom in eqn.invars]), strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
 
 
 def _run_inlined(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:

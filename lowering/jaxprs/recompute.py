@@ -15,32 +15,18 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-from lowering.fast.small_windows import ELEMENTWISE
-from lowering.jaxprs.equations import Atomic, bodies_of, with_bodies
+from lowering.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
+from lowering.jaxprs.primitives import ELEMENTWISE, MOVING
 from lowering.jaxprs.rebuild import Builder, rebuild, retrace
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
-MOVING = frozenset(
-    {
-        "broadcast_in_dim",
-        "concatenate",
-        "optimization_barrier",
-        "pad",
-        "reshape",
-        "rev",
-        "slice",
-        "split",
-        "squeeze",
-        "stack",
-        "transpose",
-    }
-)
-"""Primitives that only move elements: cheap to do again."""
+_AGAIN = (ELEMENTWISE | MOVING) - {"digamma", "erf_inv", "erfc", "lgamma"}
+"""What is quickly computed again."""
 
 
 def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name not in ELEMENTWISE and primitive.name not in MOVING
+    return primitive.name not in _AGAIN
 
 
 def _needs_kept(eqn: jax_core.JaxprEqn) -> bool:
@@ -56,12 +42,7 @@ def _needs_kept(eqn: jax_core.JaxprEqn) -> bool:
 def _gains(body: jax_core.ClosedJaxpr) -> bool:
     """Whether a body has something to compute again, and nothing in it that is a loop, a choice, a call or speaks."""
     eqns = body.jaxpr.eqns
-    inside = any(isinstance(part, (jax_core.Jaxpr, jax_core.ClosedJaxpr)) for eqn in eqns for part in _parts(eqn))
-    return not inside and not body.jaxpr.effects and any(map(_needs_kept, eqns))
-
-
-def _parts(eqn: jax_core.JaxprEqn) -> list[Any]:
-    return [p for value in eqn.params.values() for p in (value if isinstance(value, tuple) else (value,))]
+    return not any(map(inner_jaxprs, eqns)) and not body.jaxpr.effects and any(map(_needs_kept, eqns))
 
 
 def _recomputed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

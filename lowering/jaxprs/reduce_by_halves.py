@@ -30,25 +30,16 @@ from jax.extend import core as jax_core
 
 from lowering.arrays import Array
 from lowering.jaxprs.equations import bind, bodies_of
+from lowering.jaxprs.primitives import REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import rewrite
-from lowering.jaxprs.understood import is_understood
 
 LEAST_BENEATH = 1 << 15
 """Elements of the results beneath the reduced dimension in memory from which XLA's own reduction is slow."""
 
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "reduce_sum": lax.add,
-    "reduce_prod": lax.mul,
-    "reduce_max": lax.max,
-    "reduce_min": lax.min,
-    "reduce_and": lax.bitwise_and,
-    "reduce_or": lax.bitwise_or,
-}
-
 
 def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation is a reduction over a dimension with too much beneath it."""
-    if not is_understood(eqn, *_OPERATIONS) or isinstance(eqn.invars[0], jax_core.Literal):
+    if not is_understood(eqn, *REDUCTIONS) or isinstance(eqn.invars[0], jax_core.Literal):
         return False
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]  # type: ignore[attr-defined]
     inner = max((int(axis) for axis in axes if shape[axis] > 1), default=None)
@@ -73,8 +64,8 @@ def _halves(operation: Callable[[Any, Any], Any], array: Array, axes: tuple[int,
 def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
     """A slow reduction as a function with JAX's own derivative, in which ties of a greatest share the slope."""
     name, axes = eqn.primitive.name, tuple(int(axis) for axis in eqn.params["axes"])
-    reduced = lambda array: _halves(_OPERATIONS[name], array, axes)  # noqa: E731
-    if name in ("reduce_and", "reduce_or", "reduce_prod"):
+    reduced = lambda array: _halves(REDUCTIONS[name], array, axes)  # noqa: E731
+    if name in ("reduce_and", "reduce_or", "reduce_xor", "reduce_prod"):
         return reduced
     function = jax.custom_jvp(reduced)
 

@@ -204,13 +204,8 @@ class _Touches:
 
     def by_fields(self, step: ExecuteStep, *, written: bool) -> Runs:
         """What is touched by a step's vertices through the fields that they write, or that they read."""
-        found = []
-        for family in step.families:
-            for field in family.fields:
-                concerned = field.is_written if written else field.is_read
-                if concerned and field.tensor is not None and field.tensor.size and family.num_vertices:
-                    found.append(self.by_family(family, field.tensor))
-        return union_of(found)
+        touches = [t for t in step.touches() if not t.is_empty and (t.is_written if written else t.is_read)]
+        return union_of([self.by_family(touch.family, touch.tensor) for touch in touches if touch.family])
 
     def by_copy(self, step: CopyStep) -> Runs:
         """What of a copy's source is touched by the tiles of its destination."""

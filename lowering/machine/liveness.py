@@ -31,10 +31,10 @@ from lowering.check.initialized import read_before_written
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
 from lowering.machine.placement import Placement
-from lowering.plan.dataflow import ElementSet
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.runs import stretches
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, StreamStep, UndefStep
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, UndefStep
 from lowering.plan.timeline import Moment, Timeline, timeline
 
 WORD_BYTES = 4
@@ -121,19 +121,6 @@ class Liveness:
 # --- what is kept -------------------------------------------------------------------------------------
 
 
-def _written_views(step: Step) -> Iterator[tuple[Tensor, tuple]]:
-    """The views that a step without a body writes, each with the axes it is over."""
-    if isinstance(step, ExecuteStep):
-        for family in step.families:
-            for field in family.fields:
-                if field.tensor is not None and field.is_written:
-                    yield field.tensor, family.axes
-    elif isinstance(step, CopyStep):
-        yield step.destination, ()
-    elif isinstance(step, StreamStep) and step.stream.is_input:
-        yield step.tensor, ()
-
-
 def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> frozenset[Variable]:
     """The variables that hold a value from before a program starts until after it ends.
 
@@ -162,9 +149,9 @@ def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
     if isinstance(moment.step, RepeatStep) or not candidates:
         return candidates  # the head of a loop sets all of what counts the turns
     written = ElementSet()
-    for tensor, axes in _written_views(moment.step):
-        if candidates & set(source_variables(tensor.source)):
-            written.add(tensor, axes)
+    for touch in moment.step.touches():
+        if touch.is_written and candidates & set(touch.variables):
+            written.add(touch.tensor, touch.axes)
     whole = lambda variable: Tensor(variable, row_major(variable.shape))  # noqa: E731
     return {variable for variable in candidates if written.first_missing(whole(variable), ()) is None}
 

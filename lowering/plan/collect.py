@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.graphs.family import Family, Field, State
+from codelet.graphs.family import Family, Field, VertexState
 from codelet.graphs.graph import Graph
 from codelet.programs.control import If, Repeat, RepeatWhile, Switch, too_many_turns
 from codelet.programs.copies import Copy, Stream
@@ -118,15 +118,15 @@ def _on_fields(
     """
     extents, count = tuple(axis.extent for axis in axes), len(family.axes)
 
-    def arranged(state: State, rank: int) -> State:
+    def arranged(state: VertexState, rank: int) -> VertexState:
         if state.index is not None:
-            return State(index=change(state.index))
+            return VertexState(index=change(state.index))
         assert state.array is not None
         if state.array.ndim == rank:
             return state
         gone = [k for k in range(count) if k not in places]
         ordered = state.array.transpose([*places, *gone, *range(count, state.array.ndim)])
-        return State(array=ordered.reshape((*extents, *state.array.shape[count:])))
+        return VertexState(array=ordered.reshape((*extents, *state.array.shape[count:])))
 
     fields: list[Field] = []
     for field in family.fields:

@@ -1,4 +1,4 @@
-"""Elements: which of a variable's elements, as runs where they are few and as flags where they are many.
+"""Elements: which of a variable's or of a graph's elements, as runs where they are few and as flags where many.
 
 What vertices and copies touch is mostly a few long stretches, found from an access map by its strides: no number of
 elements is too many for that. What is touched in pieces, or through tables, takes a flag an element.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codelet.views.index import Axis, Index
+from codelet.views.tensor import Tensor, Variable, source_text, source_variables
 from lowering.check.sizes import check_host_memory
 from lowering.plan.runs import NONE, Runs, difference, intersection, union
 
@@ -161,3 +162,117 @@ class Elements:
             pairs = zip(self.runs, other.runs, strict=True)
             return all(np.array_equal(one, another) for one, another in pairs)
         return bool((self.as_flags() == other.as_flags()).all())
+
+
+class ElementSet:
+    """A set of elements of the graph: of each variable that has any, which."""
+
+    def __init__(self) -> None:
+        self._held: dict[Variable, Elements] = {}
+
+    def copy(self) -> ElementSet:
+        """A set with the same elements."""
+        made = ElementSet()
+        made._held = dict(self._held)
+        return made
+
+    def _of(self, variable: Variable) -> Elements:
+        return self._held.get(variable) or Elements.nothing(variable.size)
+
+    def add_variable(self, variable: Variable) -> None:
+        """Add all elements of a variable."""
+        self._held[variable] = Elements.everything(variable.size)
+
+    def remove_variable(self, variable: Variable) -> None:
+        """Remove all elements of a variable."""
+        self._held.pop(variable, None)
+
+    def flags(self, variable: Variable) -> np.ndarray:
+        """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
+        return self._of(variable).as_flags()
+
+    def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
+        """Add the elements of a view at all positions of the grid.
+
+        Raises:
+            SizeError: they are too many to be told apart one by one.
+        """
+        source = tensor.source
+        if isinstance(source, Variable):
+            held = self._of(source)
+            if not held.is_all:
+                self._held[source] = held | Elements.of_view(tensor.index, axes, source.size, source.name)
+            return
+        touched = Elements.of_view(tensor.index, axes, source.size, source_text(source))
+        if touched.is_all:
+            for part, _ in source.regions():
+                self.add(part, ())
+            return
+        marked = touched.as_flags().reshape(source.shape)
+        for part, box in source.regions():
+            chosen = marked[box]
+            if chosen.all():
+                self.add(part, ())
+            elif chosen.any():
+                self.add(part.flatten()[np.flatnonzero(chosen)], ())
+
+    def remove(self, tensor: Tensor) -> None:
+        """Remove the elements of a view without symbols."""
+        gone = ElementSet()
+        gone.add(tensor, ())
+        for variable, elements in gone._held.items():
+            self._held[variable] = self._of(variable) - elements
+
+    def bind(self, source: Tensor, destination: Tensor) -> None:
+        """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
+        if all(self._of(variable).is_all for variable in source_variables(source.source)):
+            self.add(destination, ())
+            return
+        elements = source.elements().reshape(-1)
+        held = elements < 0
+        for variable in source_variables(source.source):
+            inside = (elements >= variable.first_element) & (elements < variable.first_element + variable.size)
+            held[inside] = self.flags(variable)[elements[inside] - variable.first_element]
+        targets = destination.elements().reshape(-1)
+        for variable in source_variables(destination.source):
+            inside = (targets >= variable.first_element) & (targets < variable.first_element + variable.size)
+            flags = self.flags(variable).copy()
+            flags[targets[inside] - variable.first_element] = held[inside]
+            self._held[variable] = Elements.of_flags(flags)
+
+    def equals(self, other: ElementSet) -> bool:
+        """Whether two sets hold the same elements."""
+        return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
+
+    def intersect(self, other: ElementSet) -> None:
+        """Keep only what the other set holds too."""
+        self._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
+
+    def unite(self, other: ElementSet) -> None:
+        """Hold what the other set holds as well."""
+        for variable, others in other._held.items():
+            self._held[variable] = self._of(variable) | others
+
+    def includes(self, other: ElementSet) -> bool:
+        """Whether it holds all that the other set holds."""
+        return all((others - self._of(variable)).first is None for variable, others in other._held.items())
+
+    def replace(self, other: ElementSet) -> None:
+        """Hold what the other set holds."""
+        self._held = dict(other._held)
+
+    def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:
+        """The graph's number of an element of a view that is not in the set; None when all are.
+
+        Raises:
+            SizeError: they are too many to be told apart one by one.
+        """
+        if all(self._of(variable).is_all for variable in source_variables(tensor.source)):
+            return None
+        needed = ElementSet()
+        needed.add(tensor, axes)
+        for variable, wanted in needed._held.items():
+            missing = (wanted - self._of(variable)).first
+            if missing is not None:
+                return variable.first_element + missing
+        return None

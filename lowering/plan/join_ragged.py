@@ -14,7 +14,7 @@ import numpy as np
 
 from codelet.errors import CodeletTraceError
 from codelet.graphs.connect import Kinds
-from codelet.graphs.family import Family, Field, State
+from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
 from codelet.views.index import Axis, Grid, Index, Table
@@ -83,12 +83,12 @@ def _joined_tensor(tensors: Sequence[Tensor], counts: Sequence[int], axis: Axis,
     return Tensor(first.source, Index(0, tuple(shape), tuple(strides)) + inside, rows, at)
 
 
-def _joined_state(states: Sequence[State], axis: Axis, order: np.ndarray) -> State:
+def _joined_state(states: Sequence[VertexState], axis: Axis, order: np.ndarray) -> VertexState:
     """Constants of all vertices."""
     if states[0].index is not None:
         indices = [state.index for state in states if state.index is not None]
-        return State(index=Index(0, (), (), (), (_joined_table(indices, axis, order),)))
-    return State(array=np.concatenate([state.array for state in states if state.array is not None])[order])
+        return VertexState(index=Index(0, (), (), (), (_joined_table(indices, axis, order),)))
+    return VertexState(array=np.concatenate([state.array for state in states if state.array is not None])[order])
 
 
 def _joined(families: Sequence[Family]) -> Family | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.graphs.family import Family, Field, State
+from codelet.graphs.family import Family, Field, VertexState
 from codelet.views.index import Axis, Grid, Index, Key, Table
 from codelet.views.tensor import Tensor
 
@@ -122,11 +122,11 @@ def _taken(family: Family, positions: np.ndarray) -> Family:
         if field.tensor is not None:
             field = replace(field, tensor=Tensor(field.tensor.source, take(field.tensor.index)))
         elif field.state is not None and field.state.index is not None:
-            field = replace(field, state=State(index=take(field.state.index)))
+            field = replace(field, state=VertexState(index=take(field.state.index)))
         elif (
             field.state is not None and field.state.array is not None and field.state.array.ndim > len(field.type.shape)
         ):
-            field = replace(field, state=State(array=field.state.array[positions]))
+            field = replace(field, state=VertexState(array=field.state.array[positions]))
         fields.append(field)
     lines = None if family.line_of_vertex is None else family.line_of_vertex[positions]
     tile = None if family.tile is None else take(family.tile)

@@ -1,14 +1,20 @@
-"""The steps of a plan: the program as a tree, each step with the variables that it reads and writes."""
+"""The steps of a plan: the program as a tree, each step with the variables that it reads and writes.
+
+Each kind of step says here alone what it is as text (`lines`), what it touches beside what it is made of (`touches`),
+and in `lowering/plan/control.py` how control goes through what it is made of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from codelet.errors import Line
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.programs.copies import Stream
 from codelet.views.tensor import Tensor, Variable
+from lowering.plan.touch import Touch, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +36,18 @@ class ExecuteStep:
         yield f"execute {self.name}{_flow(self)}"
         for family in self.families:
             yield from ("  " + line for line in str(family).split("\n"))
+
+    def touches(self) -> Iterator[Touch]:
+        """What each field of its vertices is connected to."""
+        for family in self.families:
+            for field in family.fields:
+                if field.tensor is not None:
+                    by = partial(self._reader, family, field)
+                    mode = "update" if field.kind == "inout" else "write" if field.is_written else "read"
+                    yield Touch(mode, field.tensor, by, family.lines[0], family, field)
+
+    def _reader(self, family: Family, field: Field) -> str:
+        return f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {self.name!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +74,11 @@ class CopyStep:
         """The step as text."""
         yield f"copy {self.source} -> {self.destination}"
 
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield Touch("read", self.source, lambda: f"a copy to {self.destination}", self.line)
+        yield Touch("write", self.destination, line=self.line)
+
 
 @dataclass(frozen=True, eq=False)
 class RotateStep:
@@ -79,6 +102,10 @@ class RotateStep:
     def lines(self) -> Iterator[str]:
         """The step as text."""
         yield f"rotate {' -> '.join(variable.name for variable in (*self.variables, self.variables[0]))}"
+
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield from (whole("update", variable) for variable in self.variables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +135,11 @@ class RepeatStep:
         for step in self.body:
             yield from ("  " + line for line in step.lines())
 
+    def touches(self) -> Iterator[Touch]:
+        """What counts the turns, which is set before each."""
+        if self.index is not None:
+            yield whole("write", self.index)
+
 
 @dataclass(frozen=True, eq=False)
 class WhileStep:
@@ -134,6 +166,12 @@ class WhileStep:
         yield from _indented("condition", self.condition)
         yield from _indented("body", self.body)
 
+    def touches(self) -> Iterator[Touch]:
+        """What it looks at, and the flag."""
+        yield Touch("read", self.predicate, lambda: "the predicate of a loop", self.line)
+        if self.abort is not None:
+            yield whole("update", self.abort)
+
 
 @dataclass(frozen=True, eq=False)
 class SwitchStep:
@@ -151,6 +189,10 @@ class SwitchStep:
         yield f"switch {self.control}{_flow(self)}"
         for value, branch in zip((*self.values, "else"), self.branches, strict=True):
             yield from _indented(str(value), branch)
+
+    def touches(self) -> Iterator[Touch]:
+        """What it looks at."""
+        yield Touch("read", self.control, lambda: "a choice between programs", self.line)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +232,14 @@ class CallStep:
         given = zip(self.function.parameters, self.arguments, strict=True)
         yield f"call {self.function.name}({', '.join(f'{p.name}={t}' for p, t in given)}){_flow(self)}"
 
+    def touches(self) -> Iterator[Touch]:
+        """The arguments, as far as the body touches their parameters."""
+        for k, (parameter, argument) in enumerate(zip(self.function.parameters, self.arguments, strict=True)):
+            if k in self.function.written:  # what it holds is kept where the body does not write it
+                yield Touch("update", argument, line=self.line)
+            elif parameter in self.function.reads:
+                yield Touch("read", argument, line=self.line)
+
 
 @dataclass(frozen=True, eq=False)
 class PrintStep:
@@ -204,6 +254,10 @@ class PrintStep:
     def lines(self) -> Iterator[str]:
         """The step as text."""
         yield f"print {self.tensor} as {self.text!r}"
+
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield Touch("read", self.tensor, lambda: "a print", self.line)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +274,11 @@ class AbortStep:
     def lines(self) -> Iterator[str]:
         """The step as text."""
         yield f"abort on {self.predicate}"
+
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield Touch("read", self.predicate, lambda: "the predicate of an abort", self.line)
+        yield whole("update", self.abort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +299,11 @@ class StreamStep:
             else (f"send {self.tensor} -> {self.stream.name}")
         )
 
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        mode = "write" if self.stream.is_input else "read"
+        yield Touch(mode, self.tensor, lambda: f"a copy to stream {self.stream.name!r}", self.line)
+
 
 @dataclass(frozen=True, eq=False)
 class UndefStep:
@@ -252,6 +316,10 @@ class UndefStep:
     def lines(self) -> Iterator[str]:
         """The step as text."""
         yield f"undefine {self.tensor}"
+
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield Touch("end", self.tensor)
 
 
 Step = (

@@ -1,8 +1,8 @@
 """The timeline: what a program does, moment by moment, and which moment may follow which.
 
 In come the steps of a plan, a tree. Out comes a flow graph in which a moment is one step that does something
-of its own, or the head of a loop, where the next turn begins. The passes that plan the machine walk over
-it, so that a kind of step with a body is taken apart here and nowhere else. This is the control flow graph of
+of its own, or the head of a loop, where the next turn begins. The passes that plan the machine walk over it;
+how control goes through a step, `control.py` says. This is the control flow graph of
 A. Aho, M. Lam, R. Sethi and J. Ullman, Compilers (2006), chapter 8.4, with one step in a block.
 """
 
@@ -12,20 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codelet.graphs.graph import Graph
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.tensor import Variable
+from lowering.plan.control import OUTSIDE, control
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
-    AbortStep,
     CallStep,
     CopyStep,
     ExecuteStep,
     FunctionBody,
-    RepeatStep,
     RotateStep,
     Step,
-    SwitchStep,
-    WhileStep,
     bodies,
     with_bodies,
 )
@@ -52,28 +49,18 @@ class Moment:
     branches: tuple[tuple[int, int], ...] = ()
 
     @property
-    def looks_at(self) -> Tensor | None:
-        """What it looks at to see how the program goes on."""
-        match self.step:
-            case WhileStep() | AbortStep():
-                return self.step.predicate
-            case SwitchStep():
-                return self.step.control
-        return None
-
-    @property
     def reads(self) -> tuple[Variable, ...]:
         """The variables of which it reads any element."""
-        if self.looks_at is not None:
-            return source_variables(self.looks_at.source)
-        return () if isinstance(self.step, RepeatStep) else self.step.reads
+        if not bodies(self.step):
+            return self.step.reads
+        return tuple(variable for touch in self.step.touches() if touch.is_read for variable in touch.variables)
 
     @property
     def writes(self) -> tuple[Variable, ...]:
         """The variables of which it writes any element: the head of a loop sets what counts the turns."""
-        if isinstance(self.step, RepeatStep):
-            return () if self.step.index is None else (self.step.index,)
-        return () if self.looks_at is not None else self.step.writes
+        if not bodies(self.step):
+            return self.step.writes
+        return tuple(variable for touch in self.step.touches() if touch.is_written for variable in touch.variables)
 
     @property
     def name(self) -> str:
@@ -121,30 +108,27 @@ class _Builder:
 
     def lay_out(self, steps: Sequence[Step], depth: int = 0, turns: int = 1) -> None:
         for step in steps:
-            if isinstance(step, RepeatStep):
-                if step.count:
-                    head = self.add(step, depth, turns * step.count)
-                    self.lay_out(step.body, depth + 1, turns * step.count)
-                    self.after[head] |= self.open  # the next turn
-            elif isinstance(step, WhileStep):
-                head = len(self.steps)
-                self.lay_out(step.condition, depth + 1, turns)
-                look = self.add(step, depth, turns)
-                self.lay_out(step.body, depth + 1, turns)
-                self.after[head] |= self.open
-                self.open = {look}
-            elif isinstance(step, SwitchStep):
-                look = self.add(step, depth, turns)
-                ends: set[int] = set()
-                around = self.branches
-                for k, branch in enumerate(step.branches):
-                    self.open, self.branches = {look}, (*around, (look, k))
-                    self.lay_out(branch, depth + 1, turns)
-                    ends |= self.open
-                self.open, self.branches = ends, around
-            else:
-                assert not isinstance(step, (CallStep, RotateStep)), step
-                self.add(step, depth, turns)
+            assert not isinstance(step, (CallStep, RotateStep)), step
+            parts, ends, times = control(step)
+            around, closed = (
+                self.branches,
+                {OUTSIDE: self.open},
+            )  # `closed`: the moments that may be the last of each part
+            heads: list[int] = []
+            for k, part in enumerate(parts):
+                self.open = set().union(*(closed[j] for j in part.after if j < k))
+                heads.append(len(self.steps))
+                if part.body is None:
+                    self.add(step, depth, turns * times)
+                else:
+                    self.branches = around if part.branch is None else (*around, (heads[0], part.branch))
+                    self.lay_out(part.body, depth + part.deeper, turns * times)
+                closed[k] = self.open
+            for k, part in enumerate(parts):
+                for j in part.after:
+                    if j >= k:  # the next turn
+                        self.after[heads[k]] |= closed[j]
+            self.open, self.branches = set().union(*(closed[j] for j in ends)), around
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:

@@ -1,6 +1,6 @@
 """The engine's state: what is held of every variable, and which of its elements have a value.
 
-A `State` is never changed: writing to it makes another, so that a run or a write that fails has changed nothing.
+An `EngineState` is never changed: writing to it makes another, so that a run or a write that fails has changed nothing.
 Variables are known by identity, since what is no variable of the graph (a counter, a flag) may have any name.
 """
 
@@ -20,12 +20,12 @@ from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import gather
 from codelet.hostdata import as_array, on_device
 from codelet.views.tensor import Tensor, Variable, source_variables
-from lowering.fast.steps import Execution
-from lowering.plan.dataflow import ElementSet
+from lowering.fast.execution import Execution
+from lowering.plan.elements import ElementSet
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class EngineState:
     """What an engine holds.
 
     Attributes:
@@ -36,27 +36,27 @@ class State:
     arrays: Mapping[Variable, Any]
     written: ElementSet
 
-    def without(self, lost: Iterable[Variable]) -> State:
+    def without(self, lost: Iterable[Variable]) -> EngineState:
         """It without any value of some variables."""
         gone, written = set(lost), self.written.copy()
         for variable in gone:
             written.remove_variable(variable)
-        return State({variable: held for variable, held in self.arrays.items() if variable not in gone}, written)
+        return EngineState({variable: held for variable, held in self.arrays.items() if variable not in gone}, written)
 
 
-def empty_state(graph: Graph) -> State:
+def empty_state(graph: Graph) -> EngineState:
     """The state in which only constants have values."""
     written = ElementSet()
     for variable in graph.variables:
         if variable.value is not None:
             written.add_variable(variable)
-    return State({}, written)
+    return EngineState({}, written)
 
 
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def _logical(state: State, execution: Execution, variable: Variable) -> np.ndarray:
+def _logical(state: EngineState, execution: Execution, variable: Variable) -> np.ndarray:
     """The values of a variable, zeros where it has none."""
     if variable.value is not None:
         return np.asarray(variable.value)
@@ -65,7 +65,7 @@ def _logical(state: State, execution: Execution, variable: Variable) -> np.ndarr
     return np.asarray(execution.unload(variable, state.arrays[variable]))
 
 
-def read_view(state: State, execution: Execution, tensor: Tensor, *, check: bool = True) -> np.ndarray:
+def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check: bool = True) -> np.ndarray:
     """The values of a view without symbols, as an array of its own.
 
     Args:
@@ -97,7 +97,7 @@ def read_view(state: State, execution: Execution, tensor: Tensor, *, check: bool
 class Writing:
     """Values that are to be written to a state, all of them or none: `done` makes the state after."""
 
-    def __init__(self, state: State, execution: Execution):
+    def __init__(self, state: EngineState, execution: Execution):
         self.state = state
         self.execution = execution
         self._whole: dict[Variable, jax.Array] = {}
@@ -160,12 +160,12 @@ class Writing:
         """Have a view without symbols hold no values."""
         self._written.remove(tensor)
 
-    def done(self) -> State:
+    def done(self) -> EngineState:
         """The state after."""
         made = {**self._whole, **{v: on_device(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
         # A copy: a run may overwrite the state, and the caller's array must outlive it.
         held = {v: jnp.array(self.execution.load(v, array), copy=True) for v, array in made.items()}
-        return State({**self.state.arrays, **held}, self._written)
+        return EngineState({**self.state.arrays, **held}, self._written)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Place:
 # --- all of it ------------------------------------------------------------------------------------------
 
 
-def snapshot(state: State, execution: Execution) -> dict[str, np.ndarray]:
+def snapshot(state: EngineState, execution: Execution) -> dict[str, np.ndarray]:
     """The values of all variables that have any, by name; masked where only some of its elements do."""
     found = {}
     for variable in state.arrays:
@@ -191,7 +191,7 @@ def snapshot(state: State, execution: Execution) -> dict[str, np.ndarray]:
     return found
 
 
-def restored(before: State, execution: Execution, values: Mapping[Variable, Any]) -> State:
+def restored(before: EngineState, execution: Execution, values: Mapping[Variable, Any]) -> EngineState:
     """The state of a snapshot, and of nothing besides.
 
     Args:

@@ -1,0 +1,47 @@
+"""Executions: how values are held while steps are emitted, and what compute sets and copies do with them."""
+
+from __future__ import annotations
+
+from codelet.views.tensor import Tensor, Variable
+from lowering.arrays import Array, Arrays
+from lowering.fast import compute_sets as fused
+from lowering.plan.steps import CopyStep, ExecuteStep
+
+
+class Execution:
+    """How values are held and what vertices do: here every variable is one array in logical order.
+
+    Another execution holds variables otherwise; all of them share what `lowering/fast/steps.py` does with loops,
+    choices, functions and streams. What is held of a variable is one array, whatever its shape.
+    """
+
+    groups_calls = True
+    """Whether calls of one function in a row become a loop."""
+
+    def load(self, variable: Variable, array: Array) -> Array:
+        """What is held of a variable, from its value."""
+        return array
+
+    def unload(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable, from what is held of it."""
+        return held
+
+    def held(self, arrays: Arrays, variable: Variable) -> Array:
+        """What is held of a variable, which may have no value yet."""
+        return fused.source_array(arrays, variable)
+
+    def read(self, arrays: Arrays, tensor: Tensor) -> Array:
+        """The value of a view without symbols."""
+        return fused.read_view(arrays, tensor)
+
+    def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
+        """Write a value to a view without symbols. The arrays are changed."""
+        fused.write_tensor(arrays, tensor, value)
+
+    def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
+        """Run a compute set. The arrays are changed."""
+        fused.execute(arrays, step)
+
+    def copy(self, arrays: Arrays, step: CopyStep) -> None:
+        """Copy a view to another. The arrays are changed."""
+        self.write(arrays, step.destination, self.read(arrays, step.source))

@@ -1,0 +1,95 @@
+"""Jaxprs rebuilt of their own equations mean what they meant."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core
+
+from lowering.jaxprs.equations import evaluate, needed
+from lowering.jaxprs.rebuild import inline, rewrite
+
+X = jnp.arange(3.0)
+TABLE = np.arange(3.0, dtype=np.float32)
+
+
+@jax.custom_jvp
+def threefold(x):
+    return 3 * x
+
+
+@threefold.defjvp
+def _(primals, tangents):
+    return threefold(*primals), 7 * tangents[0]  # tells itself apart from 3
+
+
+@jax.jit
+def twice(x):
+    return jax.jit(jnp.sin)(x) + TABLE
+
+
+def run(closed, *inputs):
+    return core.jaxpr_as_fun(closed)(*inputs)
+
+
+def test_one_function_called_twice_is_inlined_twice():
+    closed = jax.make_jaxpr(lambda x: (twice(twice(x)), threefold(x), 2.0))(X)
+    inlined = inline(closed)
+    names = [eqn.primitive.name for eqn in inlined.jaxpr.eqns]
+    assert names == ["sin", "add", "sin", "add", "custom_jvp_call"]
+    made = [var for eqn in inlined.jaxpr.eqns for var in eqn.outvars]
+    assert len(set(made)) == len(made)
+    for own, expected in zip(run(inlined, X), run(closed, X), strict=True):
+        np.testing.assert_array_equal(own, expected)
+    _, slope, _ = jax.jvp(lambda x: run(inlined, x), (X,), (jnp.ones(3),))[1]
+    np.testing.assert_array_equal(slope, [7.0] * 3)
+    assert inline(inlined) is inlined
+
+
+def test_a_function_takes_the_place_of_an_equation_also_within_loops_and_choices():
+    def function(x):
+        x = lax.fori_loop(0, 3, lambda _, x: jnp.sin(x), x)
+        return lax.cond(x[0] > 0, lambda x: jnp.sin(x) + 1, lambda x: x, x)
+
+    def rule(eqn):
+        return (lambda x: [jnp.cos(x)]) if eqn.primitive.name == "sin" else None
+
+    closed = jax.make_jaxpr(function)(X)
+    within = lambda body: rewrite(body, rule, within)  # noqa: E731
+    cosines = rewrite(closed, rule, within)
+    np.testing.assert_allclose(run(cosines, X)[0], np.cos(np.cos(np.cos(np.cos(X)))) + 1, rtol=1e-6)
+
+
+def test_literals_are_numbers_to_a_rule():
+    seen = []
+
+    def rule(eqn):
+        if eqn.primitive.name != "mul":
+            return None
+        return lambda *operands: seen.extend(type(own) for own in operands) or [operands[0] + operands[1]]
+
+    closed = jax.make_jaxpr(lambda x: 2.0 * x)(X)
+    np.testing.assert_array_equal(run(rewrite(closed, rule, lambda body: body), X)[0], X + 2)
+    assert any(issubclass(kind, float | np.generic | np.ndarray) for kind in seen)
+
+
+def test_what_nobody_needs_is_left_out_and_what_speaks_is_not(capfd):
+    def function(x):
+        jax.debug.print("heard {}", x[0])
+        return jnp.cos(x), jnp.sin(x)
+
+    closed = jax.make_jaxpr(jax.jit(function))(X)
+    first = closed.jaxpr.eqns[0].params["jaxpr"].jaxpr
+    kept = [eqn.primitive.name for eqn in needed(first, results=first.outvars[1:])]
+    assert "cos" not in kept
+    assert kept[-1] == "sin"
+    assert any("callback" in name or "print" in name for name in kept)
+    jax.block_until_ready(jax.jit(lambda x: run(inline(closed), x))(X))
+    jax.effects_barrier()
+    assert "heard 0.0" in capfd.readouterr().out
+
+
+def test_evaluation_is_on_values_of_any_kind():
+    closed = jax.make_jaxpr(lambda x: (x + TABLE) * 2.0)(X)
+    depths = evaluate(closed, [1], lambda eqn, values: [1 + max(values)], known=lambda _: 0)
+    assert depths == [3]
