@@ -468,7 +468,7 @@ def _name(number: int) -> str:
 
 def arrived(results: dict[str, Any]) -> dict[str, Any]:
     """What a lowered function gives, of streams just what was sent."""
-    return {k: v.values[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
+    return {k: np.asarray(v.values)[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
 
 
 class _Builder:

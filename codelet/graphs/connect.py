@@ -22,7 +22,9 @@ from codelet.tracing.lengths import length_symbols
 from codelet.tracing.trace_ragged import trace_ragged
 from codelet.views.conditions import Condition
 from codelet.views.index import Axis, Index
-from codelet.views.ragged import Ragged, RaggedTable, Rows, groups_of, together
+from codelet.views.ragged import Ragged
+from codelet.views.ragged_tables import RaggedTable
+from codelet.views.rows import Rows, groups_of, together
 from codelet.views.tensor import Tensor, Variable, source_variables, views_padding
 
 if TYPE_CHECKING:

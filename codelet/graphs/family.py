@@ -26,9 +26,10 @@ from codelet.tracing.codelets import FieldType, TracedCodelet
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
-from codelet.views.index import Axis, Grid, Index, Table
+from codelet.views.affine import Table
+from codelet.views.index import Axis, Grid, Index
 from codelet.views.integers import narrowed
-from codelet.views.ragged import Rows, groups_of, together
+from codelet.views.rows import Rows, groups_of, together
 from codelet.views.tensor import Tensor, has_padding, source_text
 
 if TYPE_CHECKING:

@@ -814,7 +814,7 @@ class Graph:
         if tensor.rows is not None and not index.shape:
             shape: list[int] = [1] * tensor.ndim
             shape[tensor.ragged_dimension] = tensor.rows.total
-            index = tensor.rows.spread(index).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
+            index = index.spread(tensor.rows).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
             index = index.broadcast_to(tensor.shape)
         if index.shape not in ((), tensor.shape):
             raise TileError(

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 import jax.export
 import numpy as np
 
-NAMES = ("n", "m", "k", "l", "p", "q", "r", "s")
-"""What symbols for lengths are called."""
+from codelet.views.rows import LENGTH_NAMES
 
 Result = TypeVar("Result")
 
@@ -35,7 +34,7 @@ def fresh_lengths(least: int = 1) -> tuple[Any, ...]:
     Args:
         least: what the first may stand for at least; the others are at least 1.
     """
-    return tuple(jax.export.symbolic_shape(", ".join(NAMES), constraints=[f"{NAMES[0]} >= {least}"]))
+    return tuple(jax.export.symbolic_shape(", ".join(LENGTH_NAMES), constraints=[f"{LENGTH_NAMES[0]} >= {least}"]))
 
 
 @functools.cache
@@ -46,7 +45,7 @@ def length_symbols() -> tuple[Any, ...]:
 
 def is_length(size: Any) -> bool:
     """Whether a size is a symbol for a length, and not computed from one."""
-    return isinstance(size, Symbol) and str(size) in NAMES
+    return isinstance(size, Symbol) and str(size) in LENGTH_NAMES
 
 
 _OPERATIONS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": np.maximum, "min": np.minimum}

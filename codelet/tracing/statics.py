@@ -23,7 +23,8 @@ from jax.core import Tracer
 
 from codelet.errors import FieldTypeError
 from codelet.views.index import Index
-from codelet.views.ragged import Ragged, RaggedTable
+from codelet.views.ragged import Ragged
+from codelet.views.ragged_tables import RaggedTable
 from codelet.views.tensor import Tensor
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from codelet.views.affine import AffineMap, Table
 from codelet.views.grids import Axis
-
-if TYPE_CHECKING:
-    from codelet.views.index import Index, Table
 
 
 def _column(table: Table) -> Axis | None:
@@ -18,7 +15,7 @@ def _column(table: Table) -> Axis | None:
     return next((axis for axis, own in table.keys[0].ancestors.items() if own is table.values), None)
 
 
-def index_text(index: Index, names: Mapping[Axis, str] | None = None) -> str:
+def index_text(index: AffineMap, names: Mapping[Axis, str] | None = None) -> str:
     """An index in symbols and dimensions.
 
     Dimensions are called f0, f1, ...; symbols by `names`, or as the user named them, and then stand for the numbers

@@ -6,15 +6,21 @@ where a ragged table or a slice whose length depends on a symbol is among them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import OutOfBoundsError, ViewError
+from codelet.views.affine import AffineMap
+from codelet.views.arithmetic import broadcast_shapes
 from codelet.views.conditions import Condition
 from codelet.views.grids import Axis, common_axes, union_axes
-from codelet.views.index import Index, as_index, broadcast_shapes, filled, from_values
 from codelet.views.operators import NoNumber, shown
-from codelet.views.ragged import Ragged, RaggedTable, compose_ragged, ragged_slice
+from codelet.views.ragged import Ragged, compose_ragged, ragged_slice
+
+if TYPE_CHECKING:
+    from codelet.views.index import Index
 
 
 def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
@@ -31,15 +37,15 @@ def _checked(item: Index, dimension: int, shape: tuple[int, ...]) -> Index:
     return item
 
 
-def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[Index | Ragged, int, int]:
+def _slice_parts(index: Index, item: slice, dimension: int) -> tuple[Index | Ragged, int, int]:
     """Start, step and length of a slice that may have symbolic ends; a ragged one is all of its positions."""
-    extent = shape[dimension]
+    extent = index.shape[dimension]
     given = (item.start, item.stop, item.step)
-    ends = [None if end is None else as_index(end) for end in given]
+    ends = [None if end is None else index.operand(end) for end in given]
     shown_slice = ":".join("" if end is None else shown(end) for end in given).removesuffix(":")
-    if any(index is None and end is not None for index, end in zip(ends, given, strict=True)):
+    if any(position is None and end is not None for position, end in zip(ends, given, strict=True)):
         raise ViewError("a slice has an end that is not an integer", given=shown_slice, expected="integers or symbols")
-    start, stop, step = (index if index is None or index.constant is None else index.constant for index in ends)
+    start, stop, step = (end if end is None or end.constant is None else end.constant for end in ends)
     stride = 1 if ends[2] is None else ends[2].fixed
     if stride is None or stride == 0:
         raise ViewError(
@@ -48,18 +54,19 @@ def _slice_parts(item: slice, dimension: int, shape: tuple[int, ...]) -> tuple[I
             expected="a number other than zero as the step",
             fix="one position for each vertex is x[i]; a table or a grid's symbol may be at any distances",
         )
-    if not isinstance(start, Index) and not isinstance(stop, Index) and not isinstance(step, Index):
+    if not isinstance(start, AffineMap) and not isinstance(stop, AffineMap) and not isinstance(step, AffineMap):
         first, last, _ = slice(start, stop, stride).indices(extent)
-        return Index(first), stride, len(range(first, last, stride))
+        return type(index)(first), stride, len(range(first, last, stride))
     wrap = lambda end: end + extent if isinstance(end, int) and end < 0 else end  # noqa: E731
     first = wrap(start) if start is not None else (0 if stride > 0 else extent - 1)
     last = wrap(stop) if stop is not None else (extent if stride > 0 else -1)
-    first, span = Index(0) + first, Index(0) + last - first
+    zero = type(index)(0)
+    first, span = zero + first, zero + last - first
     if span.shape or first.shape:
         raise ViewError(
             "a slice has an end that is an array", given=item, expected="one start and one stop for each vertex"
         )
-    written = () if not isinstance(step, Index) else step.axes
+    written = () if not isinstance(step, AffineMap) else step.axes
     if span.fixed is None:
         ragged = ragged_slice(first.mentioning(written), span, stride)
         return ragged, stride, ragged.rows.total
@@ -110,9 +117,9 @@ def expanded_items(items: object, shape: tuple[int, ...]) -> list[object]:
     return [*listed[:at], *[slice(None)] * (len(shape) - used), *listed[at + 1 :]]
 
 
-def _as_position(item: object) -> Index | None:
+def _as_position(index: Index, item: object) -> Index | None:
     try:
-        return as_index(item)
+        return index.operand(item)
     except ValueError:  # lists of several lengths
         return None
 
@@ -121,7 +128,7 @@ def _mended(item: object) -> str | None:
     """What to write instead of something that is no index."""
     if isinstance(item, Condition):
         return "choose a position, x[cl.where(condition, a, b)], or look it up in a table of those where it holds"
-    if isinstance(item, RaggedTable):
+    if isinstance(item, NoNumber) and hasattr(item, "offsets"):
         return "look up a row of the table first: x[table[i]]"
     if hasattr(item, "source"):
         return "positions that are data of the program are looked up in a codelet; those known now are a cl.table"
@@ -141,7 +148,7 @@ def take(index: Index, items: object) -> Index | Ragged:
             plan.append(None)
             continue
         if isinstance(item, slice):
-            start, step, length = _slice_parts(item, dimension, shape)
+            start, step, length = _slice_parts(index, item, dimension)
             if isinstance(start, Ragged):
                 _checked(start.index, dimension, shape)
             elif length:
@@ -154,7 +161,7 @@ def take(index: Index, items: object) -> Index | Ragged:
             _checked(item.index, dimension, shape)
             plan.append(item)
         else:
-            position = _as_position(item)
+            position = _as_position(index, item)
             if position is None:
                 raise ViewError(
                     f"dimension {dimension} cannot be indexed with {type(item).__name__}",
@@ -175,13 +182,15 @@ def _wrapped(position: Index, extent: int) -> Index:
         return position + extent if -extent <= position.constant < 0 else position
     values = position.values()
     if values.size and values.min() < 0:
-        return from_values(np.where(values < 0, values + extent, values), tuple(range(values.ndim)), values.shape)
+        return position.from_values(
+            np.where(values < 0, values + extent, values), tuple(range(values.ndim)), values.shape
+        )
     return position
 
 
 def _as_positions(part: object) -> Index | None:
     """What an item of a plan that is no slice and no new axis takes the positions of."""
-    return part.index if isinstance(part, Ragged) else part if isinstance(part, Index) else None
+    return part.index if isinstance(part, Ragged) else part if isinstance(part, AffineMap) else None  # type: ignore[return-value]
 
 
 def _start(part: object) -> Index | Ragged | None:
@@ -260,10 +269,10 @@ def _apply(index: Index, plan: list[object]) -> Index | Ragged:
                 inner.append(start.index.rekeyed({0: place[k]}, shape))
             else:
                 strides = tuple(step if d == place[k] else 0 for d in range(len(shape)))
-                inner.append(Index(0, shape, strides) + start)
+                inner.append(type(index)(0, shape, strides) + start)
     if ragged is not None:
         dimension = place.get(ragged[0], block_at)
         return compose_ragged(index, inner, dimension, ragged[1].rows)
     if 0 in shape:
-        return filled(0, shape).mentioning(union_axes([index.axes, *(part.axes for part in starts)]))
+        return index.filled(0, shape).mentioning(union_axes([index.axes, *(part.axes for part in starts)]))
     return index.compose(inner, shape)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from codelet.errors import SymbolError
+from codelet.views.arithmetic import Arithmetic
 from codelet.views.conditions import Condition
 from codelet.views.operators import NoNumber, shown
 
@@ -35,17 +36,10 @@ def _is_fraction(value: object) -> bool:
     return isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 
-class IntegerOperators(NoNumber):
-    """The operators of `Index`, which is the only class of them.
-
-    Its constructor and its methods, `_operand` of any value and `_elementwise` above all, are used here by name alone.
-    """
+class IntegerOperators(Arithmetic):
+    """The operators of `Index`, which is the only class of them."""
 
     __slots__ = ()
-
-    def _operand(self, other: object) -> Any:
-        """A value as an index; None if it is no integer."""
-        raise NotImplementedError
 
     def _no_operand(self, symbol: str, other: object) -> Any:
         """What an operator makes of something that is no integer: an error, unless the other words its own."""
@@ -64,11 +58,11 @@ class IntegerOperators(NoNumber):
         return self // divisor, self % divisor
 
     def __rfloordiv__(self: Any, other: object) -> Any:
-        given = self._operand(other)
+        given = self.operand(other)
         return self._no_operand("//", other) if given is None else given // self
 
     def __rmod__(self: Any, other: object) -> Any:
-        given = self._operand(other)
+        given = self.operand(other)
         return self._no_operand("%", other) if given is None else given % self
 
     def __rdivmod__(self: Any, other: Any) -> Any:
@@ -77,7 +71,7 @@ class IntegerOperators(NoNumber):
     # --- bits -----------------------------------------------------------------------------------------
 
     def __and__(self: Any, other: object) -> Any:
-        mask = self._operand(other)
+        mask = self.operand(other)
         if mask is None:
             return self._no_operand("&", other)
         for one, by in ((self, mask.fixed), (mask, self.fixed)):
@@ -86,11 +80,11 @@ class IntegerOperators(NoNumber):
         return self._elementwise(np.bitwise_and, mask)
 
     def __or__(self: Any, other: object) -> Any:
-        added = self._operand(other)
+        added = self.operand(other)
         return self._no_operand("|", other) if added is None else self._elementwise(np.bitwise_or, added)
 
     def __xor__(self: Any, other: object) -> Any:
-        flipped = self._operand(other)
+        flipped = self.operand(other)
         return self._no_operand("^", other) if flipped is None else self._elementwise(np.bitwise_xor, flipped)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
@@ -109,24 +103,24 @@ class IntegerOperators(NoNumber):
                 expected="a number of bits that is not negative, and a result below 2**63",
             )
         if count.fixed is not None:
-            power = self._operand(1 << min(count.fixed, 63)).mentioning(count.axes)
+            power = self.operand(1 << min(count.fixed, 63)).mentioning(count.axes)
             return self * power if symbol == "<<" else self // power
         return self._elementwise(np.left_shift if symbol == "<<" else np.right_shift, count)
 
     def __lshift__(self, other: object) -> Any:
-        count = self._operand(other)
+        count = self.operand(other)
         return self._no_operand("<<", other) if count is None else self._shifted(count, "<<")
 
     def __rshift__(self, other: object) -> Any:
-        count = self._operand(other)
+        count = self.operand(other)
         return self._no_operand(">>", other) if count is None else self._shifted(count, ">>")
 
     def __rlshift__(self, other: object) -> Any:
-        given = self._operand(other)
+        given = self.operand(other)
         return self._no_operand("<<", other) if given is None else given._shifted(self, "<<")
 
     def __rrshift__(self, other: object) -> Any:
-        given = self._operand(other)
+        given = self.operand(other)
         return self._no_operand(">>", other) if given is None else given._shifted(self, ">>")
 
     # --- order ----------------------------------------------------------------------------------------
@@ -154,7 +148,7 @@ class IntegerOperators(NoNumber):
         return self.maximum(-self)
 
     def _compared(self: Any, other: object, symbol: str, operation: np.ufunc) -> Any:
-        operand = self._operand(other)
+        operand = self.operand(other)
         if operand is None:
             return self._no_operand(symbol, other)
         difference = self - operand
@@ -162,7 +156,7 @@ class IntegerOperators(NoNumber):
         # The sign decides, so that ends of one sign, or no distance between them, decide for all.
         if low > 0 or high < 0 or low == high:
             return Condition(0 * difference + int(operation(low, 0)))
-        return Condition(difference._elementwise(operation, self._operand(0)))
+        return Condition(difference._elementwise(operation, self.operand(0)))
 
     def __lt__(self, other: object) -> Any:
         return self._compared(other, "<", np.less)
@@ -187,7 +181,7 @@ class IntegerOperators(NoNumber):
     # --- all others -----------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        operation, operands = _UFUNCS.get(ufunc), [self._operand(value) for value in inputs]
+        operation, operands = _UFUNCS.get(ufunc), [self.operand(value) for value in inputs]
         if operation is None or method != "__call__" or options or any(operand is None for operand in operands):
             return super().__array_ufunc__(ufunc, method, *inputs, **options)
         return operation(*operands)

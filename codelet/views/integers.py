@@ -99,3 +99,11 @@ def divides(divisor: int, values: np.ndarray) -> bool:
 def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays hold the same; most that differ do so in the first block."""
     return a is b or (a.shape == b.shape and all(np.array_equal(x, y) for x, y in blocks_of(a, b)))
+
+
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """By how many elements the positions along each dimension of an array in row-major order are apart."""
+    strides = [1] * len(shape)
+    for d in range(len(shape) - 2, -1, -1):
+        strides[d] = strides[d + 1] * shape[d + 1]
+    return tuple(strides)

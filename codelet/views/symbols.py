@@ -9,11 +9,13 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import SymbolError
+from codelet.views.affine import Table
+from codelet.views.arithmetic import on_common_axes
 from codelet.views.conditions import Condition
 from codelet.views.grids import Axis, Grid, combined_axis, union_axes
-from codelet.views.index import Index, Table, as_index, on_common_axes
+from codelet.views.index import Index, as_index
 from codelet.views.operators import shown
-from codelet.views.ragged import RaggedTable
+from codelet.views.ragged_tables import RaggedTable
 
 
 def _ends(size: object) -> tuple[Index, Index, int] | None:

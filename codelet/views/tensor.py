@@ -16,14 +16,14 @@ import jax
 import numpy as np
 
 from codelet.errors import FieldTypeError, ForeignGraphError, TensorError, UnnamedError, ViewError
-from codelet.tracing.lengths import NAMES
 from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.views.grids import Axis, common_axes, union_axes
 from codelet.views.index import Index, as_index, row_major
 from codelet.views.indexing import expanded_items
 from codelet.views.operators import NoNumber, shown
 from codelet.views.padding import MODES, Widths, as_padding, as_widths, repeated_positions
-from codelet.views.ragged import Ragged, RowLength, Rows
+from codelet.views.ragged import Ragged
+from codelet.views.rows import LENGTH_NAMES, RowLength, Rows
 from codelet.views.strided import Layout, Layouts, layout_of
 
 if TYPE_CHECKING:
@@ -555,7 +555,7 @@ class Tensor(NoNumber):
         text = f"{type_text(self.dtype, self.shape)} of {source_text(self.source)}: {self.index.text()}"
         if self.rows is not None:
             ends = f"{self.rows.lengths.min()} to {self.rows.lengths.max()}" if self.rows.count else "no rows"
-            text += f", {NAMES[0]} from {ends}"
+            text += f", {LENGTH_NAMES[0]} from {ends}"
         return f"Tensor({text})"
 
 

@@ -28,7 +28,7 @@ from codelet.graphs.family import Family
 from codelet.hostdata import on_device
 from codelet.views.index import Axis, Grid, Key
 from codelet.views.tensor import Tensor, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layouts, joined
+from ipu_backend.executions.tile_layout import Layouts, joined, rows_of
 from ipu_backend.executions.tile_steps import (
     Bringing,
     ComputeSet,
@@ -43,7 +43,7 @@ from ipu_backend.executions.tile_steps import (
     plan_putting,
     plan_taking,
 )
-from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
+from lowering.arrays import Array, Arrays, arranged, constant, reshape
 from lowering.fast.compute_sets import SMALL
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
@@ -62,15 +62,10 @@ def _known(value: np.ndarray) -> Any:
     return value if value.size <= SMALL else constant(value)
 
 
-def _rows(array: Array, rows: np.ndarray | None) -> Array:
-    """Some rows of an array."""
-    return array if rows is None else take(array, constant(rows.astype(np.int32)))
-
-
 def bring(bringing: Bringing, held: Sequence[Array]) -> Array:
     """The words that each tile computes from, (rows, words)."""
     if bringing.words is None:
-        array = _rows(held[0], bringing.rows)
+        array = rows_of(held[0], bringing.rows)
     else:
         array = bringing.words.of(joined(held))
     if bringing.padding:
@@ -86,7 +81,7 @@ def _operand(
     keys, dimensions = tuple(lanes[k] for k in operand.groups), operand.dimensions
     if operand.places is not None:
         assert operand.bringing is not None
-        array = operand.places.of(_rows(brought[operand.bringing], rows))
+        array = operand.places.of(rows_of(brought[operand.bringing], rows))
         return array, (row, *keys, *dimensions)
     value = operand.value
     assert value is not None

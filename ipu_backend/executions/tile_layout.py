@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from codelet.views.integers import narrowed
 from codelet.views.tensor import Variable
-from lowering.arrays import Array, constant, reshape, take
+from lowering.arrays import Array, constant, reshape, slice_, take
 from lowering.machine.placement import Placement
 from lowering.machine.words import Words
 
@@ -62,10 +63,12 @@ class Selection:
         shape = self.positions.shape
         if not self.positions.size:
             return lax.full(shape, 0, flat.dtype)
-        if self.start is not None and self.start + self.positions.size <= flat.size:
-            if self.positions.size == flat.size:
-                return reshape(flat, shape)
-            return reshape(lax.slice(flat, (self.start,), (self.start + self.positions.size,)), shape)
+        if self.start is not None:
+            stop = min(self.start + self.positions.size, flat.size)
+            behind = self.positions.size - (stop - self.start)
+            if behind % shape[-1] == 0:  # whole rows, of which nothing matters
+                found = slice_(flat, (self.start,), (stop,), (1,))
+                return reshape(lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found, shape)
         if self.run >= LEAST_RUN:
             numbers = lax.GatherDimensionNumbers((1,), (), (0,))
             taken = lax.gather(flat, self._table[:, None], numbers, (self.run,), mode="promise_in_bounds")
@@ -157,6 +160,17 @@ class Layouts:
         found[negative] = base - 1 - numbers[negative]
         assert not padding or found.max(initial=0) < base + len(padding)
         return found
+
+
+def rows_of(array: Array, rows: np.ndarray | None) -> Array:
+    """Some rows of an array, rising; all for None."""
+    if rows is None:
+        return array
+    steps = np.unique(np.diff(rows))
+    if len(rows) and len(steps) < 2:
+        step = int(steps[0]) if len(steps) else 1
+        return lax.slice_in_dim(array, int(rows[0]), int(rows[-1]) + 1, step)
+    return take(array, constant(rows.astype(np.int32)))
 
 
 def joined(arrays: Sequence[Array]) -> Array:

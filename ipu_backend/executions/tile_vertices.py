@@ -23,7 +23,7 @@ from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.index import Axis, Index
-from codelet.views.ragged import groups_of, together
+from codelet.views.rows import groups_of, together
 from codelet.views.tensor import Source, Tensor, Variable
 from ipu_backend.executions.tile_layout import distinct
 from lowering.machine.words import cyclic

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codelet.views.index import Index, from_values, row_major
+from codelet.views.index import Index, row_major
 from codelet.views.tensor import Join, Tensor, Variable, source_variables
 from lowering.plan.steps import CallStep, FunctionBody, Step
 
@@ -63,7 +63,7 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
         steps = np.diff(offsets)
         if (steps == steps[0]).all():
             return Tensor(first.source, Index(int(offsets[0]), shape, (int(steps[0]), *strides)))
-        return Tensor(first.source, Index(0, shape, (0, *strides), (), from_values(offsets, (0,), shape).tables))
+        return Tensor(first.source, Index(0, shape, (0, *strides), (), Index.from_values(offsets, (0,), shape).tables))
     join = Join(tuple(tensor.expand(0) for tensor in tensors), 0)
     return Tensor(join, row_major(join.shape))
 

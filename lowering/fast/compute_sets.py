@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, Index, Key, from_values
+from codelet.views.index import Axis, Index, Key
 from codelet.views.integers import narrowed
 from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
@@ -81,7 +81,7 @@ def _write_elements(arrays: Arrays, source: Source, index: Index, value: Array, 
         positions = numbers - variable.first_element
         inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
         if inside.size:
-            target = from_values(positions[inside], (0,), inside.shape)
+            target = Index.from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
             own = value if every else take(value, constant(narrowed(inside)))
             write_view(arrays, variable, target, own, (0,))

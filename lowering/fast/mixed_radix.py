@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from codelet.views.index import Axis, Index, Key, Table
+from codelet.views.affine import Table
+from codelet.views.index import Axis, Index, Key
 from codelet.views.integers import radices
 
 

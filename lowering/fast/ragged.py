@@ -20,7 +20,7 @@ from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import Lengths
 from codelet.views.index import Axis, Grid, Index
 from codelet.views.integers import narrowed
-from codelet.views.ragged import Rows, groups_of, together
+from codelet.views.rows import Rows, groups_of, together
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, arranged, constant, take
 from lowering.fast.over_grid import Operand, mapped_axes, over_axes

@@ -25,8 +25,8 @@ from jax.extend import core as jax_core
 from codelet.errors import CodeletTraceError
 from codelet.tracing.alike import alike
 from codelet.tracing.codelets import TracedCodelet
-from codelet.tracing.lengths import NAMES, size_at, watched
-from codelet.views.ragged import Rows
+from codelet.tracing.lengths import size_at, watched
+from codelet.views.rows import LENGTH_NAMES, Rows
 from lowering.arrays import Array, constant, take
 from lowering.fast.row_rules import (
     NoRule,
@@ -81,7 +81,7 @@ class Segments:
 
     def computed(self, size: Any, dtype: Any) -> Array:
         """A size that is computed from the length of a row, of each row."""
-        return constant(np.broadcast_to(size_at(size, {NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
+        return constant(np.broadcast_to(size_at(size, {LENGTH_NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
 
 
 class Value(NamedTuple):
@@ -226,8 +226,8 @@ def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths
     if derivative is None or own is None:
         return False
     return (
-        all(answers.hold_at({NAMES[0]: length}) for length in (1, *lengths))
-        and alike(derivative, {NAMES[0]: 1}, own)
+        all(answers.hold_at({LENGTH_NAMES[0]: length}) for length in (1, *lengths))
+        and alike(derivative, {LENGTH_NAMES[0]: 1}, own)
         and all(is_elementwise(part) for part in inline(derivative).jaxpr.eqns)
     )
 
@@ -245,7 +245,7 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
         one = codelet.at(dict.fromkeys(symbols, 1))
     except CodeletTraceError:
         raise NoRule from None
-    if not alike(codelet.jaxpr, {NAMES[0]: 1}, one.jaxpr):
+    if not alike(codelet.jaxpr, {LENGTH_NAMES[0]: 1}, one.jaxpr):
         raise NoRule
     found = [eqn for eqn in inline(one.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
     if len(found) != len(wanted) or not all(

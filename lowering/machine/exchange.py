@@ -29,7 +29,8 @@ import numpy as np
 
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import free_axes, vertex_numbers
-from codelet.views.index import Index, Table
+from codelet.views.affine import Table
+from codelet.views.index import Index
 from codelet.views.tensor import Source, Tensor, Variable, source_elements
 from lowering.machine.placement import Placement
 from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, stretches, union, union_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.target import Target
-from codelet.views.ragged import groups_of, together
+from codelet.views.rows import groups_of, together
 
 
 @dataclass(frozen=True, eq=False)

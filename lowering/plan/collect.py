@@ -26,7 +26,8 @@ from codelet.programs.functions import Call, Function
 from codelet.programs.program import Execute, Program, Recording
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
-from codelet.views.index import Axis, Grid, Index, Key, Table, row_major
+from codelet.views.affine import Table
+from codelet.views.index import Axis, Grid, Index, Key, row_major
 from codelet.views.integers import affine_length, narrowed, radices
 from codelet.views.tensor import Tensor, Variable
 from lowering.plan.join_ragged import join_rows

@@ -17,9 +17,10 @@ from codelet.graphs.connect import Kinds
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
-from codelet.views.index import Axis, Grid, Index, Table
+from codelet.views.affine import Table
+from codelet.views.index import Axis, Grid, Index
 from codelet.views.integers import narrowed
-from codelet.views.ragged import Rows, stretched
+from codelet.views.rows import Rows
 from codelet.views.tensor import Tensor
 
 FEWEST = 4
@@ -79,7 +80,7 @@ def _joined_tensor(tensors: Sequence[Tensor], counts: Sequence[int], axis: Axis,
     starts = _joined_table(list(map(_start, tensors)), axis, order)
     shape, strides = list(first.shape), list(first.index.strides)
     shape[at], step, strides[at] = rows.total, strides[at], 0
-    inside = stretched(starts.values.astype(np.int64), step, rows).rekeyed({0: at}, tuple(shape))
+    inside = Index.stretched(starts.values.astype(np.int64), step, rows).rekeyed({0: at}, tuple(shape))
     return Tensor(first.source, Index(0, tuple(shape), tuple(strides)) + inside, rows, at)
 
 

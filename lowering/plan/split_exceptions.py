@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from codelet.graphs.family import Family, Field, VertexState
-from codelet.views.index import Axis, Grid, Index, Key, Table
+from codelet.views.affine import Table
+from codelet.views.index import Axis, Grid, Index, Key
 from codelet.views.tensor import Tensor
 
 MOST_PARTS = 8
