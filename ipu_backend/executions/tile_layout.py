@@ -66,7 +66,7 @@ class Selection:
         if self.start is not None:
             stop = min(self.start + self.positions.size, flat.size)
             behind = self.positions.size - (stop - self.start)
-            if behind % shape[-1] == 0:  # whole rows, of which nothing matters
+            if not behind or behind % shape[-1] == 0:  # whole rows, of which nothing matters
                 found = slice_(flat, (self.start,), (stop,), (1,))
                 return reshape(lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found, shape)
         if self.run >= LEAST_RUN:
