@@ -9,9 +9,12 @@ import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import FACTOR
+
 settings.register_profile(
     "codelet",
     derandomize=True,
+    max_examples=100 * FACTOR,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -201,4 +201,4 @@ def test_vertices_inside_and_outside_x64_are_apart():
     values, expected = {"x": np.zeros(6, np.float32)}, [0, 0, 2**20, 2**20, 0, 0]
     assert cl.interpret(graph, values, [y])["y"].tolist() == expected
     with jax.enable_x64(True):
-        assert cl.lower(graph, inputs=[x], outputs=[y])(values)["y"].tolist() == expected
+        assert jax.jit(cl.lower(graph, inputs=[x], outputs=[y]))(values)["y"].tolist() == expected

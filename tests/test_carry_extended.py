@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.equations import scan_counts
+from tests.examples import examples
 
 
 def added(field):
@@ -98,14 +99,14 @@ def agrees(made):
     assert str(carry_extended(run.jaxpr)) == str(run.jaxpr)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(turning())
 def test_loops_over_neighbours(made):
     agrees(made)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(turning())
 def test_more_loops_over_neighbours(made):
     agrees(made)

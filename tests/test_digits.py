@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.fast.mixed_radix import split_digits
+from tests.examples import examples
 
 
 @cl.codelet
@@ -51,7 +52,7 @@ def shuffled(draw):
     return shape, order, [int(np.prod(moved[a:b])) for a, b in ends], draw(st.booleans())
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(shuffled(), shuffled(), st.booleans())
 def test_reads_and_writes_agree_with_tables(read, written, is_copied):
     """What is read through one shuffled view is written through another of the same size, by vertices or a copy."""

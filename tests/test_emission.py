@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -19,6 +19,8 @@ from lowering import arrays
 from lowering.fast import views
 from lowering.plan.access import covers, take_apart
 from lowering.plan.collect import normalize_family
+from tests.at_once import at_once, with_slopes
+from tests.examples import examples
 from tests.strategies import dot, total
 
 
@@ -54,7 +56,7 @@ def extents_of(keys, index):
     return [index.extent(key) for key in keys]
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(access_maps())
 def test_reading_through_any_access_map(drawn):
     shape, index, axes = drawn
@@ -69,7 +71,7 @@ def test_reading_through_any_access_map(drawn):
     np.testing.assert_array_equal(full, index.values(axes))
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(access_maps())
 def test_writing_through_any_injective_access_map(drawn):
     shape, index, axes = drawn
@@ -144,9 +146,9 @@ def test_sums_of_dots_become_one_product(chunk):
     text = str(run.jaxpr)
     assert "reduce_sum" not in text
     assert text.count("dot_general") == 1
-    np.testing.assert_allclose(run(VALUES)["y"], VALUES["w"] @ VALUES["x"], rtol=1e-5)
-    slope = jax.grad(lambda v: jnp.sin(run(v)["y"]).sum())(VALUES)
-    expected = jax.grad(lambda v: jnp.sin(v["w"] @ v["x"]).sum())(VALUES)
+    ours, plain = with_slopes(lambda v: run(v)["y"]), with_slopes(lambda v: v["w"] @ v["x"])
+    (value, (slope,)), (_, (expected,)) = at_once(ours, plain)(VALUES)
+    np.testing.assert_allclose(value, VALUES["w"] @ VALUES["x"], rtol=1e-5)
     np.testing.assert_allclose(slope["w"], expected["w"], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(slope["x"], expected["x"], rtol=1e-4, atol=1e-5)
 
@@ -154,7 +156,7 @@ def test_sums_of_dots_become_one_product(chunk):
 def test_partials_that_are_read_elsewhere_are_kept():
     run = chunked(5, 24, 4, spy=True)
     assert "reduce_sum" in str(run.jaxpr)
-    results = run(VALUES)
+    results = jax.device_get(jax.jit(run)(VALUES))
     np.testing.assert_allclose(results["part"].sum(1), results["y"], rtol=1e-5)
 
 
@@ -203,7 +205,7 @@ def test_a_padded_read_is_one_pad(size):
     values = np.random.default_rng(0).normal(size=(2, size, size)).astype("f")
     padded = np.pad(values, ((0, 0), (1, 1), (1, 1)), constant_values=0.5)
     expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).sum((0, 3, 4))
-    np.testing.assert_allclose(next(iter(run({"x": values}).values())), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(next(iter(jax.jit(run)({"x": values}).values())), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_padding_may_be_returned_and_has_no_gradient():
@@ -234,7 +236,7 @@ def test_wrap_around_is_slices_of_the_array_extended():
     assert {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns} == {"slice", "concatenate", "reduce_sum"}
     values = np.arange(512, dtype=np.float32).reshape(32, 16)
     expected = np.roll(np.roll(values, -1, 0), 1, 1)
-    np.testing.assert_array_equal(next(iter(run({"u": values}).values())), expected)
+    np.testing.assert_array_equal(next(iter(jax.jit(run)({"u": values}).values())), expected)
 
 
 def test_equations_do_not_grow_with_windows():
@@ -247,7 +249,7 @@ def test_equations_do_not_grow_with_windows():
         values = np.random.default_rng(0).normal(size=2000).astype("f")
         windows = np.lib.stride_tricks.sliding_window_view(values, width)[:1000]
         np.testing.assert_allclose(
-            next(iter(run({"x": values}).values())), windows @ np.arange(width), rtol=1e-3, atol=1e-2
+            next(iter(jax.jit(run)({"x": values}).values())), windows @ np.arange(width), rtol=1e-3, atol=1e-2
         )
         return len(run.jaxpr.jaxpr.eqns)
 
@@ -306,9 +308,9 @@ def test_strided_writes_that_interleave_are_stacked():
     random = np.random.default_rng(0)
     values = {name: random.normal(size=(8, 6)).astype("f") for name in "xy"}
     black = np.add.outer(np.arange(8) % 2, np.arange(6) % 2) != 1
-    np.testing.assert_array_equal(run(values)["y"], np.where(black, values["x"], values["y"]))
     weights = random.normal(size=(8, 6)).astype("f")
-    slopes = jax.grad(lambda values: (run(values)["y"] * weights).sum())(values)
+    results, slopes = at_once(run, jax.grad(lambda values: (run(values)["y"] * weights).sum()))(values)
+    np.testing.assert_array_equal(results["y"], np.where(black, values["x"], values["y"]))
     np.testing.assert_array_equal(slopes["x"], np.where(black, weights, 0))
     np.testing.assert_array_equal(slopes["y"], np.where(black, 0, weights))
 
@@ -331,7 +333,7 @@ def test_one_strided_write_and_those_without_a_reshape_are_not_stacked(shape, ki
     values = {"x": np.arange(shape[0] * shape[1], dtype="f").reshape(shape), "y": -np.ones(shape, "f")}
     written = np.add.outer(np.arange(shape[0]) % 2, np.arange(shape[1]) % 2) != 1
     written[1::2] &= kinds == 2
-    np.testing.assert_array_equal(run(values)["y"], np.where(written, values["x"], values["y"]))
+    np.testing.assert_array_equal(jax.jit(run)(values)["y"], np.where(written, values["x"], values["y"]))
 
 
 # --- normal form ------------------------------------------------------------------------------------------

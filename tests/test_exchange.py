@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -15,6 +15,7 @@ from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, difference, intersection, overlaps, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import timeline
+from tests.examples import examples
 from tests.placements import TILES, built, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total
 from tests.test_scale import N, add_three, in_out, six_axes, stencil, wrapped
@@ -63,7 +64,7 @@ def test_stretches_of_one_value(values):
     assert (found[1:] != found[:-1]).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_access_maps_are_taken_apart_exactly(data):
     shape = data.draw(st.lists(st.integers(1, 4), max_size=4))
@@ -130,7 +131,7 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(transfer.sent_runs > 0, transfer.sent_bytes > 0)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(placements())
 def test_bytes_per_tile_are_those_counted_one_by_one(placement):
     exchange = plan_exchange(placement)

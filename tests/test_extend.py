@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import codelet as cl
 from lowering.fast.extend import Reach, extend
+from tests.at_once import at_once
+from tests.examples import examples
 from tests.strategies import combined, neighbourhood, neighbours
 
 
@@ -19,7 +21,7 @@ def standing(reach: Reach) -> np.ndarray:
     return line
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(neighbours())
 def test_views_of_extensions_are_the_views(views):
     extensions, moved = extend(views)
@@ -57,25 +59,26 @@ def agrees(views):
             vertex = jax.vmap(vertex)
         return (weights * vertex(*fields)).sum()
 
-    value, slope = jax.jit(jax.value_and_grad(lambda v: (weights * run(v)[name]).sum()))(values)
+    ours = jax.value_and_grad(lambda v: (weights * run(v)[name]).sum())
+    (value, slope), plain = at_once(ours, lambda v: jax.grad(by_gathers)(v["x"]))(values)
     np.testing.assert_allclose(value, (weights * expected).sum(), rtol=1e-5)
-    np.testing.assert_allclose(slope["x"], jax.jit(jax.grad(by_gathers))(values["x"]), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(slope["x"], plain, rtol=1e-5, atol=1e-4)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(neighbours(most=12))
 def test_neighbours_and_their_gradient(views):
     agrees(views)
 
 
-@settings(max_examples=4)
+@examples(4)
 @given(neighbours(np.int8, most=12))
 def test_neighbours_of_bytes(views):
     agrees(views)
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(neighbours(most=40))
 def test_more_neighbours_and_their_gradient(views):
     agrees(views)

@@ -3,13 +3,14 @@
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from tests.at_once import at_once
+from tests.examples import examples
 from tests.strategies import Case, arrived, cases
 
 
@@ -29,13 +30,13 @@ def assert_close(result, expected, rtol):
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(cases(np.float32))
 def test_floats(case: Case):
     assert_close(jax.jit(lowered(case))(case.inputs), interpreted(case), 1e-5)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))
@@ -44,7 +45,7 @@ def test_integers_exactly(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(cases(np.int32))
 def test_without_jit(case: Case):
     """One operation after another, each compiled by itself: slow, and the same jaxpr."""
@@ -54,7 +55,7 @@ def test_without_jit(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))
@@ -62,7 +63,7 @@ def test_loops_that_pass_variables_on(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(cases(np.int32))
 def test_the_engine(case: Case):
     engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40)
@@ -75,59 +76,60 @@ def test_the_engine(case: Case):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.data())
 def test_gradients_against_finite_differences(data):
     with jax.enable_x64(True):
         case = data.draw(cases(np.float64, max_steps=2, bounded=True))
         run = lowered(case)
         random = np.random.default_rng(0)
-        smooth = {k: jnp.asarray(v) for k, v in case.inputs.items() if v.dtype.kind == "f"}
+        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
         rest = {k: v for k, v in case.inputs.items() if k not in smooth}
         weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
 
-        @jax.jit
         def loss(values):
             results = run({**values, **rest})
             return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
 
-        direction = {k: jnp.asarray(random.normal(size=v.shape)) for k, v in smooth.items()}
-        moved = lambda step: loss({k: v + step * direction[k] for k, v in smooth.items()})  # noqa: E731
+        direction = {k: random.normal(size=v.shape) for k, v in smooth.items()}
         step = 1e-5
+
+        @jax.jit
+        def moved_and_slope(smooth):
+            moved = lambda step: loss({k: v + step * direction[k] for k, v in smooth.items()})  # noqa: E731
+            return jax.lax.map(moved, step * np.array([1.0, -1.0, 2.0, -2.0])), jax.grad(loss)(smooth)
+
+        moved, slope = jax.device_get(moved_and_slope(smooth))
         # Richardson: the error is of fourth order in the step.
-        near, far = (
-            (moved(step) - moved(-step)) / (2 * step),
-            (moved(2 * step) - moved(-2 * step)) / (4 * step),
-        )
+        near, far = (moved[0] - moved[1]) / (2 * step), (moved[2] - moved[3]) / (4 * step)
         numeric = (4 * near - far) / 3
-        slope = jax.jit(jax.grad(loss))(smooth)
         exact = sum((slope[k] * direction[k]).sum() for k in smooth)
         np.testing.assert_allclose(exact, numeric, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=25)
+@examples(13)
 @given(cases(np.float32, max_steps=2))
 def test_vmap_and_scan(case: Case):
     run = lowered(case)
     batch = {name: np.stack([value, value[::-1] if value.ndim else value]) for name, value in case.inputs.items()}
     jitted = jax.jit(run)
-    apart = [jitted({name: value[k] for name, value in batch.items()}) for k in range(2)]
-    together = jax.jit(jax.vmap(run))(batch)
-    _, scanned = jax.lax.scan(lambda carry, values: (carry, run(values)), None, batch)
+    apart = jax.device_get([jitted({name: value[k] for name, value in batch.items()}) for k in range(2)])
+    scan = lambda batch: jax.lax.scan(lambda carry, values: (carry, run(values)), None, batch)[1]  # noqa: E731
+    together, scanned = jax.device_get(at_once(jax.vmap(run), scan)(batch))
     for name in case.outputs:
         for k in range(2):
             np.testing.assert_allclose(together[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(scanned[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cases(np.int32))
 def test_edges_are_counted_exactly(case: Case):
     assert case.graph.num_edges == sum(1 for _ in case.graph.edges())
     assert case.graph.num_vertices == sum(1 for _ in case.graph.vertices())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cases(np.int32), st.data())
 def test_writers_and_readers(case: Case, data):
     name = data.draw(st.sampled_from([v.name for v in case.graph.variables if v.size]))
@@ -146,7 +148,7 @@ def test_writers_and_readers(case: Case, data):
     assert {(v.family, v.number) for v in case.graph.readers(element)} == touching({"in", "inout"})
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(cases(np.float32))
 def test_lowering_is_deterministic(case: Case):
     first, second = lowered(case), lowered(case)
@@ -158,7 +160,7 @@ def test_lowering_is_deterministic(case: Case):
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@examples(1000)
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))

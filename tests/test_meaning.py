@@ -1,5 +1,6 @@
 """What `interpret` takes and refuses, and that codelets see in it what they see when lowered."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ def everywhere(graph, program, values, *names):
     """The values of variables and streams by `interpret`, which all other ways of running give as well."""
     expected = cl.interpret(graph, values, names, program)
     own = [v.name for v in graph.variables if v.name in values]
-    got = [cl.lower(graph, program, inputs=own, outputs=names)(values)]
+    got = [jax.jit(cl.lower(graph, program, inputs=own, outputs=names))(values)]
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         engine.write({each: values[each] for each in own})

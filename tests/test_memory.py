@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -24,6 +24,7 @@ from lowering.machine.memory import (
 )
 from lowering.machine.place import place
 from lowering.pipeline import plan_engine, plan_graph, plan_machine
+from lowering.plan.control import OUTSIDE, control
 from lowering.plan.steps import (
     AbortStep,
     CopyStep,
@@ -38,6 +39,7 @@ from lowering.plan.steps import (
     bodies,
 )
 from lowering.plan.timeline import timeline
+from tests.examples import examples
 from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total
 from tests.test_scale import in_out, six_axes, stencil
@@ -65,16 +67,13 @@ def loops():
 
 def test_loops_have_heads_that_follow_their_ends():
     line = timeline(plan_engine(*loops()))
-    assert [(m.depth, m.turns, m.after) for m in line.moments] == [
-        (0, 1, ()),
-        (0, 2, (0, 5)),
-        (1, 2, (1,)),
-        (1, 6, (2, 5)),
-        (2, 6, (3,)),
-        (2, 6, (4,)),
-        (0, 1, (5,)),
-    ]
-    assert line.ends == (6,)
+    assert [(m.depth, m.turns) for m in line.moments] == [(0, 1), (0, 2), (1, 2), (1, 6), (2, 6), (2, 6), (0, 1)]
+    parts, ends, turns = control(line.moments[3].step)
+    assert ([(part.body is None, part.after) for part in parts], ends, turns) == (
+        [(True, (OUTSIDE, 1)), (False, (0,))],
+        (1,),
+        3,
+    )
     assert [v.name for v in line.moments[3].writes] == ["turn"]
     assert str(line) == (
         "  0 execute one\n"
@@ -242,7 +241,7 @@ class Store:
 KEEPING = st.sampled_from(["all", "some", "none"])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(placements(max_steps=3), KEEPING, st.randoms(use_true_random=False))
 def test_every_read_finds_what_was_written_last(placement, keeping, random):
     plan = placement.plan
@@ -257,7 +256,7 @@ def test_every_read_finds_what_was_written_last(placement, keeping, random):
     check_addresses(planned.memory)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(placements(loops=True), KEEPING)
 def test_loops_that_pass_variables_on(placement, keeping):
     plan = placement.plan
@@ -271,7 +270,7 @@ def test_loops_that_pass_variables_on(placement, keeping):
     check_addresses(planned.memory)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(chains(), KEEPING)
 def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     plan = placement.plan
@@ -281,7 +280,7 @@ def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     check_addresses(planned.memory)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(placements())
 def test_buffers_hold_what_arrives_and_what_is_sent_home(placement):
     planned = plan_machine(placement.plan, placement, allow_out_of_memory=True)
@@ -462,7 +461,7 @@ def test_only_on_the_same_tiles():
 # --- what is there beside variables -------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
     memory = plan_memory(live_ranges(plan_exchange(placement)))
@@ -595,7 +594,7 @@ def test_printed():
 # --- addresses ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**16))
 def test_offsets_of_ranges_that_are_live_at_once_are_apart(count, num_moments, tiles, seed):
     random = np.random.default_rng(seed)

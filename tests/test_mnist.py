@@ -15,6 +15,7 @@ import codelet as cl
 from codelet.models.mnist import SIZES, init_parameters, network
 from ipu_backend.cli import main
 from ipu_backend.jobs.mnist import Digits, MissingExtraError, batches, check_demo_extra, plain_network, train
+from tests.at_once import at_once, with_slopes
 
 ROOT = Path(__file__).parents[1]
 KEYS = {"vertices", "edges", "accuracy", "step_seconds", "plain_jax_step_seconds"}
@@ -47,8 +48,8 @@ def test_network_and_its_gradient_equal_plain_jax():
     x = jax.random.normal(jax.random.key(1), (5, 12))
     ours = lambda layers: cl.lower(network)(x, layers, chunk=2)  # noqa: E731
     plain = lambda layers: plain_network(x, layers)  # noqa: E731
-    np.testing.assert_allclose(ours(layers), plain(layers), rtol=1e-5, atol=1e-6)
-    slopes = [jax.grad(lambda layers: (f(layers) ** 2).sum())(layers) for f in (ours, plain)]
+    values, slopes = zip(*at_once(with_slopes(ours), with_slopes(plain))(layers), strict=True)
+    np.testing.assert_allclose(*values, rtol=1e-5, atol=1e-6)
     for a, b in zip(*map(jax.tree.leaves, slopes), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 

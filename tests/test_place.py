@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -15,6 +15,7 @@ from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
 from lowering.plan.steps import ExecuteStep, all_steps
+from tests.examples import examples
 from tests.placements import TILES, built, plan_of, touched, vertices_of
 from tests.strategies import cases
 from tests.test_scale import N, copy_one, six_axes, stencil
@@ -72,7 +73,7 @@ def test_linear_mapping_is_that_of_poplibs():
 # --- what is given is kept ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases(), METHODS)
 def test_everything_has_a_tile_and_always_the_same(case, method):
     plan = plan_of(case)
@@ -96,7 +97,7 @@ def test_everything_has_a_tile_and_always_the_same(case, method):
     assert str(again) == str(placement)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases(), METHODS)
 def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
     placement = place(plan_of(case), method)
@@ -115,7 +116,7 @@ def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
             assert vertex.tile in found[key(vertex.family, vertex.number)]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases(), METHODS, st.integers(0, 1000))
 def test_elements_keep_their_tiles(case, method, seed):
     random = np.random.default_rng(seed)
@@ -125,7 +126,7 @@ def test_elements_keep_their_tiles(case, method, seed):
     np.testing.assert_array_equal(placement.element_tiles, case.graph.tile_mapping())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases(), METHODS)
 def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method):
     plan = plan_of(case)
@@ -141,7 +142,7 @@ def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method
 # --- balance ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(cases())
 def test_no_tile_is_loaded_beyond_the_bound(case):
     plan = plan_of(case)
@@ -158,7 +159,7 @@ def test_no_tile_is_loaded_beyond_the_bound(case):
             assert np.max(load) <= least_bound(cycles, counts, np.zeros(TILES, np.int64), 6) + most
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cases())
 def test_no_graph_takes_more_cycles_than_placed_linearly(case):
     plan = plan_of(case)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.check import races
@@ -25,8 +25,9 @@ from lowering.check.races import (
     shared_by_tables,
     shared_by_vertices,
 )
+from tests.examples import examples
 
-thorough = settings(derandomize=True, deadline=None, max_examples=300, print_blob=True)
+thorough = examples(300)
 
 
 # The meaning, one address at a time

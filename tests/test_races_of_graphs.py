@@ -5,11 +5,12 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.pipeline import plan_engine
+from tests.examples import examples
 from tests.strategies import gather_up, readings, shift_all
 
 RACES = (cl.WriteRaceError, cl.ReadWriteRaceError, cl.SelfAliasError)
@@ -56,7 +57,7 @@ def outcome(run):
     return None
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(careless())
 def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
     values = {"a": np.zeros(graph.variable("a").shape, np.int32), "b": np.zeros((3, 4), np.int32)}
@@ -107,7 +108,7 @@ def many_axes(draw):
     return graph
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(many_axes())
 def test_families_over_up_to_six_axes_are_refused_as_the_interpreter_refuses_them(graph):
     values = {v.name: np.zeros(v.shape, np.int32) for v in graph.variables}
@@ -274,7 +275,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_one_fault_raises_its_own_error(fault, data):
     from tests.strategies import cases

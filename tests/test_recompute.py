@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.at_once import at_once
 
 
 def _loop(function, dtype=np.float32, size=6, turns=5):
@@ -45,9 +46,9 @@ def test_what_is_computed_element_by_element_is_not_kept():
         return x
 
     weights = np.arange(6.0)
-    for transform in (jax.grad, jax.jacfwd):
-        ours = transform(lambda x: weights @ run({"x": x})["x"])(x)
-        np.testing.assert_allclose(ours, transform(lambda x: weights @ by_hand(x))(x), rtol=1e-5)
+    losses = [lambda x: weights @ run({"x": x})["x"], lambda x: weights @ by_hand(x)]
+    ours, expected = at_once(*(lambda x, f=f: (jax.grad(f)(x), jax.jacfwd(f)(x)) for f in losses))(x)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_what_a_loop_and_a_choice_send_is_the_same_everywhere():
             assert got["path"].count.dtype == "int32"
             assert got["ends"].tolist() == [1]
             for name in ("path", "odds"):
-                values_sent, count = got[name]
+                values_sent, count = jax.device_get(got[name])
                 assert int(count) == len(expected[name])
                 np.testing.assert_allclose(values_sent[:count], expected[name], rtol=1e-6)
                 assert not np.any(values_sent[count:])
@@ -69,20 +69,20 @@ def test_what_a_loop_and_a_choice_send_is_the_same_everywhere():
 def test_gradients_and_vmap_go_through_what_was_sent():
     stones = Hailstone()
     run = cl.lower(stones.graph, stones.program, inputs=["n", "x"], outputs=[])
-    x = jnp.asarray([8.0, -8.0])
+    x, weights = np.asarray([8, -8], np.float32), np.arange(1, 21, dtype=np.float32)[:, None]
+    jitted = jax.jit(run)
 
-    def loss(x, n=6):
-        made = run({"n": jnp.int32(n), "x": x})["path"]
-        return (made.values * jnp.arange(1.0, 21.0)[:, None]).sum()
+    def loss(x):
+        return (jitted({"n": np.int32(6), "x": x})["path"].values * weights).sum()
 
     slope = sum((k + 1) * 0.5**k for k in range(8))  # eight steps from six to one
-    np.testing.assert_allclose(jax.grad(loss)(x), [slope, slope], rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), [slope, slope], rtol=1e-5)
     np.testing.assert_allclose((loss(x + 0.5) - loss(x - 0.5)), 2 * slope, rtol=1e-4)
-    starts = {"n": jnp.asarray([6, 1, 7], jnp.int32), "x": jnp.broadcast_to(x, (3, 2))}
-    many = jax.vmap(run)(starts)
+    starts = {"n": np.asarray([6, 1, 7], np.int32), "x": np.broadcast_to(x, (3, 2))}
+    many = jax.device_get(jax.jit(jax.vmap(run))(starts))
     assert many["path"].count.tolist() == [8, 0, 16]
     for k in range(3):
-        one = run({name: values[k] for name, values in starts.items()})
+        one = jitted({name: values[k] for name, values in starts.items()})
         np.testing.assert_allclose(many["path"].values[k], one["path"].values, rtol=1e-6)
         np.testing.assert_array_equal(many["odds"].values[k], one["odds"].values)
 
@@ -109,7 +109,7 @@ def test_functions_and_calls_in_a_row_send_as_many_as_there_are():
     values = {"flags": np.asarray([0, 3, 0, 5, 7], np.int32)}
     expected = cl.interpret(graph, values, ["out", "all"], program)
     assert expected["out"].tolist() == [3, 5, 7, 3, 3, 7]
-    got = cl.lower(graph, program, inputs=["flags"], outputs=[])(values)
+    got = jax.device_get(jax.jit(cl.lower(graph, program, inputs=["flags"], outputs=[]))(values))
     assert got["out"].values.shape == (10,)
     assert got["out"].values[: int(got["out"].count)].tolist() == [3, 5, 7, 3, 3, 7]
     assert got["all"].tolist() == expected["all"].tolist()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -11,6 +11,7 @@ from lowering.check import sizes
 from lowering.check.sizes import check_host_memory, host_memory
 from lowering.pipeline import plan_engine, plan_graph
 from lowering.plan.elements import Elements, affine_runs
+from tests.examples import examples
 
 HUGE, VAST = 2**31, 2**40
 
@@ -56,7 +57,7 @@ def elements(draw):
     return Elements.of_view(moved, axes, SIZE, "x"), flags
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(elements(), elements())
 def test_sets_of_elements_are_sets(first, second):
     (a, flags), (b, others) = first, second

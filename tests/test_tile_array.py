@@ -3,13 +3,13 @@
 import itertools
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend import core as jax_core
 
@@ -24,6 +24,8 @@ from lowering.pipeline import plan_graph, plan_machine
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, all_steps
 from lowering.plan.timeline import without_calls
+from tests.at_once import at_once
+from tests.examples import examples
 from tests.placements import TILES, plan_of
 from tests.strategies import Case, and_its_sum, arrived, as_dtype, backwards, cases, each_alone, running
 from tests.test_lowered import assert_close, interpreted
@@ -61,7 +63,7 @@ def function_of(case: Case, where, execution="tiles"):
     return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -71,13 +73,13 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(cases(np.int32), PLACES)
 def test_the_engine(case: Case, where):
     engine = engine_of(case, where)
@@ -90,7 +92,7 @@ def test_the_engine(case: Case, where):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
@@ -98,7 +100,7 @@ def test_gradients_are_those_of_fused(data):
         fused = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
         tiles = function_of(case, data.draw(PLACES))
         random = np.random.default_rng(0)
-        smooth = {k: jnp.asarray(v) for k, v in case.inputs.items() if v.dtype.kind == "f"}
+        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
         rest = {k: v for k, v in case.inputs.items() if k not in smooth}
         weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
 
@@ -107,9 +109,9 @@ def test_gradients_are_those_of_fused(data):
                 results = run({**values, **rest})
                 return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
 
-            return jax.jit(jax.grad(loss))(smooth)
+            return jax.grad(loss)
 
-        ours, expected = slope(tiles), slope(fused)
+        ours, expected = at_once(slope(tiles), slope(fused))(smooth)
         for name, value in expected.items():
             np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
@@ -126,7 +128,7 @@ def placement_of(case: Case, where: Any) -> Placement:
     return where(plan) if callable(where) else place(plan, where)  # type: ignore[return-value]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(cases(np.float32), PLACES)
 def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
     placement = placement_of(case, where)
@@ -144,7 +146,7 @@ def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
             np.testing.assert_array_equal(moved, pairs(planned.before.moves()))
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
 def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
     placement = placement_of(case, where)
@@ -157,17 +159,18 @@ def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
             [random.integers(-9, 9, array.layouts.of(v).shape).astype(v.dtype) for v in own.variables]
             for own in tables.bringings
         ]
-        brought = [
-            bring(own, [jnp.asarray(a) for a in arrays]) for own, arrays in zip(tables.bringings, held, strict=True)
-        ]
-        for batch in tables.batches:
-            computed = jax.jit(lambda arrays, batch=batch: compute(batch, arrays))
-            everything = computed(brought)
+        bring_all = jax.jit(lambda held: [bring(own, a) for own, a in zip(tables.bringings, held, strict=True)])
+        brought = jax.device_get(bring_all(held))
+        computed = at_once(*(partial(compute, batch) for batch in tables.batches))
+        everything = computed(brought)
+        for number, batch in enumerate(tables.batches):
             row = int(random.integers(len(batch.lanes.tiles)))
             of_step = row if batch.rows is None else int(batch.rows[row])
-            others = [jnp.full_like(own, 77).at[of_step].set(own[of_step]) for own in brought]
-            for name, value in computed(others).items():
-                np.testing.assert_array_equal(value[row], everything[name][row], err_msg=name)
+            others = [np.full_like(own, 77) for own in brought]
+            for other, own in zip(others, brought, strict=True):
+                other[of_step] = own[of_step]
+            for name, value in computed(others)[number].items():
+                np.testing.assert_array_equal(value[row], everything[number][name][row], err_msg=name)
 
 
 @cl.codelet
@@ -182,9 +185,9 @@ def test_nothing_is_computed_from_what_is_on_no_tile():
     k = cl.grid(7)
     y = graph.add_vertex("divide", divide, a=a[k], b=b[k], tile=k // 5)
     run = cl.Engine(graph, execution="tiles").function(inputs=[a, b], outputs=[y])
-    values = {"a": jnp.arange(1.0, 8.0), "b": jnp.arange(2.0, 9.0)}
+    values = {"a": np.arange(1, 8, dtype=np.float32), "b": np.arange(2, 9, dtype=np.float32)}
     name = y.source.name
-    slope = jax.grad(lambda v: run(v)[name].sum())(values)
+    slope = jax.jit(jax.grad(lambda v: run(v)[name].sum()))(values)
     np.testing.assert_allclose(slope["a"], 1 / values["b"], rtol=1e-6)
     np.testing.assert_allclose(slope["b"], -values["a"] / values["b"] ** 2, rtol=1e-6)
 
@@ -245,7 +248,7 @@ def test_an_execution_that_there_is_not():
 # --- addresses ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(cases(np.int32), PLACES)
 def test_addresses_hold_what_is_live(case: Case, where):
     results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
@@ -253,7 +256,7 @@ def test_addresses_hold_what_is_live(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@settings(max_examples=5)
+@examples(5)
 @given(cases(np.float32), PLACES)
 def test_addresses_hold_what_is_live_in_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
@@ -274,8 +277,8 @@ def test_a_wrong_plan_of_memory_shows():
     plan = plan_graph(graph, graph.default_program, (x.source,), [y])
     machine = plan_machine(plan)
     given, expected = np.arange(1, 9, dtype=np.float32), cl.lower(graph, inputs=[x], outputs=[y])
-    run = lambda planned: jax_core.jaxpr_as_fun(compile_addresses(plan, planned))(given)[0]  # noqa: E731
-    np.testing.assert_allclose(run(machine), expected({"x": given})[y.source.name], rtol=1e-6)
+    run = lambda planned: jax.jit(jax_core.jaxpr_as_fun(compile_addresses(plan, planned)))(given)[0]  # noqa: E731
+    np.testing.assert_allclose(run(machine), jax.jit(expected)({"x": given})[y.source.name], rtol=1e-6)
     # What two steps pass on is said to end before it is read.
     occupants = [
         replace(own, moments=np.arange(3) == 0) if own.moments is not None and own.variables else own
@@ -313,7 +316,7 @@ def test_a_wrong_sharing_of_memory_shows(monkeypatch):
     def run():
         graph, x, y, sums = links()
         function = cl.Engine(graph, execution="addresses").function(inputs=[x], outputs=[y, sums])
-        return function({"x": given})
+        return jax.jit(function)({"x": given})
 
     given = np.arange(12, dtype=np.float32).reshape(4, 3)
     graph, x, y, sums = links()
@@ -342,7 +345,7 @@ def test_words_beside_a_freed_one_keep_their_values():
         engine = cl.Engine(graph, program, execution="addresses")
         values = {"x": np.array([1.0, 2.0, 3.0]), "odd": np.ones(1, np.float32)}
         for outputs in ([y], [y, odd], [y, x, odd], [short, y, odd]):
-            results = engine.function(inputs=[x, odd], outputs=outputs)(values)
+            results = jax.jit(engine.function(inputs=[x, odd], outputs=outputs))(values)
             for name, value in cl.interpret(graph, values, outputs, program).items():
                 np.testing.assert_array_equal(results[name], value)
         # Poison covers what is wholly free: words of which any byte is another's are left.
@@ -356,7 +359,7 @@ def test_words_beside_a_freed_one_keep_their_values():
                 assert words.tolist() == [w for w, (a, b) in enumerate(ends) if a >= start and b <= start + size]
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(st.sampled_from([np.float64, np.int64]), PLACES, st.data())
 def test_addresses_of_words_of_eight_bytes(dtype, where, data):
     with jax.enable_x64(True):
@@ -385,7 +388,7 @@ def test_padding_of_every_dtype_beside_another():
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             run = cl.Engine(graph, execution=execution).function(inputs=list(kinds), outputs=[first, second])
-            for name, value in run(values).items():
+            for name, value in jax.jit(run)(values).items():
                 np.testing.assert_array_equal(value, expected[name])
 
 
@@ -405,7 +408,7 @@ def test_fields_without_elements_and_families_without_vertices():
     expected = cl.interpret(graph, values, graph_outputs)
     for execution in ("tiles", "addresses"):
         run = cl.Engine(graph, execution=execution).function(inputs=[x, rows], outputs=graph_outputs)
-        for name, value in run(values).items():
+        for name, value in jax.jit(run)(values).items():
             np.testing.assert_array_equal(value, expected[name])
 
 

@@ -58,7 +58,7 @@ def test_the_fft_is_one():
     from tutorials.programs.fft import lower_fft
 
     x = np.random.default_rng(0).standard_normal(32).astype(np.complex64)
-    np.testing.assert_allclose(lower_fft(32)({"x": x})["y"], np.fft.fft(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(lower_fft(32))({"x": x})["y"], np.fft.fft(x), rtol=1e-5, atol=1e-5)
 
 
 def test_the_decoder_corrects_a_word():
@@ -67,7 +67,9 @@ def test_the_decoder_corrects_a_word():
 
     bits = 600
     heard = np.rint(16 * (1 + 0.6 * np.random.default_rng(0).standard_normal(bits))).astype(np.int32)
-    belief = lower_decoder(random_code(bits), 20)({"channel": heard, "up": np.zeros(3 * bits, np.int32)})["belief"]
+    belief = jax.jit(lower_decoder(random_code(bits), 20))({"channel": heard, "up": np.zeros(3 * bits, np.int32)})[
+        "belief"
+    ]
     assert (heard < 0).sum() > 10
     assert (np.asarray(belief) < 0).sum() == 0
 
@@ -78,7 +80,7 @@ def test_breadth_first_search_finds_the_distances():
 
     ring = Network(np.array([4, 0, 1, 2, 3]), np.arange(6), np.ones(5, np.int64))
     start = np.array([0, FAR, FAR, FAR, FAR], np.int32)
-    assert lower_search(ring)({"old": start})["distance"].tolist() == [0, 1, 2, 3, 4]
+    assert jax.jit(lower_search(ring))({"old": start})["distance"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_lowered_layer_is_a_field_of_a_module():

@@ -4,14 +4,15 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from tests.examples import examples
 from tests.strategies import padded_numbers, viewed
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(viewed())
 def test_any_chain_of_views_is_numpys(pair):
     tensor, array = pair
@@ -36,7 +37,7 @@ def expressions(draw, depth=3):
     return f"({left} - {left} + 0 * {right})" if operator == "0 *" else f"({left} {operator} {right})"
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(expressions(), st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(1, 3))
 def test_index_expressions_are_numpys(text, extents, step):
     random = np.random.default_rng(0)
@@ -60,7 +61,7 @@ def test_index_expressions_are_numpys(text, extents, step):
     assert symbolic.bounds() == (expected.min(), expected.max())
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(viewed(), st.integers(1, 5), st.integers(1, 40))
 def test_blocks_are_the_values_in_order(pair, extent, limit):
     tensor, _ = pair

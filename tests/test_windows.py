@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
+from tests.at_once import at_once, with_slopes
+from tests.examples import examples
 from tests.strategies import total
 
 
@@ -32,7 +34,7 @@ def names(layer, *arrays):
 
 
 def normal(*shape):
-    return jnp.asarray(np.random.default_rng(len(shape)).normal(size=shape), jnp.float32)
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
 
 def layer(codelet, size=3, stride=1, dilation=1):
@@ -58,9 +60,8 @@ def test_a_dot_over_windows_is_a_convolution(codelet, stride, dilation):
     found = names(ours, x, w)
     assert found.count("conv_general_dilated") == 1
     assert not set(found) & {"gather", "concatenate", "stack"}
-    np.testing.assert_allclose(ours(x, w), plain(x, w), rtol=1e-4, atol=1e-4)
-    slopes = jax.grad(lambda x, w: jnp.sin(ours(x, w)).sum(), (0, 1))(x, w)
-    expected = jax.grad(lambda x, w: jnp.sin(plain(x, w)).sum(), (0, 1))(x, w)
+    (value, slopes), (expected_value, expected) = at_once(with_slopes(ours), with_slopes(plain))(x, w)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-4, atol=1e-4)
     for slope, other in zip(slopes, expected, strict=True):
         np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
 
@@ -77,19 +78,15 @@ def test_zeros_around_are_the_convolutions_own(value, folded):
     found = names(ours, x, w)
     assert found.count("conv_general_dilated") == 1
     assert ("pad" in found) is not folded
-    around = jnp.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=value)
-    expected = lax.conv_general_dilated(around, w, (1, 1), "VALID")
-    np.testing.assert_allclose(ours(x, w), expected, rtol=1e-4, atol=1e-4)
-    slope, other = (
-        jax.grad(lambda x: jnp.sin(f(x)).sum())(x)
-        for f in (
-            lambda x: ours(x, w),
-            lambda x: lax.conv_general_dilated(
-                jnp.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=value), w, (1, 1), "VALID"
-            ),
-        )
-    )
-    np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
+
+    def plain(x, w):
+        around = jnp.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=value)
+        return lax.conv_general_dilated(around, w, (1, 1), "VALID")
+
+    (made, slopes), (expected, others) = at_once(with_slopes(ours), with_slopes(plain))(x, w)
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+    for slope, other in zip(slopes, others, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-3, atol=1e-3)
 
 
 def test_another_codelet_over_windows_is_none():
@@ -112,14 +109,14 @@ def test_a_kernel_that_moves_with_the_window_is_none():
     x, w = normal(7), normal(5, 3)
     ours = cl.lower(build)
     assert "conv_general_dilated" not in names(ours, x, w)
-    np.testing.assert_allclose(ours(x, w), [x[i : i + 3] @ w[i] for i in range(5)], rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(ours)(x, w), [x[i : i + 3] @ w[i] for i in range(5)], rtol=1e-5)
 
 
 def test_integers_are_not_convolved():
     x, w = np.arange(9, dtype=np.int32), np.arange(3, dtype=np.int32)
     ours = cl.lower(lambda graph, x, w: graph.add_vertex("sum", inner, x=x[(i := cl.grid(7)) : i + 3], w=w))
     assert "conv_general_dilated" not in names(ours, x, w)
-    np.testing.assert_array_equal(ours(x, w), np.correlate(x, w))
+    np.testing.assert_array_equal(jax.jit(ours)(x, w), np.correlate(x, w))
 
 
 def test_a_window_alone_is_none():
@@ -127,7 +124,7 @@ def test_a_window_alone_is_none():
     assert "conv_general_dilated" not in names(ours, normal(9))
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.data())
 def test_convolutions_mean_what_their_vertices_mean(data):
     """Any number of windows, batches and channels, in any order of dimensions."""
@@ -168,7 +165,7 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     )
     values = {"x": normal(*bare), "w": normal(*kernels, *field)}
     (name,) = [v.name for v in graph.variables if v.name not in values]
-    result = cl.lower(graph, inputs=[own, w], outputs=[y])(values)[name]
+    result = jax.jit(cl.lower(graph, inputs=[own, w], outputs=[y]))(values)[name]
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)
 
 
@@ -251,10 +248,10 @@ def test_windows_that_lie_wholly_in_padding():
     values = {"x": np.arange(1, 5, dtype=np.float32), "plane": np.asarray(normal(2, 3))}
     program = cl.Sequence(*program, graph.default_program)
     run = cl.lower(graph, program, inputs=[x, plane], outputs=outputs)
-    results = jax.jit(run)(values)
+    results, slopes = at_once(run, jax.grad(lambda v: sum(jnp.sum(y) for y in run(v).values())))(values)
     for name, expected in cl.interpret(graph, values, outputs, program).items():
         np.testing.assert_allclose(results[name], expected, rtol=1e-5, atol=1e-5)
-    for name, slope in jax.jit(jax.grad(lambda v: sum(jnp.sum(y) for y in run(v).values())))(values).items():
+    for name, slope in slopes.items():
         assert np.isfinite(slope).all(), name
 
 

@@ -361,8 +361,7 @@ class Engine:
         with self._exclusive.use("run"):
             state = self._state
             if loaded.checked is None or not loaded.checked.equals(state.written):
-                written = state.written.copy()
-                check_initialized(replace(loaded.plan, outputs=()), written)
+                written = check_initialized(replace(loaded.plan, outputs=()), state.written)
                 loaded.checked = written if written.equals(state.written) else None
             else:
                 written = state.written

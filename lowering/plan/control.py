@@ -43,6 +43,16 @@ class Control(NamedTuple):
     ends: tuple[int, ...]
     turns: int = 1
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether a part may run again."""
+        return any(j >= k for k, part in enumerate(self.parts) for j in part.after)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The numbers of the parts that may be the first."""
+        return tuple(k for k, part in enumerate(self.parts) if OUTSIDE in part.after)
+
     def before(self, k: int) -> tuple[int, ...]:
         """The numbers of the parts that may run right after one, `OUTSIDE` for what comes after the step."""
         following = tuple(j for j, part in enumerate(self.parts) if k in part.after)

@@ -6,7 +6,7 @@ elements is too many for that. What is touched in pieces, or through tables, tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,13 +133,13 @@ class Elements:
         return Elements.of_flags(of_flags(self.as_flags(), other.as_flags()))
 
     def __or__(self, other: Elements) -> Elements:
-        if self.is_all or other.is_all:
+        if self is other or self.is_all or other.is_all:
             return self if self.is_all else other
         both = lambda a, b: union(np.concatenate([a.starts, b.starts]), np.concatenate([a.stops, b.stops]))  # noqa: E731
         return self._combined(other, both, np.logical_or)
 
     def __and__(self, other: Elements) -> Elements:
-        if self.is_all or other.is_all:
+        if self is other or self.is_all or other.is_all:
             return other if self.is_all else self
         return self._combined(other, intersection, np.logical_and)
 
@@ -158,6 +158,8 @@ class Elements:
 
     def equals(self, other: Elements) -> bool:
         """Whether two are the same elements."""
+        if self is other:
+            return True
         if self.runs is not None and other.runs is not None:
             pairs = zip(self.runs, other.runs, strict=True)
             return all(np.array_equal(one, another) for one, another in pairs)
@@ -169,6 +171,14 @@ class ElementSet:
 
     def __init__(self) -> None:
         self._held: dict[Variable, Elements] = {}
+
+    @staticmethod
+    def of_variables(variables: Iterable[Variable]) -> ElementSet:
+        """All elements of some variables."""
+        made = ElementSet()
+        for variable in variables:
+            made.add_variable(variable)
+        return made
 
     def copy(self) -> ElementSet:
         """A set with the same elements."""
@@ -244,35 +254,34 @@ class ElementSet:
         """Whether two sets hold the same elements."""
         return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
 
-    def intersect(self, other: ElementSet) -> None:
-        """Keep only what the other set holds too."""
-        self._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
+    def __and__(self, other: ElementSet) -> ElementSet:
+        made = ElementSet()
+        made._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
+        return made
 
-    def unite(self, other: ElementSet) -> None:
-        """Hold what the other set holds as well."""
+    def __or__(self, other: ElementSet) -> ElementSet:
+        made = self.copy()
         for variable, others in other._held.items():
-            self._held[variable] = self._of(variable) | others
+            made._held[variable] = self._of(variable) | others
+        return made
 
     def includes(self, other: ElementSet) -> bool:
         """Whether it holds all that the other set holds."""
         return all((others - self._of(variable)).first is None for variable, others in other._held.items())
 
-    def replace(self, other: ElementSet) -> None:
-        """Hold what the other set holds."""
-        self._held = dict(other._held)
-
-    def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:
-        """The graph's number of an element of a view that is not in the set; None when all are.
+    def missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> dict[Variable, int]:
+        """Of each variable of which a view names elements that are not in the set the place of the first of them.
 
         Raises:
             SizeError: they are too many to be told apart one by one.
         """
         if all(self._of(variable).is_all for variable in source_variables(tensor.source)):
-            return None
+            return {}
         needed = ElementSet()
         needed.add(tensor, axes)
-        for variable, wanted in needed._held.items():
-            missing = (wanted - self._of(variable)).first
-            if missing is not None:
-                return variable.first_element + missing
-        return None
+        firsts = {variable: (wanted - self._of(variable)).first for variable, wanted in needed._held.items()}
+        return {variable: first for variable, first in firsts.items() if first is not None}
+
+    def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:
+        """The graph's number of an element of a view that is not in the set; None when all are. As `missing`."""
+        return next((variable.first_element + k for variable, k in self.missing(tensor, axes).items()), None)
