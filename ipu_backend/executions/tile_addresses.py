@@ -57,16 +57,16 @@ class Addresses(TileArray):
     def __init__(self, machine: MachinePlan):
         super().__init__(machine.exchange)
         self.memory: Memory = machine.memory
-        graph = machine.placement.plan.graph
         held = [variable for own in self.memory.occupants for variable in own.variables]
         shapes = {variable.dtype: 0 for variable in held}
         for variable in held:
             words = int(self.memory.bytes_by_tile.max(initial=0)) // variable.dtype.itemsize + 1
             shapes[variable.dtype] = max(shapes[variable.dtype], words)
-        self.memories: dict[np.dtype, Variable] = {
-            dtype: Variable(graph, f"memory of {dtype}", (machine.placement.num_tiles, words), dtype, -2 - k, 0)
-            for k, (dtype, words) in enumerate(shapes.items())
-        }
+        self.plan = machine.placement.plan
+        self.memories: dict[np.dtype, Variable] = {}
+        for dtype, words in shapes.items():
+            shape = machine.placement.num_tiles, words
+            self.plan, self.memories[dtype] = self.plan.add_variable(f"memory of {dtype}", shape, dtype)
         self.moments: dict[Step, int] = {}
         """The moment at which each step of the rewritten plan happens."""
 
@@ -228,7 +228,7 @@ class Addresses(TileArray):
                         continue
                     moment, body, index = next(counter), self.steps(step.body, counter), step.index
                     if index is not None:
-                        number = Variable(index.graph, f"turn of {index.name}", (), index.dtype, -1, 0)
+                        self.plan, number = self.plan.add_variable(f"turn of {index.name}", (), index.dtype)
                         setting = CopyStep(_whole(number), _whole(index), memories, memories)
                         self.moments[setting] = moment
                         body, index = (setting, *body), number
@@ -261,7 +261,10 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     steps = execution.steps(plan.steps, iter(range(len(machine.liveness.timeline.moments))))
     memories = tuple(execution.memories.values())
     outputs = tuple(map(_whole, memories))
-    run = emit(replace(plan, variables=(), inputs=memories, outputs=outputs, steps=steps), execution)
+    run = emit(
+        replace(plan, variables=(), added=execution.plan.added, inputs=memories, outputs=outputs, steps=steps),
+        execution,
+    )
 
     def function(*given: Array) -> list[Array]:
         arrays: Arrays = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}

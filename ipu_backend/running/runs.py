@@ -180,13 +180,12 @@ class LoadedProgram:
         self.stream_bytes = stream_bytes
         self.execution = Execution()
         self.compile: Callable[[Plan], jax_core.ClosedJaxpr] = compile_plan
-        self.plan = plan_engine(graph, program)
+        self.plan, self._first = plan_engine(graph, program).add_variable("first turn", (), np.dtype(np.int32))
         self.parts = split(self.plan.steps, stream_bytes)
         self.splits = True
         self.checked: ElementSet | None = None
         self._finer: dict[int, tuple[Part, ...]] = {}
         self._compiled: dict[Any, CompiledPart] = {}
-        self._first = Variable(graph, "first turn", (), np.dtype(np.int32), -1, graph.num_elements)
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
         if key not in self._compiled:

@@ -249,10 +249,10 @@ def normalize_family(family: Family) -> Family:
 class _Collector:
     """Turns programs into steps, each compute set's families normalized once, each function's body made once."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, plan: Plan):
+        self.plan = plan
         self.by_compute_set: dict[str, list[Family]] = {}
-        for family in graph.families:
+        for family in plan.graph.families:
             self.by_compute_set.setdefault(family.compute_set.name, []).append(family)
         self.executes: dict[str, ExecuteStep] = {}
         self.functions: dict[Function, FunctionBody] = {}
@@ -262,8 +262,8 @@ class _Collector:
     @functools.cached_property
     def abort(self) -> Variable:
         """The flag that aborts raise."""
-        number, first = len(self.graph.variables), self.graph.num_elements
-        return Variable(self.graph, "aborted", (), np.dtype(np.int32), number, first)
+        self.plan, flag = self.plan.add_variable("aborted", (), np.dtype(np.int32))
+        return flag
 
     def execute(self, name: str) -> ExecuteStep:
         if name not in self.executes:
@@ -333,9 +333,8 @@ class _Collector:
 
 def collect(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
     """The plan of a graph and program: families in normal form, the program as steps."""
-    collector = _Collector(graph)
+    collector = _Collector(Plan(graph, graph.variables, tuple(inputs), tuple(outputs), steps=(), program=program))
     steps = collector.steps(program)
     streams = tuple(stream for stream in graph.streams if stream in collector.streams)
-    abort = collector.abort if collector.messages else None
-    given, wanted, messages = tuple(inputs), tuple(outputs), tuple(collector.messages)
-    return Plan(graph, graph.variables, given, wanted, steps, streams, abort, messages, program)
+    abort, messages = collector.abort if collector.messages else None, tuple(collector.messages)
+    return replace(collector.plan, steps=steps, streams=streams, abort=abort, messages=messages)

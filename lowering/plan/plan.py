@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from codelet.display import as_block, as_html
 from codelet.graphs.family import Family
@@ -33,8 +35,9 @@ class Plan:
         outputs: the views that are read at the end.
         steps: what runs, in order.
         streams: those that the steps copy from or to, in the order in which they were added.
-        abort: the flag of shape () that says whether the program aborted, and which of `messages` it aborted
-            with, counted from 1. It is no variable of the graph; None where nothing aborts.
+        added: the variables that passes have added for what they keep, which are none of the graph's.
+        abort: the one of these, of shape (), that says whether the program aborted, and which of `messages` it
+            aborted with, counted from 1; None where nothing aborts.
         messages: what the aborts say.
         program: what was collected, of which the steps may be a part.
     """
@@ -45,6 +48,7 @@ class Plan:
     outputs: tuple[Tensor, ...]
     steps: tuple[Step, ...]
     streams: tuple[Stream, ...] = ()
+    added: tuple[Variable, ...] = ()
     abort: Variable | None = None
     messages: tuple[str, ...] = ()
     program: Program | None = None
@@ -53,6 +57,16 @@ class Plan:
     def families(self) -> tuple[Family, ...]:
         """The families of all steps, each once, in the order in which they first run."""
         return tuple(dict.fromkeys(family for step in all_steps(self.steps) for family in _families(step)))
+
+    def add_variable(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Plan, Variable]:
+        """The plan with a variable more, which prints as `<name>`, and that variable.
+
+        Its number and the numbers of its elements follow those of the plan's other variables.
+        """
+        before = (*self.variables, *self.added)
+        first = before[-1].first_element + before[-1].size + 1 if before else 0
+        made = Variable(self.graph, f"<{name}>", shape, dtype, len(before), first)
+        return replace(self, added=(*self.added, made)), made
 
     def __str__(self) -> str:
         rows = [f"inputs  {', '.join(variable.name for variable in self.inputs)}"]
