@@ -1,7 +1,7 @@
 """The machine: IPU targets, the cost of graphs on them, and the engine that runs graphs on their model."""
 
+from ipu_backend.model.body_cycles import UnknownCyclesWarning as UnknownCyclesWarning
 from ipu_backend.model.cost import CyclesError as CyclesError
-from ipu_backend.model.cost import UnknownCyclesWarning as UnknownCyclesWarning
 from ipu_backend.model.ipu import IPU as IPU
 from ipu_backend.model.ipu import TargetError as TargetError
 from ipu_backend.model.profile import FigureError as FigureError

@@ -221,17 +221,6 @@ class FromJaxprs(JaxprCodelet):
         return super().fitting(kinds)
 
 
-_from_jaxprs: dict[Any, FromJaxprs] = {}
-
-
-def from_jaxprs(of: cl.Codelet, static: dict[str, Any]) -> FromJaxprs:
-    """A codelet of the jaxprs of another with some static values: one object for each."""
-    key = of, static_key(tuple(static.items()))
-    if key not in _from_jaxprs:
-        _from_jaxprs[key] = FromJaxprs(of, static)
-    return _from_jaxprs[key]
-
-
 # --- index expressions ----------------------------------------------------------------------------------
 
 
@@ -484,6 +473,7 @@ class _Builder:
         self.times = 1  # how often the steps that are being drawn run
         self.static = 0  # in how many loops and choices that depend on data they are
         self.unbounded = 0  # in how many of these loops there is no bound
+        self.from_jaxprs: dict[Any, FromJaxprs] = {}
 
     def values(self, shape: tuple[int, ...]) -> np.ndarray:
         if np.issubdtype(self.dtype, np.integer):
@@ -557,7 +547,12 @@ class _Builder:
 
     def codelet(self, kind: cl.Codelet, static: dict[str, Any]) -> tuple[cl.Codelet, dict[str, Any]]:
         """A codelet with static values; or now and then one without, of its jaxprs."""
-        return (kind, static) if self.draw(st.integers(0, 4)) else (from_jaxprs(kind, static), {})
+        if self.draw(st.integers(0, 4)):
+            return kind, static
+        key = kind, static_key(tuple(static.items()))
+        if key not in self.from_jaxprs:
+            self.from_jaxprs[key] = FromJaxprs(kind, static)
+        return self.from_jaxprs[key], {}
 
     def family(self, compute_set: Any, sources: Sequence[cl.Tensor]) -> None:
         draw = self.draw

@@ -15,17 +15,9 @@ import codelet as cl
 from codelet.graphs.vertices import Vertex
 from codelet.tracing.codelets import FieldType
 from ipu_backend.model import poplibs
-from ipu_backend.model.cost import (
-    ENTRY_CYCLES,
-    THREEFRY_CYCLES,
-    TURN_CYCLES,
-    WHILE_TURNS,
-    CyclesError,
-    UnknownCyclesWarning,
-    codelet_cycles,
-    cycle_rules,
-    jaxpr_cycles,
-)
+from ipu_backend.model.body_cycles import ENTRY_CYCLES, TURN_CYCLES, WHILE_TURNS, UnknownCyclesWarning, jaxpr_cycles
+from ipu_backend.model.cost import CyclesError, codelet_cycles
+from ipu_backend.model.cycle_rules import THREEFRY_CYCLES, cycle_rules
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
 from tests.examples import examples

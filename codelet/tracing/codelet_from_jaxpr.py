@@ -6,11 +6,9 @@ comes a `Codelet` that is traced by looking up the jaxpr that fits, and that run
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import inspect
 import keyword
-import pickle
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,7 +22,7 @@ from jax.extend import core as jax_core
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
 from codelet.saving import reduced
 from codelet.tracing.codelets import Codelet, FieldType, TracedCodelet, check_cycles
-from codelet.tracing.saved_jaxprs import read_jaxpr, saved_jaxpr
+from codelet.tracing.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
 
 _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}
 """Of plain numbers, whose dtype yields to others, the type by the kind of that dtype."""
@@ -79,6 +77,7 @@ class JaxprCodelet(Codelet):
         self.jaxprs = tuple(jaxprs)
         self.outputs = tuple(outputs)
         self.types = tuple(tuple(map(_type_of, jaxpr.in_avals)) for jaxpr in jaxprs)
+        self._identity = uuid.uuid4().hex  # in files
         super().__init__(run, cycles)
 
     def fitting(self, kinds: Sequence[FieldType]) -> tuple[jax_core.ClosedJaxpr, tuple[FieldType, ...]]:
@@ -119,17 +118,11 @@ class JaxprCodelet(Codelet):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:
             return super().__reduce__()
-        _read_before.setdefault(self._saved[0], self)
-        return _read_again, self._saved
-
-    @functools.cached_property
-    def _saved(self) -> tuple[str, tuple[Any, ...]]:
-        """What is written of it, and a name for that, by which it is found again."""
         if self.cycles is not None:
             reduced(self.cycles, self.cycles, (), f"the cycles of codelet {self.name!r}")
         jaxprs = tuple(saved_jaxpr(jaxpr, self.name) for jaxpr in self.jaxprs)
-        parts = jaxprs, tuple(self.inputs), self.outputs, self.name, self.cycles
-        return hashlib.sha256(pickle.dumps(parts)).hexdigest(), parts
+        _by_identity[self._identity] = self
+        return _read_again, (self._identity, jaxprs, tuple(self.inputs), self.outputs, self.name, self.cycles)
 
     def __str__(self) -> str:
         for own in self.types:
@@ -137,17 +130,18 @@ class JaxprCodelet(Codelet):
         return super().__str__()
 
 
-_read_before: weakref.WeakValueDictionary[str, JaxprCodelet] = weakref.WeakValueDictionary()
+_by_identity: weakref.WeakValueDictionary[str, JaxprCodelet] = weakref.WeakValueDictionary()
 """Codelets that were written or read, so that one that is read again is the same object."""
 
 
-def _read_again(saved: str, parts: tuple[Any, ...]) -> JaxprCodelet:
+def _read_again(identity: str, jaxprs: Sequence[SavedJaxpr], *others: Any) -> JaxprCodelet:
     """A codelet as it was before it was pickled."""
-    if saved not in _read_before:
-        jaxprs, *others = parts
-        codelet = JaxprCodelet(tuple(map(read_jaxpr, jaxprs)), *others)
-        return _read_before.setdefault(saved, codelet)
-    return _read_before[saved]
+    found = _by_identity.get(identity)
+    if found is None:
+        found = JaxprCodelet(tuple(map(read_jaxpr, jaxprs)), *others)
+        found._identity = identity
+        found = _by_identity.setdefault(identity, found)
+    return found
 
 
 # --- what may be one ----------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class IPU:
             object.__setattr__(self, name, value)
 
     def estimate_cycles(self, codelet: TracedCodelet) -> int:
-        """Cycles one worker takes for a vertex of a codelet: its own `cycles=`, or the rules of `cost.py`.
+        """Cycles one worker takes for a vertex of a codelet: its own `cycles=`, or the rules of `cycle_rules.py`.
 
         Raises:
             CyclesError: the codelet's own `cycles=` fails.

@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from lowering.machine.placement import Placement
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.runs import stretches
+from lowering.plan.solver import Elementwise
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, UndefStep
 from lowering.plan.timeline import Moment, Timeline, timeline
 
@@ -156,48 +158,71 @@ def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
     return {variable for variable in candidates if written.first_missing(whole(variable), ()) is None}
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """For each variable the moments before and after which it is live, and at which it is, as bits of a number."""
+class _Bits(Elementwise[int]):
+    """A question asked of each of some variables, which are bits of a number; `facts` are those that reach moments."""
+
+    def __init__(self, moments: Sequence[Moment], variables: Sequence[Variable]):
+        super().__init__(0, (1 << len(variables)) - 1)
+        number = {variable: 1 << k for k, variable in enumerate(variables)}
+        bits = lambda chosen: sum({number[v] for v in chosen if v in number})  # noqa: E731
+        once = {moment.step: moment for moment in moments}.items()
+        self.reads = {step: bits(moment.reads) for step, moment in once}
+        self.writes = {step: bits(moment.writes) for step, moment in once}
+        self.kept = {step: ~bits(self.replaced(moment, variables)) for step, moment in once}
+        self.facts: list[int] = []
+
+    def replaced(self, moment: Moment, variables: Sequence[Variable]) -> set[Variable]:
+        """Those for which the answer begins anew at a moment."""
+        return set()
+
+    def meet(self, one: int, other: int) -> int:
+        return one | other
+
+    def look(self, step: Step, fact: int) -> None:
+        self.facts.append(fact)
+
+
+class _Written(_Bits):
+    """Which variables something may have written."""
+
+    forward = True
+
+    def own(self, step: Step, fact: int) -> int:
+        return fact | self.writes[step]
+
+
+class _Needed(_Bits):
+    """Which variables something may read before all of them is written anew."""
+
+    forward = False
+
+    def own(self, step: Step, fact: int) -> int:
+        return self.reads[step] | (fact & self.kept[step])
+
+    def replaced(self, moment: Moment, variables: Sequence[Variable]) -> set[Variable]:
+        return _replaced(moment, variables)
+
+
+class _Flow(NamedTuple):
+    """For each moment the variables that are live before and after it, and at it, as bits of a number."""
 
     before: list[int]
     after: list[int]
     during: list[int]
 
 
-def _flow(moments: Sequence[Moment], variables: Sequence[Variable]) -> _Flow:
-    """Solve the equations of live variables and of written ones, by turns until nothing changes."""
-    number = {variable: 1 << k for k, variable in enumerate(variables)}
-    bits = lambda chosen: sum({number[v] for v in chosen if v in number})  # noqa: E731
-    reads, writes = [bits(m.reads) for m in moments], [bits(m.writes) for m in moments]
-    replaced_by_step: dict[Step, int] = {}
-    replaced = []
-    for moment in moments:
-        if moment.step not in replaced_by_step:
-            replaced_by_step[moment.step] = bits(_replaced(moment, variables))
-        replaced.append(replaced_by_step[moment.step])
-    followers: list[list[int]] = [[] for _ in moments]
-    for moment in moments:
-        for other in moment.after:
-            followers[other].append(moment.number)
-    given, before, after = [0] * len(moments), [0] * len(moments), [0] * len(moments)
-    changed = True
-    while changed:
-        changed = False
-        for k, moment in enumerate(moments):
-            own = functools.reduce(int.__or__, (given[j] | writes[j] for j in moment.after), 0)
-            changed |= own != given[k]
-            given[k] = own
-        for k in reversed(range(len(moments))):
-            own = functools.reduce(int.__or__, (before[j] for j in followers[k]), 0)
-            after[k] = own
-            own = reads[k] | (own & ~replaced[k])
-            changed |= own != before[k]
-            before[k] = own
-    before = [live & has for live, has in zip(before, given, strict=True)]
-    after = [live & (has | own) for live, has, own in zip(after, given, writes, strict=True)]
-    during = [a | b | r | w for a, b, r, w in zip(before, after, reads, writes, strict=True)]
-    return _Flow(before, after, during)
+def _flow(plan: Plan, moments: Sequence[Moment], variables: Sequence[Variable]) -> _Flow:
+    """The variables that are live at each moment: those that are written and needed."""
+    written, needed = _Written(moments, variables), _Needed(moments, variables)
+    written.visit(plan.steps, 0)
+    needed.visit(plan.steps, 0)
+    flow = _Flow([], [], [])
+    for moment, has, wanted in zip(moments, written.facts, reversed(needed.facts), strict=True):
+        before, after = needed.own(moment.step, wanted) & has, wanted & written.own(moment.step, has)
+        flow.before.append(before)
+        flow.after.append(after)
+        flow.during.append(before | after | written.reads[moment.step] | written.writes[moment.step])
+    return flow
 
 
 # --- outputs in the place of inputs -------------------------------------------------------------------
@@ -356,7 +381,7 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     named |= {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     named |= {*plan.inputs, *(keep or ())}
     passing = [v for v in plan.variables if v in named and v not in kept]
-    flow = _flow(line.moments, passing)
+    flow = _flow(plan, line.moments, passing)
     count = len(line.moments)
     ranges = []
     for variable in plan.variables:

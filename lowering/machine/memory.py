@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jax.extend import core as jax_core
@@ -33,6 +32,7 @@ from codelet.errors import OutOfTileMemoryError
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import edges_by_vertex
 from codelet.views.tensor import Variable
+from lowering.jaxprs.equations import inner_jaxprs
 from lowering.machine.liveness import Liveness, LiveRange
 from lowering.machine.placement import checked_tile
 
@@ -186,18 +186,9 @@ class Memory:
 # --- what is there beside variables -------------------------------------------------------------------
 
 
-def _count_equations(jaxpr: Any) -> int:
+def _count_equations(jaxpr: jax_core.Jaxpr) -> int:
     """Equations of a jaxpr, those of the jaxprs in their parameters among them."""
-    count = 0
-    for equation in jaxpr.eqns:
-        count += 1
-        for value in equation.params.values():
-            for part in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(part, jax_core.ClosedJaxpr):
-                    part = part.jaxpr
-                if isinstance(part, jax_core.Jaxpr):
-                    count += _count_equations(part)
-    return count
+    return len(jaxpr.eqns) + sum(_count_equations(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))
 
 
 def _state_bytes(family: Family) -> int:

@@ -1,9 +1,7 @@
-"""The timeline: what a program does, moment by moment, and which moment may follow which.
+"""The timeline: what a program does, moment by moment, in the order of its text.
 
-In come the steps of a plan, a tree. Out comes a flow graph in which a moment is one step that does something
-of its own, or the head of a loop, where the next turn begins. The passes that plan the machine walk over it;
-how control goes through a step, `control.py` says. This is the control flow graph of
-A. Aho, M. Lam, R. Sethi and J. Ullman, Compilers (2006), chapter 8.4, with one step in a block.
+In come the steps of a plan, a tree. Out come the moments: a moment is one step that does something of its own, or the
+head of a loop, where the next turn begins. Which may follow which, `control.py` says.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from codelet.graphs.graph import Graph
 from codelet.views.tensor import Variable
-from lowering.plan.control import OUTSIDE, control
+from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -35,7 +33,6 @@ class Moment:
     Attributes:
         number: its place among the moments, in the order of the program's text.
         step: what happens: a step without a body, or the loop whose turn begins.
-        after: the numbers of the moments that may come right before it.
         depth: how many loops are around it.
         turns: how often it happens in a run of the program, where all choices around it are made for it.
         branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
@@ -43,7 +40,6 @@ class Moment:
 
     number: int
     step: Step
-    after: tuple[int, ...]
     depth: int
     turns: int
     branches: tuple[tuple[int, int], ...] = ()
@@ -76,59 +72,28 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """All moments of a program.
-
-    Attributes:
-        moments: in the order of the program's text.
-        ends: the numbers of the moments that may be the last.
-    """
+    """All moments of a program, in the order of its text."""
 
     moments: tuple[Moment, ...]
-    ends: tuple[int, ...]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.moments))
 
 
-class _Builder:
-    """Lays the steps of a program out; `open` holds the moments that may come right before what is next."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[Step, int, int, tuple[tuple[int, int], ...]]] = []
-        self.after: list[set[int]] = []
-        self.open: set[int] = set()
-        self.branches: tuple[tuple[int, int], ...] = ()
-
-    def add(self, step: Step, depth: int, turns: int) -> int:
-        number = len(self.steps)
-        self.steps.append((step, depth, turns, self.branches))
-        self.after.append(self.open)
-        self.open = {number}
-        return number
-
-    def lay_out(self, steps: Sequence[Step], depth: int = 0, turns: int = 1) -> None:
-        for step in steps:
-            assert not isinstance(step, (CallStep, RotateStep)), step
-            parts, ends, times = control(step)
-            around, closed = (
-                self.branches,
-                {OUTSIDE: self.open},
-            )  # `closed`: the moments that may be the last of each part
-            heads: list[int] = []
-            for k, part in enumerate(parts):
-                self.open = set().union(*(closed[j] for j in part.after if j < k))
-                heads.append(len(self.steps))
-                if part.body is None:
-                    self.add(step, depth, turns * times)
-                else:
-                    self.branches = around if part.branch is None else (*around, (heads[0], part.branch))
-                    self.lay_out(part.body, depth + part.deeper, turns * times)
-                closed[k] = self.open
-            for k, part in enumerate(parts):
-                for j in part.after:
-                    if j >= k:  # the next turn
-                        self.after[heads[k]] |= closed[j]
-            self.open, self.branches = set().union(*(closed[j] for j in ends)), around
+def _lay_out(
+    moments: list[Moment], steps: Sequence[Step], depth: int, turns: int, branches: tuple[tuple[int, int], ...]
+) -> None:
+    """Add the moments of steps."""
+    for step in steps:
+        assert not isinstance(step, (CallStep, RotateStep)), step
+        parts, _, times = control(step)
+        head = len(moments)
+        for part in parts:
+            if part.body is None:
+                moments.append(Moment(len(moments), step, depth, turns * times, branches))
+            else:
+                inside = branches if part.branch is None else (*branches, (head, part.branch))
+                _lay_out(moments, part.body, depth + part.deeper, turns * times, inside)
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -162,10 +127,6 @@ def timeline(plan: Plan) -> Timeline:
 
     How often a loop on a condition turns is not known: once, where moments are counted.
     """
-    builder = _Builder()
-    builder.lay_out(plan.steps)
-    moments = tuple(
-        Moment(number, step, tuple(sorted(after)), depth, turns, branches)
-        for number, ((step, depth, turns, branches), after) in enumerate(zip(builder.steps, builder.after, strict=True))
-    )
-    return Timeline(moments, tuple(sorted(builder.open)))
+    moments: list[Moment] = []
+    _lay_out(moments, plan.steps, 0, 1, ())
+    return Timeline(tuple(moments))
