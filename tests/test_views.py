@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.views.sources import source_variables
 from tests.examples import examples
 from tests.strategies import padded_numbers, viewed
 
@@ -235,7 +236,7 @@ def test_joins_of_joins_are_one_join():
     x, y, z = (graph.add_variable(name, (n, 2)) for name, n in (("x", 3), ("y", 1), ("z", 2)))
     grown = cl.concat([cl.concat([x, y]), z, cl.concat([y, x])])
     assert repr(grown) == "Tensor(float32[10,2] of concat(x, y, z, y, x): 2*f0 + f1)"
-    assert [variable.name for variable in grown.source.variables] == ["x", "y", "z"]
+    assert [variable.name for variable in source_variables(grown.source)] == ["x", "y", "z"]
     # One along another dimension, one of which a part is joined, and one that is padded, stay what they are.
     wide = cl.concat([cl.concat([x, x], 1), cl.concat([y, y], 1)])
     assert str(wide.source) == "concat(concat(x, x), concat(y, y))"
