@@ -23,7 +23,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -313,7 +313,8 @@ class Transfer:
         shared_bytes: what both tiles of the pair (2k, 2k + 1) receive, int64 of shape (ceil(num_tiles / 2),).
         received_runs: of how many runs of consecutive elements that consists, int64 of shape (num_tiles,).
         sent_runs: the same of what is sent.
-        away: what moves, as runs of `tile * num_elements + element`.
+        touched: all that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
+        away: what of it lives elsewhere, and so moves.
         to_home: whether that tile sends the element to where it lives, rather than receives it from there.
     """
 
@@ -322,6 +323,7 @@ class Transfer:
     shared_bytes: np.ndarray
     received_runs: np.ndarray
     sent_runs: np.ndarray
+    touched: Runs
     away: Runs
     to_home: bool
     placement: Placement
@@ -342,9 +344,9 @@ class Transfer:
         )
 
 
-def _transfer(away: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
-    """The bytes of what moves."""
-    placement, count = homes.placement, homes.num_elements
+def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
+    """What of all that tiles touch moves, and its bytes."""
+    placement, count, away = homes.placement, homes.num_elements, homes.away(touched)
     num_tiles = placement.num_tiles
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
@@ -364,7 +366,7 @@ def _transfer(away: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         pairs = both.starts // max(1, count)
         shared = homes.count_bytes(both.starts - pairs * count, both.stops - pairs * count, pairs)[: len(shared)]
     received, sent = ((here, runs_here), (there, runs_there)) if to_home else ((there, runs_there), (here, runs_here))
-    return Transfer(received[0], sent[0], shared, received[1], sent[1], away, to_home, placement)
+    return Transfer(received[0], sent[0], shared, received[1], sent[1], touched, away, to_home, placement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,23 +387,44 @@ class StepExchange:
         return self.before.sent_bytes + self.after.sent_bytes
 
 
-@dataclass(frozen=True, eq=False)
 class Exchange:
-    """What every step of a plan moves.
+    """What the steps of a placed plan move, each planned once, when it is first asked for.
 
-    Attributes:
+    Args:
         placement: where everything lives.
-        steps: for each step that has vertices or copies, wherever it stands in the program.
-        nothing: what the other moments of a program move.
     """
 
-    placement: Placement
-    steps: Mapping[Step, StepExchange]
-    nothing: StepExchange
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self._homes, self._touches = _Homes(placement), _Touches(placement)
+        self._none = _transfer(NONE, self._homes, to_home=False)
+        self._planned: dict[Any, StepExchange] = {None: StepExchange(self._none, self._none)}
+
+    def of(self, step: Step | None) -> StepExchange:
+        """What a step moves: nothing, where it has neither vertices nor a copy."""
+        key: Any = None
+        if isinstance(step, ExecuteStep):
+            key = step.families
+            if key not in self._planned:
+                read, written = (self._touches.by_fields(step, written=written) for written in (False, True))
+                after = _transfer(written, self._homes, to_home=True)
+                self._planned[key] = StepExchange(_transfer(read, self._homes, to_home=False), after)
+        elif isinstance(step, CopyStep):
+            key = step
+            if key not in self._planned:
+                copied = self._touches.by_copy(step)
+                self._planned[key] = StepExchange(_transfer(copied, self._homes, to_home=False), self._none)
+        return self._planned[key]
 
     def at(self, moment: Moment) -> StepExchange:
         """What moves at a moment of the program."""
-        return self.steps.get(moment.step, self.nothing)
+        return self.of(moment.step)
+
+    @functools.cached_property
+    def steps(self) -> Mapping[Step, StepExchange]:
+        """What each step of the program moves that has vertices or copies, wherever it stands."""
+        steps = [moment.step for moment in timeline(self.placement.plan).moments]
+        return {step: self.of(step) for step in steps if isinstance(step, ExecuteStep | CopyStep)}
 
     def __repr__(self) -> str:
         steps = counted(len(self.steps), "step", "steps")
@@ -442,21 +465,7 @@ def plan_exchange(placement: Placement) -> Exchange:
           before: 96 bytes received, at most 32 by tile 1; 32 sent, at most 32 by tile 0
           after: 12 bytes received, at most 12 by tile 3; 12 sent, at most 4 by tile 0
     """
-    homes, touches = _Homes(placement), _Touches(placement)
-    none = _transfer(NONE, homes, to_home=False)
-    nothing = StepExchange(none, none)
-    steps: dict[Step, StepExchange] = {}
-    by_families: dict[tuple[Family, ...], StepExchange] = {}
+    exchange = Exchange(placement)
     for moment in timeline(placement.plan).moments:
-        step = moment.step
-        if isinstance(step, CopyStep) and step not in steps:
-            away = homes.away(touches.by_copy(step))
-            steps[step] = StepExchange(_transfer(away, homes, to_home=False), none)
-        if isinstance(step, ExecuteStep) and step not in steps:
-            if step.families not in by_families:
-                read, written = (homes.away(touches.by_fields(step, written=written)) for written in (False, True))
-                by_families[step.families] = StepExchange(
-                    _transfer(read, homes, to_home=False), _transfer(written, homes, to_home=True)
-                )
-            steps[step] = by_families[step.families]
-    return Exchange(placement, steps, nothing)
+        exchange.of(moment.step)
+    return exchange
