@@ -24,7 +24,8 @@ from codelet.graphs.vertices import free_axes
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.index import Axis, Index
 from codelet.views.rows import groups_of, together
-from codelet.views.tensor import Source, Tensor, Variable
+from codelet.views.sources import Source, Variable, assembled
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import distinct
 from lowering.machine.words import cyclic
 from lowering.plan.runs import stretches
@@ -41,17 +42,16 @@ class Numbers:
         self._by_source: dict[Source, np.ndarray] = {}
         self._left: dict[Source, np.ndarray] = {}
 
+    def _of_padding(self, value: Any) -> int:
+        self.padding.append(value)
+        return -len(self.padding)
+
     def of_source(self, source: Source) -> np.ndarray:
         """The number at every position of a source, flat."""
         if isinstance(source, Variable):
             return np.arange(source.size) + source.first_element
         if source not in self._by_source:
-            numbers = np.full(source.shape, -1 - len(self.padding), np.int64)
-            if hasattr(source, "value"):
-                self.padding.append(source.value)  # type: ignore[union-attr]
-            for part, box in source.regions():
-                numbers[box] = self.of(part.source, part.index.values())
-            self._by_source[source] = numbers.reshape(-1)
+            self._by_source[source] = assembled(source, np.dtype(np.int64), self.of, self._of_padding)
         return self._by_source[source]
 
     def of(self, source: Source, positions: np.ndarray) -> np.ndarray:
