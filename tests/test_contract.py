@@ -102,11 +102,30 @@ def summed_products(draw):
     return (lambda x, y: last(product(left(x), right(y))).sum(axes)), shapes
 
 
-@examples(100)
+@examples(60)
 @given(summed_products())
 def test_values_are_kept(drawn):
     function, shapes = drawn
     arrays = [np.random.default_rng(k).integers(-4, 5, shape).astype(np.float32) for k, shape in enumerate(shapes)]
+    closed = contracted(function, *arrays)
+    both = jax.jit(lambda *given: (*jax_core.jaxpr_as_fun(closed)(*given), function(*given)))
+    np.testing.assert_array_equal(*both(*arrays))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: lax.dot_general(a, lax.broadcast_in_dim(b, (5, 3), (1,)), (((1,), (1,)), ((), ()))).sum(1),
+        lambda a, b: lax.dot_general(lax.broadcast_in_dim(a, (2, 4, 3), (0, 2)), b, (((2,), (0,)), ((), ()))).sum(
+            (0, 1)
+        ),
+        lambda a, b: (lax.broadcast_in_dim(a, (2, 7, 3), (0, 2)) * lax.broadcast_in_dim(b, (2, 7, 3), (2,))).sum(
+            (1, 2)
+        ),
+    ],
+)
+def test_a_sum_along_which_an_operand_is_only_repeated_counts_all_of_it(function):
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(1, 4, dtype=np.float32)]
     closed = contracted(function, *arrays)
     both = jax.jit(lambda *given: (*jax_core.jaxpr_as_fun(closed)(*given), function(*given)))
     np.testing.assert_array_equal(*both(*arrays))

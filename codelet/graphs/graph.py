@@ -7,14 +7,11 @@ vertex.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import sys
 import threading
-import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from types import CodeType, FrameType
-from typing import Any, NamedTuple, Never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Never
 
 import jax
 import jax.numpy as jnp
@@ -22,105 +19,27 @@ import numpy as np
 
 from codelet.display import as_html, as_table
 from codelet.errors import (
-    DuplicateNameError,
-    FieldTypeError,
-    ForeignGraphError,
-    Line,
-    MissingFieldError,
-    NotInGraphError,
-    ProgramError,
-    StaticFamiliesWarning,
-    TileError,
     VariableError,
-    user_line,
 )
-from codelet.graphs.connect import check_fits, check_no_padding, connect, own_tensor
+from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_dtype, checked_shape
-from codelet.graphs.family import Columns, Family, Field, counted
+from codelet.graphs.family import Family, counted
+from codelet.graphs.names import Names
+from codelet.graphs.recordings import Recordings
+from codelet.graphs.tiles import Tiles
+from codelet.graphs.variables import Variables
+from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_vertex
 from codelet.graphs.vertices import count_edges, family_vertices, find_vertex, touching_vertices
 from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
-from codelet.programs.functions import Function
+from codelet.programs.functions import Function, named_parameters
 from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
 from codelet.target import Target, default_target
-from codelet.tracing.codelets import MANY_VARIANTS, Codelet, FieldType, TracedCodelet, static_families_text
-from codelet.tracing.statics import restored, static_key, trace_settings
-from codelet.views.conditions import Condition
-from codelet.views.grids import Axis, common_axes, union_axes, whole_grids
-from codelet.views.index import Index, as_index, row_major
-from codelet.views.symbols import symbol_names
-from codelet.views.tensor import Tensor, Variable, source_text, views_padding
-
-
-def _base_name(tensor: object) -> str:
-    """The name of a variable without scopes."""
-    return source_text(tensor.source).rpartition("/")[2] if isinstance(tensor, Tensor) else str(tensor)
-
-
-def _over(value: Any, axes: tuple[Axis, ...]) -> Any:
-    """What a field is given as a family over `axes` holds it: over these alone, without idle symbols."""
-    if isinstance(value, Index):
-        return value.over(axes).without_idle_symbols()
-    return value.over(axes) if isinstance(value, (Tensor, Condition)) else value
-
-
-class TileMapping(NamedTuple):
-    """Tiles given to the elements of a view, both over the same axes."""
-
-    tensor: Tensor
-    tile: Index
-
+from codelet.tracing.codelets import Codelet
+from codelet.views.tensor import Tensor, Variable
 
 _config = jax.config
-
-_WHOLE_NUMBER = object()
-"""What a `Site` expects where a field is given another whole number each time."""
-
-Site = tuple[CodeType, ComputeSet, Codelet, tuple[object, ...], tuple[object, ...], Columns, int, bool]
-"""What an instruction of the user's, the call of `add_vertex` in a loop, say, did last.
-
-The code that it is in; the compute set; the codelet; the names of the fields; for each field the layout of its tensor,
-its static value or `_WHOLE_NUMBER`; the columns it added to; the number of the line; and whether x64 was on.
-Known weakness: other settings of JAX, which one instruction hardly ever meets both ways, are not looked at again.
-"""
-
-
-def _has_dtype(kind: type) -> bool:
-    """Whether values of a type are numbers or arrays of NumPy's, or Python numbers other than whole ones."""
-    return kind in (float, bool, complex) or issubclass(kind, (np.generic, np.ndarray))
-
-
-def _not_a_vertex(compute_set: object, codelet: object, unnamed: tuple[object, ...]) -> FieldTypeError:
-    """What is wrong with the positional arguments of `add_vertex`."""
-    if isinstance(compute_set, Codelet) and not isinstance(codelet, Codelet):
-        return FieldTypeError(
-            "a vertex is given its codelet before its compute set",
-            given=f"add_vertex({compute_set.name}, {codelet!r:.40}, ...)",
-            expected="add_vertex(compute_set, codelet, field=..., ...)",
-        )
-    if not isinstance(codelet, Codelet):
-        return FieldTypeError(
-            "a vertex needs a codelet",
-            given=f"{codelet!r:.80}",
-            expected="a function decorated with @cl.codelet",
-            fix="decorate it, or write cl.codelet(...) around it" if callable(codelet) else None,
-        )
-    names = [*codelet.inputs[: len(unnamed)], *["..."] * (len(unnamed) - len(codelet.inputs))]
-    return FieldTypeError(
-        f"the fields of codelet {codelet.name!r} are given by place",
-        given=f"{len(unnamed)} after the codelet: {unnamed[0]!r:.60}, ..."[: None if unnamed[1:] else -5],
-        expected="each field by its name",
-        fix=f"add_vertex(compute_set, {codelet.name}, {', '.join(f'{name}=...' for name in names)})",
-    )
-
-
-class _Inside(threading.local):
-    """The scopes and recordings that a thread is inside of."""
-
-    def __init__(self) -> None:
-        self.scope: list[str] = []
-        self.recordings: list[Recording] = []
 
 
 class Graph:
@@ -156,33 +75,21 @@ class Graph:
                 else None,
             )
         self._target = target
-        self._variables: dict[str, Variable] = {}
+        self._names = Names()
+        self._recordings = Recordings()
+        self._variables = Variables()
+        self._tiles = Tiles(self)
         self._compute_sets: dict[str, ComputeSet] = {}
-        self._names: dict[str, Line | None] = {}
-        self._next_element = 0
-        self._families: list[Family | Columns] = []
-        self._columns: dict[tuple[object, ...], Columns] = {}
-        # By the identity of code, since equal code may be of different files; a line keeps its code alive.
-        self._lines: list[Line] = []
-        self._line_numbers: dict[tuple[int, int], int] = {}
-        self._sites: dict[int, Site] = {}  # by the place of the instruction in its code; of two such places the last
-        self._variants: dict[tuple[ComputeSet, Codelet], set[Hashable]] = {}
-        self._tile_mappings: list[TileMapping] = []
-        self._inside = _Inside()
-        self._num_recordings = 0  # that any thread is inside of: mostly none, which is quicker to ask
-        self._lock = threading.RLock()  # around all that counts, or looks for a name and then takes it
+        self._vertices = VertexColumns(self, self._compute_sets, self._names, self._recordings, self._tiles)
         self._streams: dict[str, Stream] = {}
         self._functions: list[Function] = []
-        self._copied: dict[tuple[object, ...], tuple[Tensor, Tensor | Stream]] = {}
-        self._num_tiles = 0  # known once a tile is checked, so that a target is asked for only then
+        self._lock = threading.RLock()  # around all that counts, or looks for a name and then takes it
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy is built on outside of any scope or recording; lines of code are the user's, not the graph's."""
-        kept = {name: held for name, held in self.__dict__.items() if name not in ("_inside", "_lock")}
-        return {**kept, "_num_recordings": 0, "_line_numbers": {}, "_sites": {}}
+        return {name: held for name, held in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _inside=_Inside(), _lock=threading.RLock())
+        self.__dict__.update(state, _lock=threading.RLock())
 
     # --- names ----------------------------------------------------------------------------------------
 
@@ -193,58 +100,13 @@ class Graph:
             self._target = default_target()
         return self._target
 
-    @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Names given inside are prefixed with `name/`.
 
         Raises:
             VariableError: a name that is none.
         """
-        if not isinstance(name, str) or not name:
-            raise VariableError(
-                "a scope's name is not a name", given=repr(name), expected="a string that is not empty", fix="str(name)"
-            )
-        scope = self._inside.scope
-        scope.append(name)
-        try:
-            yield
-        finally:
-            scope.pop()
-
-    def _scoped(self, name: str) -> str:
-        return "/".join([*self._inside.scope, name])
-
-    def _claim(self, name: str, what: str) -> str:
-        """The full name of a new thing, which no other may have."""
-        if not isinstance(name, str) or not name:
-            raise VariableError(
-                f"a {what}'s name is not a name", given=repr(name), expected="a string that is not empty"
-            )
-        full = self._scoped(name)
-        if full in self._names:
-            before, now = self._names[full], user_line()
-            hint = "use another name, or `with graph.scope(...)`"
-            if before is not None and now is not None and before == now:
-                hint = (
-                    "the same line ran twice, as a notebook cell does: make a new Graph in that cell first, or " + hint
-                )
-            raise DuplicateNameError(
-                f"the name {full!r} is used twice in one graph",
-                given=f"a {what}",
-                expected=f"a name other than that given at {before}",
-                fix=hint,
-            )
-        self._names[full] = user_line()
-        return full
-
-    def _free_name(self, name: str) -> str:
-        """`name`, or `name_2`, `name_3`, ..., whichever is free."""
-        if self._scoped(name) not in self._names:
-            return name
-        number = 2
-        while self._scoped(f"{name}_{number}") in self._names:
-            number += 1
-        return f"{name}_{number}"
+        return self._names.scope(name)
 
     # --- variables ------------------------------------------------------------------------------------
 
@@ -252,11 +114,7 @@ class Graph:
         whose = f"{what} {name!r}"
         extents, canonical = checked_shape(shape, whose), checked_dtype(dtype, whose)
         with self._lock:
-            full = self._claim(name, what)
-            variable = Variable(self, full, extents, canonical, len(self._variables), self._next_element, value)
-            self._variables[full] = variable
-            self._next_element += variable.size + 1
-        return Tensor(variable, row_major(extents))
+            return self._variables.add(self, self._names.claim(name, what), extents, canonical, value)
 
     def add_variable(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Tensor:
         """Add state of the given shape and dtype, and return a view of all of it.
@@ -296,31 +154,28 @@ class Graph:
         """
         key = (value.dtype.name, value.shape, value.tobytes())
         with self._lock:
-            if key not in self._copied:
-                self._copied[key] = self.add_constant(self._free_name("copied"), value), destination
-        return self._copied[key][0]
+            copied = self._variables.copied
+            if key not in copied:
+                copied[key] = self.add_constant(self._names.free("copied"), value), destination
+        return copied[key][0]
 
     @property
     def variables(self) -> tuple[Variable, ...]:
         """All variables and constants, in the order in which they were added."""
-        return tuple(self._variables.values())
+        return self._variables.in_order()
 
     @property
     def num_elements(self) -> int:
         """The number of elements of all variables, with the number that is left out behind each."""
-        return self._next_element
+        return self._variables.num_elements
 
     def locate(self, element: int) -> tuple[Variable, int]:
         """The variable of an element, by the graph's number for it, and its flat position there."""
-        at = bisect.bisect_right(self.variables, element, key=lambda variable: variable.first_element)
-        found = self.variables[at - 1]
-        return found, element - found.first_element
+        return self._variables.locate(element)
 
     def element_text(self, element: int) -> str:
         """An element as the user would write it: `y[3, 2]`."""
-        found, position = self.locate(element)
-        where = ", ".join(map(str, np.unravel_index(position, found.shape)))
-        return f"{found.name}[{where}]"
+        return self._variables.element_text(element)
 
     def variable(self, name: str) -> Tensor:
         """A view of all of a variable, by its full name.
@@ -328,14 +183,7 @@ class Graph:
         Raises:
             NotInGraphError: a name no variable has.
         """
-        found = self._variables.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise NotInGraphError(
-                f"the graph has no variable {name!r:.80}",
-                given=f"{name!r:.80}",
-                expected=", ".join(self._variables) or "none: it has no variables",
-            )
-        return Tensor(found, row_major(found.shape))
+        return self._variables.whole(name)
 
     # --- compute sets and programs --------------------------------------------------------------------
 
@@ -346,9 +194,8 @@ class Graph:
             DuplicateNameError: a name that is taken.
         """
         with self._lock:
-            full = self._claim(name, "compute set")
-            recording = self._inside.recordings[-1] if self._inside.recordings else None
-            made = ComputeSet(self, full, len(self._compute_sets), self._names[full], recording)
+            full, recording = self._names.claim(name, "compute set"), self._recordings.current
+            made = ComputeSet(self, full, len(self._compute_sets), self._names.lines[full], recording)
             self._compute_sets[full] = made
         if recording is not None:
             recording.compute_sets.append(made)
@@ -359,52 +206,9 @@ class Graph:
         """All compute sets, in the order in which they were added."""
         return tuple(self._compute_sets.values())
 
-    def _compute_set(self, given: object) -> ComputeSet:
-        """A compute set from itself or its name; a new name makes one."""
-        found = given
-        if isinstance(given, str):
-            found = self._compute_sets.get(self._scoped(given))
-            if found is None:
-                return self.add_compute_set(given)
-        if not isinstance(found, ComputeSet):
-            raise FieldTypeError(
-                "a vertex is added to something else than a compute set",
-                given=f"{given!r:.80}",
-                expected="a compute set, or a name for one",
-            )
-        if found.graph is not self:
-            raise ForeignGraphError(
-                "a vertex is added to a compute set of another graph",
-                given=found,
-                expected="one of this graph: graph.add_compute_set, or a name",
-            )
-        if not self._is_open(found):
-            raise ProgramError(
-                f"a vertex is recorded into compute set {found.name!r}, which was made outside the recording",
-                expected="compute sets that are made inside `with graph.record()`",
-                fix="use another name, or `with graph.scope(...)` inside the recording",
-            )
-        return found
-
-    def _is_open(self, compute_set: ComputeSet) -> bool:
-        """Whether this thread may add vertices to a compute set: while it records, to those of the recording."""
-        recordings = self._inside.recordings
-        return not recordings or compute_set.recording is recordings[-1]
-
-    @contextlib.contextmanager
-    def record(self) -> Iterator[Recording]:
+    def record(self) -> contextlib.AbstractContextManager[Recording]:
         """The compute sets made inside become a program: run them in the order in which they were made."""
-        recording = Recording()
-        recordings = self._inside.recordings
-        recordings.append(recording)
-        with self._lock:
-            self._num_recordings += 1
-        try:
-            yield recording
-        finally:
-            recordings.pop()
-            with self._lock:
-                self._num_recordings -= 1
+        return self._recordings.record()
 
     def add_function(
         self, body: object, parameters: Mapping[str, Tensor] | Iterable[Tensor] = (), *, name: str | None = None
@@ -426,32 +230,11 @@ class Graph:
         """
         program = as_program(body)
         check_program(program, self)
-        if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
-            raise ProgramError(
-                "the parameters of a function are no list",
-                given=f"{parameters!r:.80}",
-                expected="a list of variables, [x, y], or a dict of them by name",
-            )
-        named: dict[str, Tensor] = {}
-        if isinstance(parameters, Mapping):
-            named.update(parameters)  # type: ignore[arg-type]
-        else:
-            listed = list(parameters)
-            names = [_base_name(tensor) for tensor in listed]
-            if len(set(names)) < len(names):
-                raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
-            named.update(zip(names, listed, strict=True))
-        for name_of, parameter in named.items():
-            if not isinstance(name_of, str):
-                raise ProgramError("a parameter's name is no name", given=f"{name_of!r:.80}", expected="a string")
-            is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
-            if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
-                raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
+        named = named_parameters(parameters)
+        for parameter in named.values():
             own_tensor(self, parameter)
-        if len({tensor.source for tensor in named.values()}) < len(named):
-            raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
         with self._lock:
-            full = self._claim(self._free_name("function") if name is None else name, "function")
+            full = self._names.claim(self._names.free("function") if name is None else name, "function")
             function = Function(self, full, program, named)
             self._functions.append(function)
         return function
@@ -460,7 +243,7 @@ class Graph:
         what = "input stream" if is_input else "output stream"
         extents, canonical = checked_shape(shape, f"{what} {name!r}"), checked_dtype(dtype, f"{what} {name!r}")
         with self._lock:
-            stream = Stream(self, self._claim(name, what), extents, canonical, is_input)
+            stream = Stream(self, self._names.claim(name, what), extents, canonical, is_input)
             self._streams[stream.name] = stream
         return stream
 
@@ -533,9 +316,10 @@ class Graph:
         Source: Graph::addVertex and Graph::connect of Poplar's API reference.
         """
         if not isinstance(codelet, Codelet) or unnamed:
-            raise _not_a_vertex(compute_set, codelet, unnamed)
+            raise not_a_vertex(compute_set, codelet, unnamed)
         frame = sys._getframe(1)
-        if (site := self._sites.get(frame.f_lasti)) is not None:
+        vertices = self._vertices
+        if (site := vertices.sites.get(frame.f_lasti)) is not None:
             # A graph that is built one vertex at a time is built here: a vertex like the last one that the same
             # instruction added is a few integers in columns.
             code, its_set, its_codelet, names, expected, columns, line, x64 = site
@@ -546,7 +330,7 @@ class Graph:
                 and tuple(fields) == names
                 and columns.has_tile is not (tile is None)
                 and (not codelet.captures or codelet.frozen() is columns.codelet.codelet)
-                and (not self._num_recordings or self._is_open(its_set))
+                and (not self._recordings.num_open or self._recordings.is_open(its_set))
             ):
                 row = []
                 for kind, value in zip(expected, fields.values()):  # noqa: B905 - as many, and it takes longer to say so
@@ -554,14 +338,14 @@ class Graph:
                         if value.layout is not kind:
                             break
                         row.append(value.offset)
-                    elif type(value) is int and kind is _WHOLE_NUMBER:
+                    elif type(value) is int and kind is WHOLE_NUMBER:
                         row.append(value)
                     elif value is not kind:
                         break
                 else:
                     if tile is not None:
                         row.append(tile)
-                    if (tile is None or (type(tile) is int and 0 <= tile < self._num_tiles)) and (
+                    if (tile is None or (type(tile) is int and 0 <= tile < self._tiles.num_tiles)) and (
                         _config.jax_enable_x64 is x64  # type: ignore[attr-defined]
                     ):
                         if line != columns.line:
@@ -570,206 +354,17 @@ class Graph:
                         columns.integers.fromlist(row)
                         return None
         with self._lock:
-            return self._add(compute_set, codelet, tile, fields, frame)
-
-    def _add(
-        self,
-        compute_set: ComputeSet | str,
-        codelet: Codelet,
-        tile: object,
-        fields: Mapping[str, Any],
-        frame: FrameType,
-    ) -> Any:
-        """Add a vertex to the columns of those like it, the first of its kind to new ones; or a family."""
-        if type(compute_set) is not ComputeSet or compute_set.graph is not self or self._num_recordings:
-            compute_set = self._compute_set(compute_set)
-        key: list[object] = [compute_set, codelet.frozen(), tile is None, trace_settings()]
-        row: list[int] = []
-        objects: list[object] = []
-        expected: list[object] = []
-        for name, value in fields.items():
-            kind = type(value)
-            if kind is Tensor:
-                layout = value.layout or value.find_layout()
-                if layout is not None:
-                    key += (name, layout)
-                    row.append(value.offset)
-                elif value.axes:
-                    break
-                else:
-                    key += (name, value.source, value.shape)
-                    objects.append(value)
-                expected.append(layout)
-            elif name in codelet.static:
-                try:
-                    key += (name, static_key(value))
-                except TypeError:  # one that cannot be hashed: the full check words it
-                    break
-                expected.append(value)
-            elif kind is int:
-                key += (name, int)
-                row.append(value)
-                expected.append(_WHOLE_NUMBER)
-            elif _has_dtype(kind):
-                key += (name, kind, np.shape(value), getattr(value, "dtype", kind))
-                objects.append(value.copy() if kind is np.ndarray else value)
-                expected.append(None)
-            else:
-                break
-        else:
-            if isinstance(tile, np.integer):
-                tile = int(tile)
-            if tile is None or type(tile) is int:
-                columns = self._columns.get(tuple(key)) or self._new_columns(tuple(key), fields, frame)
-                if columns is not None:
-                    for name in columns.padded_outputs:
-                        check_no_padding(codelet, name, fields[name])
-                    if tile is not None and not 0 <= tile < self._num_tiles:
-                        self._check_tile(tile, tile)
-                    line = self._number_line(frame)
-                    columns.add(row if tile is None else [*row, tile], objects, line)
-                    if None not in expected and not columns.padded_outputs:
-                        names = tuple(fields)
-                        x64 = columns.codelet.settings[0]
-                        site = frame.f_code, compute_set, codelet, names, tuple(expected), columns, line, x64
-                        self._sites[frame.f_lasti] = site
-                    return None
-        return self._add_family(compute_set, codelet, tile, fields, frame)
-
-    def _number_line(self, frame: FrameType) -> int:
-        """The number of the line that a frame is at."""
-        number = self._line_numbers.setdefault((id(frame.f_code), frame.f_lineno), len(self._lines))
-        if number == len(self._lines):
-            self._lines.append(Line(frame.f_code, frame.f_lineno))
-        return number
-
-    def _check_tile(self, low: int, high: int) -> None:
-        self._num_tiles = self.target.num_tiles
-        if low < 0 or high >= self._num_tiles:
-            raise TileError(
-                "a tile does not exist",
-                given=low if low < 0 else high,
-                expected=f"0 to {self._num_tiles - 1}, on {self.target}",
-                fix=f"for each i of n, `i % {self._num_tiles}` deals them out to the tiles in turn, and "
-                f"`i * {self._num_tiles} // n` in blocks",
-            )
-
-    def _count_variant(self, compute_set: ComputeSet, traced: TracedCodelet, frame: FrameType) -> None:
-        """Note the static values of vertices, and warn where there are too many to compile a family for each."""
-        if not traced.static:
-            return
-        met = self._variants.setdefault((compute_set, traced.codelet), set())
-        if traced.variant in met:
-            return
-        met.add(traced.variant)
-        if len(met) == MANY_VARIANTS + 1:
-            text = static_families_text(traced, compute_set.name, MANY_VARIANTS, Line(frame.f_code, frame.f_lineno))
-            place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
-            warnings.warn_explicit(text, StaticFamiliesWarning, *place)
-
-    def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType) -> Columns | None:
-        """Columns for vertices of a new kind; None when an output is left off, so that one must be made."""
-        compute_set, codelet = key[0], key[1]
-        assert isinstance(compute_set, ComputeSet)
-        assert isinstance(codelet, Codelet)
-        traced, connected = connect(self, codelet, fields, ())
-        self._count_variant(compute_set, traced, frame)
-        if any(name not in fields for name in traced.outputs):
-            return None
-        by_name = {field.name: field for field in connected}
-        has_tile = not key[2]
-        columns = Columns(compute_set, traced, [by_name[name] for name in fields if name in by_name], has_tile)
-        self._columns[key] = columns
-        self._families.append(columns)
-        return columns
-
-    def _add_family(
-        self,
-        compute_set: ComputeSet,
-        codelet: Codelet,
-        tile: object,
-        fields: Mapping[str, Any],
-        frame: FrameType,
-    ) -> Any:
-        place = self._tile_index(tile) if tile is not None else None
-        # A symbol brings its whole grid: an axis that no field uses still multiplies the vertices.
-        varying = [value for value in (*fields.values(), place) if isinstance(value, (Tensor, Index, Condition))]
-        axes = whole_grids(axis for value in varying for axis in value.axes)
-        fields = {name: _over(value, axes) for name, value in fields.items()}
-        place = _over(place, axes)
-        traced, connected = connect(self, codelet, fields, axes)
-        self._count_variant(compute_set, traced, frame)
-        extents = tuple(axis.extent for axis in axes)
-        if place is not None:
-            if place.shape:
-                if place.shape != extents:
-                    raise TileError(
-                        "an array of tiles does not fit the grid",
-                        given=f"shape {place.shape}",
-                        expected=f"shape {extents}",
-                    )
-                place = place.bound(axes)
-            if (ends := place.bounds()) is not None:
-                self._check_tile(*ends)
-        made = {}
-        for name, kind in traced.outputs.items():
-            if name not in fields:
-                if kind.is_ragged:
-                    raise MissingFieldError(
-                        f"codelet {codelet.name!r} was given nothing for {name!r}, whose length depends on the vertex",
-                        given=str(kind),
-                        expected="a ragged view of a variable to write to",
-                    )
-                label = compute_set.name.removeprefix("/".join([*self._inside.scope, ""])) + "/" + name
-                variable = self.add_variable(self._free_name(label), (*extents, *kind.shape), kind.dtype)
-                made[name] = variable
-                tensor = Tensor(variable.source, variable.index.bound(axes))
-                connected.append(Field(name, "out", FieldType(kind.shape, kind.dtype), tensor))
-        by_name = {field.name: field for field in connected}
-        names = symbol_names(axes, frame.f_locals)
-        family = Family(
-            compute_set,
-            traced,
-            axes,
-            names.of_axes,
-            tuple(by_name[name] for name in traced.field_names),
-            place,
-            (Line(frame.f_code, frame.f_lineno),),
-            inside=names.of_symbols,
-        )
-        if family.num_vertices:
-            self._families.append(family)
-        return None if not made else next(iter(made.values())) if len(made) == 1 else made
-
-    def _tile_index(self, tile: object) -> Index:
-        index = as_index(tile)
-        if index is None:
-            raise TileError(
-                "a tile is not a whole number",
-                given=repr(tile),
-                expected="an integer, an index expression, or an integer array over the grid",
-            )
-        return index
+            return vertices.add(compute_set, codelet, tile, fields, frame)
 
     @property
     def families(self) -> tuple[Family, ...]:
         """All vertices, as families, in the order in which their first vertices were added."""
-        entries = [entry for entry in self._families if entry.num_vertices]
-        return tuple(self._gathered(entry) if isinstance(entry, Columns) else entry for entry in entries)
-
-    def _gathered(self, columns: Columns) -> Family:
-        """The family of vertices added one at a time, once the numbers in their columns are known to fit."""
-        family = columns.family(self._lines)
-        for field in family.fields:
-            if field.state is not None and field.state.index is not None:
-                with restored(family.codelet.settings):
-                    check_fits(family.codelet.codelet, field.name, field.state.index, family.lines[0])
-        return family
+        return self._vertices.families()
 
     @property
     def num_vertices(self) -> int:
         """The exact number of vertices."""
-        return sum(entry.num_vertices for entry in self._families)
+        return self._vertices.num_vertices
 
     @property
     def num_edges(self) -> int:
@@ -790,76 +385,16 @@ class Graph:
             TileError: a tile that does not exist, an array that does not fit, something that is no tensor, or a view
                 of padding.
         """
-        if isinstance(tensor, str):
-            tensor = self.variable(tensor)
-        if not isinstance(tensor, Tensor):
-            raise TileError(
-                "what is mapped to tiles is not a tensor",
-                given=repr(tensor),
-                expected="what graph.add_variable or graph.variable returns, or a view of it",
-            )
-        own_tensor(self, tensor)
-        index = self._tile_index(tile)
-        named = {symbol for axis in tensor.axes for symbol in (axis, *axis.ancestors)}
-        stray = set(index.axes) - {axis for symbol in named for axis in (symbol, *symbol.grid.axes)}
-        if stray:
-            raise TileError(
-                "a tile mapping has a symbol that its tensor does not have",
-                given=f"{index} for {tensor}",
-                expected="symbols of the view that is mapped",
-                fix="map a view by the symbol, as in graph.set_tile_mapping(x[i], i // 4)",
-            )
-        axes = common_axes((*tensor.axes, *index.axes))
-        tensor, index = tensor.over(axes), index.over(axes).without_idle_symbols()
-        if tensor.rows is not None and not index.shape:
-            shape: list[int] = [1] * tensor.ndim
-            shape[tensor.ragged_dimension] = tensor.rows.total
-            index = index.spread(tensor.rows).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
-            index = index.broadcast_to(tensor.shape)
-        if index.shape not in ((), tensor.shape):
-            raise TileError(
-                "a tile mapping does not fit its tensor",
-                given=f"an array of shape {index.shape}",
-                expected=f"a tile, or an array of shape {tensor.shape}: a tile for each element",
-            )
-        if views_padding(tensor):
-            raise TileError(
-                "a tile mapping names padding, which is an element of no variable and lives nowhere",
-                given=tensor,
-                expected="a view of elements of variables alone",
-                fix="map the tensor that was padded",
-            )
-        if (ends := index.bounds()) is not None:
-            self._check_tile(*ends)
-        self._tile_mappings.append(TileMapping(tensor, index.broadcast_to(tensor.shape)))
+        self._tiles.map(tensor, tile)
 
     def tile_mapping(self) -> np.ndarray:
         """The tile of every element, by the graph's element number; -1 where none is given."""
-        tiles = np.full(self._next_element, -1, np.int32)
-        for tensor, tile in self._tile_mappings:
-            axes = union_axes([tensor.index.axes, tile.axes])
-            keys, source = (*axes, *range(tensor.ndim)), tensor.source
-            if (
-                isinstance(source, Variable)
-                and tensor.size
-                and tensor.index.is_one_to_one
-                and axes == tensor.index.axes
-            ):
-                own = tiles[source.first_element : source.first_element + source.size]
-                tensor.index.strided_view(own, keys)[...] = tile.values_over(keys, np.int32)
-            else:
-                tiles[tensor.elements(axes)] = tile.values_over(keys, np.int32)
-        for constant, destination in self._copied.values():
-            own = constant.elements()
-            if self._tile_mappings and (tiles[own] < 0).all():
-                first = destination.elements().reshape(-1)[:1] if isinstance(destination, Tensor) else []
-                tiles[own] = max(0, *tiles[first], 0)
-        return tiles
+        return self._tiles.of_elements(self._variables)
 
     @property
     def has_tile_mapping(self) -> bool:
         """Whether any element was given a tile."""
-        return bool(self._tile_mappings)
+        return bool(self._tiles.mappings)
 
     # --- looking inside -------------------------------------------------------------------------------
 
@@ -906,7 +441,7 @@ class Graph:
         return "\n".join(rows)
 
     def __repr__(self) -> str:
-        return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables)} variables>"
+        return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables.by_name)} variables>"
 
     def _repr_html_(self) -> str:
         rows = [(f.compute_set.name, f.codelet.name, f.num_vertices) for f in self.families]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.programs.checks import check_plain
 from codelet.programs.program import Program, indented, set_depth
-from codelet.views.tensor import Tensor, source_variables, type_text
+from codelet.views.tensor import Tensor, source_text, source_variables, type_text
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
@@ -112,3 +112,40 @@ class Call(Program):
     def lines(self) -> Iterator[str]:
         given = ", ".join(f"{name}={tensor}" for name, tensor in self.arguments.items())
         yield f"Call({self.function.name}{', ' if given else ''}{given})"
+
+
+def _base_name(tensor: object) -> str:
+    """The name of a variable without scopes."""
+    return source_text(tensor.source).rpartition("/")[2] if isinstance(tensor, Tensor) else str(tensor)
+
+
+def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dict[str, Tensor]:
+    """The parameters of a function by name: as given, or by the variables' own names without scopes.
+
+    Raises:
+        ProgramError: a parameter that is no variable, or two that are one.
+    """
+    if isinstance(parameters, (str, Tensor)) or not isinstance(parameters, Iterable):
+        raise ProgramError(
+            "the parameters of a function are no list",
+            given=f"{parameters!r:.80}",
+            expected="a list of variables, [x, y], or a dict of them by name",
+        )
+    named: dict[str, Tensor] = {}
+    if isinstance(parameters, Mapping):
+        named.update(parameters)  # type: ignore[arg-type]
+    else:
+        listed = list(parameters)
+        names = [_base_name(tensor) for tensor in listed]
+        if len(set(names)) < len(names):
+            raise ProgramError("two parameters of a function have one name", given=names, expected="a dict by name")
+        named.update(zip(names, listed, strict=True))
+    for name_of, parameter in named.items():
+        if not isinstance(name_of, str):
+            raise ProgramError("a parameter's name is no name", given=f"{name_of!r:.80}", expected="a string")
+        is_variable = isinstance(parameter, Tensor) and parameter.is_whole_variable
+        if not is_variable or parameter.source.value is not None:  # type: ignore[union-attr]
+            raise ProgramError("a parameter of a function is no variable", given=parameter, expected="a variable")
+    if len({tensor.source for tensor in named.values()}) < len(named):
+        raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
+    return named

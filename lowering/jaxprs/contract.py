@@ -224,6 +224,8 @@ def _as_contraction(
     gone = set(left) | set(right)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
         return None
+    if any(label not in gone and extent > 1 for label, extent in labels.extents.items()):
+        return None  # of what is only repeated the sum is as many times the rest, and no operand of a dot has it
     if set(left) == set(right) or gone == set(result):
         return None
     return Contraction(

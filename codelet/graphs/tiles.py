@@ -1,0 +1,140 @@
+"""Tiles: which exist, and which elements a user maps to which of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from codelet.errors import (
+    TileError,
+)
+from codelet.graphs.connect import own_tensor
+from codelet.graphs.variables import Variables
+from codelet.views.grids import common_axes, union_axes
+from codelet.views.index import Index, as_index
+from codelet.views.tensor import Tensor, Variable, views_padding
+
+if TYPE_CHECKING:
+    from codelet.graphs.graph import Graph
+
+
+class TileMapping(NamedTuple):
+    """Tiles given to the elements of a view, both over the same axes."""
+
+    tensor: Tensor
+    tile: Index
+
+
+def tile_index(tile: object) -> Index:
+    """A tile as an index.
+
+    Raises:
+        TileError: something that is none.
+    """
+    index = as_index(tile)
+    if index is None:
+        raise TileError(
+            "a tile is not a whole number",
+            given=repr(tile),
+            expected="an integer, an index expression, or an integer array over the grid",
+        )
+    return index
+
+
+class Tiles:
+    """The tiles of a graph's target, and what was mapped to them by hand.
+
+    Attributes:
+        mappings: in the order in which they were given: later ones replace earlier ones.
+        num_tiles: known once a tile is checked, so that a target is asked for only then; 0 before.
+    """
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self.mappings: list[TileMapping] = []
+        self.num_tiles = 0
+
+    def check(self, low: int, high: int) -> None:
+        """See that tiles from `low` to `high` exist.
+
+        Raises:
+            TileError: naming one that does not.
+        """
+        self.num_tiles = self._graph.target.num_tiles
+        if low < 0 or high >= self.num_tiles:
+            raise TileError(
+                "a tile does not exist",
+                given=low if low < 0 else high,
+                expected=f"0 to {self.num_tiles - 1}, on {self._graph.target}",
+                fix=f"for each i of n, `i % {self.num_tiles}` deals them out to the tiles in turn, and "
+                f"`i * {self.num_tiles} // n` in blocks",
+            )
+
+    def map(self, tensor: Tensor | str, tile: object) -> None:
+        """Say on which tiles the elements of a view live; see `Graph.set_tile_mapping`."""
+        if isinstance(tensor, str):
+            tensor = self._graph.variable(tensor)
+        if not isinstance(tensor, Tensor):
+            raise TileError(
+                "what is mapped to tiles is not a tensor",
+                given=repr(tensor),
+                expected="what graph.add_variable or graph.variable returns, or a view of it",
+            )
+        own_tensor(self._graph, tensor)
+        index = tile_index(tile)
+        named = {symbol for axis in tensor.axes for symbol in (axis, *axis.ancestors)}
+        stray = set(index.axes) - {axis for symbol in named for axis in (symbol, *symbol.grid.axes)}
+        if stray:
+            raise TileError(
+                "a tile mapping has a symbol that its tensor does not have",
+                given=f"{index} for {tensor}",
+                expected="symbols of the view that is mapped",
+                fix="map a view by the symbol, as in graph.set_tile_mapping(x[i], i // 4)",
+            )
+        axes = common_axes((*tensor.axes, *index.axes))
+        tensor, index = tensor.over(axes), index.over(axes).without_idle_symbols()
+        if tensor.rows is not None and not index.shape:
+            shape: list[int] = [1] * tensor.ndim
+            shape[tensor.ragged_dimension] = tensor.rows.total
+            index = index.spread(tensor.rows).rekeyed({0: tensor.ragged_dimension}, tuple(shape))
+            index = index.broadcast_to(tensor.shape)
+        if index.shape not in ((), tensor.shape):
+            raise TileError(
+                "a tile mapping does not fit its tensor",
+                given=f"an array of shape {index.shape}",
+                expected=f"a tile, or an array of shape {tensor.shape}: a tile for each element",
+            )
+        if views_padding(tensor):
+            raise TileError(
+                "a tile mapping names padding, which is an element of no variable and lives nowhere",
+                given=tensor,
+                expected="a view of elements of variables alone",
+                fix="map the tensor that was padded",
+            )
+        if (ends := index.bounds()) is not None:
+            self.check(*ends)
+        self.mappings.append(TileMapping(tensor, index.broadcast_to(tensor.shape)))
+
+    def of_elements(self, variables: Variables) -> np.ndarray:
+        """The tile of every element, by the graph's number for it; -1 where none is given."""
+        tiles = np.full(variables.num_elements, -1, np.int32)
+        for tensor, tile in self.mappings:
+            axes = union_axes([tensor.index.axes, tile.axes])
+            keys, source = (*axes, *range(tensor.ndim)), tensor.source
+            if (
+                isinstance(source, Variable)
+                and tensor.size
+                and tensor.index.is_one_to_one
+                and axes == tensor.index.axes
+            ):
+                own = tiles[source.first_element : source.first_element + source.size]
+                tensor.index.strided_view(own, keys)[...] = tile.values_over(keys, np.int32)
+            else:
+                tiles[tensor.elements(axes)] = tile.values_over(keys, np.int32)
+        for constant, destination in variables.copied.values():
+            own = constant.elements()
+            if self.mappings and (tiles[own] < 0).all():
+                first = destination.elements().reshape(-1)[:1] if isinstance(destination, Tensor) else []
+                tiles[own] = max(0, *tiles[first], 0)
+        return tiles
