@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
-from lowering.machine.balance import least_bound
+from lowering.machine.balance import least_bound, level_of
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.place import linear_tiles, place, place_and_exchange, place_by
 from lowering.machine.step_cycles import least_cycles, total_cycles
