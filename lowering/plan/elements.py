@@ -6,6 +6,7 @@ elements is too many for that. What is touched in pieces, or through tables, tak
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,7 @@ class Elements:
     flags: np.ndarray | None = None
 
     @staticmethod
+    @functools.lru_cache(1024)
     def everything(size: int) -> Elements:
         """All of them."""
         return Elements(size, Runs(np.array([0]), np.array([size])) if size else NONE)
@@ -108,7 +110,7 @@ class Elements:
             index.strided_view(flags, index.keys)[...] = True
         return Elements.of_flags(flags)
 
-    @property
+    @functools.cached_property
     def is_all(self) -> bool:
         """Whether they are all elements of the variable."""
         if self.runs is None:
