@@ -18,7 +18,8 @@ from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
 from codelet.views.index import Axis, Index, row_major
-from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+from codelet.views.sources import Pad, Source, Variable, source_elements, source_variables
+from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
