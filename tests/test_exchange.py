@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.machine.exchange import plan_exchange, tile_pattern, touched_runs
+from lowering.machine.exchange import plan_exchange
 from lowering.machine.place import place
+from lowering.machine.touched import tile_pattern, touched_runs
 from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, difference, intersection, overlaps, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep

@@ -17,7 +17,7 @@ import codelet as cl
 from codelet.errors import ProgramError, TileError
 from ipu_backend.executions.tile_addresses import Addresses, compile_addresses
 from ipu_backend.executions.tile_array import TileArray, bring, compute
-from lowering.machine.exchange import plan_exchange
+from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.place import place
 from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_graph, plan_machine
@@ -116,10 +116,45 @@ def test_gradients_are_those_of_fused(data):
             np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-def pairs(moves) -> np.ndarray:
-    """Moves as rows, sorted."""
-    rows = np.stack([moves.elements, moves.senders, moves.receivers], 1)
-    return rows[np.lexsort(rows.T[::-1])]
+def pairs(elements, senders, receivers) -> np.ndarray:
+    """What goes from one tile to another, as rows, sorted, each once."""
+    rows = np.stack([elements, senders, receivers], 1).reshape(-1, 3).astype(np.int64)
+    return np.unique(rows[rows[:, 1] != rows[:, 2]], axis=0)
+
+
+def located(placement: Placement, variables, positions) -> tuple[np.ndarray, np.ndarray]:
+    """The elements at positions in the arrays of some variables end to end, and the tiles of their rows."""
+    base, elements, tiles = 0, np.full(positions.shape, -1), np.full(positions.shape, -1)
+    for variable in variables:
+        words = placement.words_of(variable)
+        here = (positions >= base) & (positions < base + words.elements.size)
+        row, word = np.divmod(positions[here] - base, max(1, words.shape[1]))
+        elements[here], tiles[here] = variable.first_element + words.elements[row, word], placement.tiles[row]
+        base += words.elements.size
+    return elements, tiles
+
+
+def received(placement: Placement, own) -> np.ndarray:
+    """What a table brings to tiles from the rows of others."""
+    if own.words is None:
+        return np.zeros((0, 3), np.int64)
+    positions = own.words.positions
+    elements, senders = located(placement, own.variables, positions)
+    receivers = np.broadcast_to(own.tiles[:, None], positions.shape)
+    return pairs(*(each[own.words.real] for each in (elements, senders, receivers)))
+
+
+def sent(placement: Placement, own, batches) -> np.ndarray:
+    """What a table takes from results of tiles to the rows of others."""
+    rows = []
+    for k, name in own.results:
+        lanes, shape = batches[k].lanes, batches[k].batch.codelet.outputs[name].shape
+        rows.append(np.repeat(lanes.tiles, np.prod([*lanes.lengths, *shape], dtype=int)))
+    words, by_result = placement.words_of(own.variable), np.concatenate(rows)
+    computed = words.real & (own.words.positions < len(by_result))
+    senders = by_result[own.words.positions[computed]]
+    receivers = np.broadcast_to(placement.tiles[:, None], words.shape)[computed]
+    return pairs(own.variable.first_element + words.elements[computed], senders, receivers)
 
 
 def placement_of(case: Case, where: Any) -> Placement:
@@ -132,25 +167,29 @@ def placement_of(case: Case, where: Any) -> Placement:
 @given(cases(np.float32), PLACES)
 def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
     placement = placement_of(case, where)
-    array = TileArray(placement)
-    for step, planned in plan_exchange(placement).steps.items():
+    array = TileArray(plan_exchange(placement))
+    for step, planned in array.exchange.steps.items():
         if isinstance(step, ExecuteStep):
             tables = array.compute_set(step)
-            for parts, transfer in ((tables.bringings, planned.before), (tables.storings, planned.after)):
-                moved = [pairs(part.moves(placement)) for part in parts]
-                every = np.concatenate([*moved, np.zeros((0, 3), np.int64)])
-                np.testing.assert_array_equal(every[np.lexsort(every.T[::-1])], pairs(transfer.moves()))
+            before = [received(placement, own) for own in tables.bringings]
+            after = [sent(placement, own, tables.batches) for own in tables.storings]
+            for parts, transfer in ((before, planned.before), (after, planned.after)):
+                every = np.concatenate([*parts, np.zeros((0, 3), np.int64)])
+                np.testing.assert_array_equal(np.unique(every, axis=0), pairs(*transfer.moves()))
         elif isinstance(step, CopyStep) and step.source.size:
-            # Two elements of a tile may be copies of one, which arrives once.
-            moved = np.unique(pairs(array.copy_set(step).moves()), axis=0)
-            np.testing.assert_array_equal(moved, pairs(planned.before.moves()))
+            taking = array.copy_set(step).taking
+            elements, senders = located(placement, taking.variables, taking.words.positions.reshape(-1))
+            receivers = placement.element_tiles[step.destination.elements().reshape(-1)]
+            real = elements >= 0
+            moved = pairs(elements[real], senders[real], receivers[real])
+            np.testing.assert_array_equal(moved, pairs(*planned.before.moves()))
 
 
 @examples(10)
 @given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
 def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
     placement = placement_of(case, where)
-    random, array = np.random.default_rng(seed), TileArray(placement)
+    random, array = np.random.default_rng(seed), TileArray(Exchange(placement))
     for step in all_steps(placement.plan.steps):
         if not isinstance(step, ExecuteStep):
             continue

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.views.sources import source_variables
 from tests.examples import examples
 from tests.strategies import padded_numbers, viewed
 
@@ -228,3 +229,22 @@ def test_padding_holds_what_the_dtype_holds(dtype, value, held):
     returned = cl.lower(lambda graph, x: x.pad((1, 0), value=value))(np.ones(2, x.dtype))
     np.testing.assert_array_equal(np.asarray(returned), np.array([held, 1, 1], x.dtype))
     assert returned.dtype == x.dtype
+
+
+def test_joins_of_joins_are_one_join():
+    graph = cl.Graph()
+    x, y, z = (graph.add_variable(name, (n, 2)) for name, n in (("x", 3), ("y", 1), ("z", 2)))
+    grown = cl.concat([cl.concat([x, y]), z, cl.concat([y, x])])
+    assert repr(grown) == "Tensor(float32[10,2] of concat(x, y, z, y, x): 2*f0 + f1)"
+    assert [variable.name for variable in source_variables(grown.source)] == ["x", "y", "z"]
+    # One along another dimension, one of which a part is joined, and one that is padded, stay what they are.
+    wide = cl.concat([cl.concat([x, x], 1), cl.concat([y, y], 1)])
+    assert str(wide.source) == "concat(concat(x, x), concat(y, y))"
+    part, padded = cl.concat([x, y])[1:], z.pad(((1, 0), (0, 0)))
+    mixed = cl.concat([part, padded])
+    assert str(mixed.source) == "concat(concat(x, y), pad(z, 0.0))"
+    assert (mixed.source.has_padding, grown.source.has_padding) == (True, False)
+    numbers = [view.elements() for view in (x, y, z)]
+    np.testing.assert_array_equal(grown.elements(), np.concatenate([*numbers, numbers[1], numbers[0]]))
+    below = [np.concatenate(numbers[:2])[1:], np.full((1, 2), -1), numbers[2]]
+    np.testing.assert_array_equal(mixed.elements(), np.concatenate(below))

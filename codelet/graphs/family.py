@@ -31,7 +31,7 @@ from codelet.views.affine import Table
 from codelet.views.index import Axis, Grid, Index
 from codelet.views.integers import narrowed
 from codelet.views.rows import Rows, groups_of, together
-from codelet.views.sources import has_padding, source_text
+from codelet.views.sources import source_text
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Columns:
         self._lines = array("q")  # of runs of vertices that one line added
         self._line_starts = array("q")
         self.padded_outputs = tuple(
-            f.name for f in fields if f.is_written and f.tensor is not None and has_padding(f.tensor.source)
+            f.name for f in fields if f.is_written and f.tensor is not None and f.tensor.source.has_padding
         )
         self._family: Family | None = None
 

@@ -18,7 +18,7 @@ from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
 from codelet.views.index import Axis, Index, row_major
-from codelet.views.sources import Pad, Source, Variable, source_elements, source_variables
+from codelet.views.sources import Source, Variable, assembled, source_elements, source_variables
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -215,10 +215,8 @@ def _source_values(arrays: Mapping[int, np.ndarray], source: Source) -> np.ndarr
     """The values of a source, in one dimension; padding holds its own."""
     if isinstance(source, Variable):
         return arrays[source.first_element]
-    values = np.full(source.shape, source.value if isinstance(source, Pad) else 0, source.dtype)
-    for part, box in source.regions():
-        values[box] = gather(arrays, part)
-    return values.reshape(-1)
+    of_variable = lambda own, positions: arrays[own.first_element][positions]  # noqa: E731
+    return assembled(source, source.dtype, of_variable, lambda value: value)
 
 
 def gather(arrays: Mapping[int, np.ndarray], tensor: Tensor) -> np.ndarray:

@@ -245,7 +245,8 @@ def codelet_from_jaxpr(
 
     Args:
         jaxpr: what a vertex runs; or several, one for each combination of shapes and dtypes that its fields may
-            have, as for each length of a ragged field.
+            have, as for each length of a ragged field. Vertices of each are compiled by themselves: where there
+            are hundreds of lengths, a function, which is traced for all at once, serves better.
         inputs: a name for each of its inputs, in order.
         outputs: a name for each of its results, in order.
         name: what it is called; as the function that the jaxpr was made of when left off.

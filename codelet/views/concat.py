@@ -9,9 +9,7 @@ from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.views.extents import as_dimension
 from codelet.views.grids import common_axes, union_axes
 from codelet.views.index import row_major
-from codelet.views.sources import (
-    Join,
-)
+from codelet.views.sources import Join
 
 if TYPE_CHECKING:
     pass
@@ -69,6 +67,10 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
     extents = tuple(axis.extent for axis in axes)
     parts = []
     for tensor, index in zip(tensors, indices, strict=True):
+        own = tensor.source
+        if isinstance(own, Join) and own.dimension == at and not axes and tensor.is_whole_source:
+            parts += own.parts
+            continue
         spread = index.lifted(axes).broadcast_to((*extents, *tensor.shape))
         parts.append(Tensor(tensor.source, spread))
     join = Join(tuple(parts), len(axes) + at)

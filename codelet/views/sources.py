@@ -1,14 +1,9 @@
-"""Sources: what tensors view.
-
-A source is a `Variable`; or a `Join` of several tensors laid end to end, so that a view over several variables is an
-ordinary view of their join; or a `Pad`, a tensor among positions that are elements of no variable and all hold one
-value.
-"""
+"""Sources: what tensors view. Variables, tensors laid end to end, and tensors with padding around them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +32,7 @@ class Variable:
     """
 
     __slots__ = ("dtype", "first_element", "graph", "layouts", "name", "number", "shape", "value")
+    has_padding = False
 
     def __init__(
         self,
@@ -70,15 +66,27 @@ Box = tuple[slice, ...]
 """A slice of every dimension, its start and stop given."""
 
 
+def source_variables(source: Source) -> tuple[Variable, ...]:
+    """The variables a source holds elements of, each once, in the order in which they were made."""
+    return (source,) if isinstance(source, Variable) else source.variables
+
+
+def _variables_of(parts: Sequence[Tensor]) -> tuple[Variable, ...]:
+    found = {variable for part in parts for variable in source_variables(part.source)}
+    return tuple(sorted(found, key=lambda variable: variable.number))
+
+
 class Join:
     """Tensors of one dtype laid end to end along a dimension: what a view over several variables views.
 
     Attributes:
         parts: the tensors, with no symbols: those of the joined tensors are leading dimensions here.
         dimension: along which they are joined.
+        variables: those it holds elements of, each once, in the order in which they were made.
+        has_padding: whether any position is padding.
     """
 
-    __slots__ = ("dimension", "dtype", "graph", "layouts", "parts", "shape")
+    __slots__ = ("dimension", "dtype", "graph", "has_padding", "layouts", "parts", "shape", "variables")
 
     def __init__(self, parts: tuple[Tensor, ...], dimension: int):
         self.parts = parts
@@ -88,6 +96,8 @@ class Join:
         shape = list(parts[0].shape)
         shape[dimension] = sum(part.shape[dimension] for part in parts)
         self.shape = tuple(shape)
+        self.variables = _variables_of(parts)
+        self.has_padding = any(part.source.has_padding for part in parts)
         self.layouts: Layouts = {}
 
     @property
@@ -115,9 +125,11 @@ class Pad:
         part: the tensor, with no symbols: those of the padded tensor are leading dimensions here.
         widths: how many positions of padding stand before and after it in each dimension.
         value: what the padding holds, a NumPy scalar of the tensor's dtype.
+        variables: those the tensor views elements of, each once, in the order in which they were made.
     """
 
-    __slots__ = ("dtype", "graph", "layouts", "part", "shape", "value", "widths")
+    __slots__ = ("dtype", "graph", "layouts", "part", "shape", "value", "variables", "widths")
+    has_padding = True
 
     def __init__(self, part: Tensor, widths: Widths, value: Any):
         self.part = part
@@ -126,17 +138,13 @@ class Pad:
         self.graph = part.graph
         self.dtype = part.dtype
         self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
+        self.variables = _variables_of((part,))
         self.layouts: Layouts = {}
 
     @property
     def size(self) -> int:
         """The number of elements and of positions of padding."""
         return math.prod(self.shape)
-
-    @property
-    def parts(self) -> tuple[Tensor]:
-        """The tensor alone."""
-        return (self.part,)
 
     def regions(self) -> Iterator[tuple[Tensor, Box]]:
         """The tensor, with the box of the padded one that it fills."""
@@ -173,26 +181,32 @@ class _Numbers:
         return positions + self.first
 
 
+def assembled(
+    source: Join | Pad,
+    dtype: np.dtype,
+    of_variable: Callable[[Variable, np.ndarray], np.ndarray],
+    of_padding: Callable[[Any], Any],
+) -> np.ndarray:
+    """What stands at every position of a source, in one dimension.
+
+    Args:
+        source: of several tensors, or with padding.
+        dtype: of what stands there.
+        of_variable: what stands at flat positions of a variable.
+        of_padding: what stands for padding of a value.
+    """
+    made = np.full(source.shape, of_padding(source.value) if isinstance(source, Pad) else 0, dtype)
+    for part, box in source.regions():
+        own, positions = part.source, part.index.values()
+        if isinstance(own, Variable):
+            made[box] = of_variable(own, positions)
+        else:
+            made[box] = assembled(own, dtype, of_variable, of_padding)[positions]
+    return made.reshape(-1)
+
+
 def source_elements(source: Source) -> Any:
     """What gives the graph's element number for flat positions of a source, by indexing; -1 for padding."""
     if isinstance(source, Variable):
         return _Numbers(source.first_element)
-    numbers = np.full(source.shape, -1, np.int64)
-    for part, box in source.regions():
-        numbers[box] = part.elements()
-    return numbers.reshape(-1)
-
-
-def source_variables(source: Source) -> tuple[Variable, ...]:
-    """The variables a source holds elements of, each once, in the order in which they were made."""
-    if isinstance(source, Variable):
-        return (source,)
-    found = {variable for part in source.parts for variable in source_variables(part.source)}
-    return tuple(sorted(found, key=lambda variable: variable.number))
-
-
-def has_padding(source: Source) -> bool:
-    """Whether any position of a source is padding."""
-    return isinstance(source, Pad) or (
-        isinstance(source, Join) and any(has_padding(part.source) for part in source.parts)
-    )
+    return assembled(source, np.dtype(np.int64), lambda own, positions: positions + own.first_element, lambda _: -1)

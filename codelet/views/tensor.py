@@ -1,7 +1,9 @@
-"""Tensors: views of variables.
+"""Variables, and tensors: views of variables.
 
 A `Tensor` is a source and an access map, an `Index` into the flat elements of the source. Viewing a
-tensor composes the map and never makes state. What may be viewed is in `sources.py`.
+tensor composes the map and never makes state. The source is a `Variable`; or a `Join` of several
+tensors laid end to end, so that a view over several variables is an ordinary view of their join; or a
+`Pad`, a tensor among positions that are elements of no variable and all hold one value.
 """
 
 from __future__ import annotations
@@ -21,16 +23,7 @@ from codelet.views.operators import NoNumber, shown
 from codelet.views.padding import MODES, as_padding, as_widths, repeated_positions
 from codelet.views.ragged import Ragged
 from codelet.views.rows import LENGTH_NAMES, RowLength, Rows
-from codelet.views.sources import (
-    Pad,
-    Source,
-    Variable,
-    has_padding,
-    source_elements,
-    source_text,
-    source_variables,
-    type_text,
-)
+from codelet.views.sources import Pad, Source, Variable, source_elements, source_text, source_variables, type_text
 from codelet.views.strided import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -137,10 +130,14 @@ class Tensor(NoNumber):
     @property
     def is_whole_variable(self) -> bool:
         """Whether it is one variable, all of it, in order."""
+        return isinstance(self.source, Variable) and self.is_whole_source
+
+    @property
+    def is_whole_source(self) -> bool:
+        """Whether it is all of what it views, in order."""
         source, index = self.source, self.index
         return (
-            isinstance(source, Variable)
-            and self.rows is None
+            self.rows is None
             and index.is_strided
             and index.shape == source.shape
             and index.offset == 0
@@ -426,7 +423,7 @@ class Tensor(NoNumber):
 
 def views_padding(tensor: Tensor) -> bool:
     """Whether a view holds padding at any position of the grid, so that it cannot be written."""
-    if not has_padding(tensor.source):
+    if not tensor.source.has_padding:
         return False
     numbers = source_elements(tensor.source)
     return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.index.axes))

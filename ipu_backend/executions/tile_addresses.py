@@ -55,7 +55,7 @@ class Addresses(TileArray):
     """
 
     def __init__(self, machine: MachinePlan):
-        super().__init__(machine.placement)
+        super().__init__(machine.exchange)
         self.memory: Memory = machine.memory
         held = [variable for own in self.memory.occupants for variable in own.variables]
         shapes = {variable.dtype: 0 for variable in held}

@@ -28,7 +28,7 @@ from codelet.graphs.family import Family
 from codelet.hostdata import on_device
 from codelet.views.index import Axis, Grid, Key
 from codelet.views.tensor import Tensor, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layouts, joined
+from ipu_backend.executions.tile_layout import Layouts, joined, rows_of
 from ipu_backend.executions.tile_steps import (
     Bringing,
     ComputeSet,
@@ -43,12 +43,13 @@ from ipu_backend.executions.tile_steps import (
     plan_putting,
     plan_taking,
 )
-from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
+from lowering.arrays import Array, Arrays, arranged, constant, reshape
 from lowering.fast.compute_sets import SMALL
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
+from lowering.machine.exchange import Exchange
 from lowering.machine.placement import Placement
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -61,15 +62,10 @@ def _known(value: np.ndarray) -> Any:
     return value if value.size <= SMALL else constant(value)
 
 
-def _rows(array: Array, rows: np.ndarray | None) -> Array:
-    """Some rows of an array."""
-    return array if rows is None else take(array, constant(rows.astype(np.int32)))
-
-
 def bring(bringing: Bringing, held: Sequence[Array]) -> Array:
     """The words that each tile computes from, (rows, words)."""
     if bringing.words is None:
-        array = _rows(held[0], bringing.rows)
+        array = rows_of(held[0], bringing.rows)
     else:
         array = bringing.words.of(joined(held))
     if bringing.padding:
@@ -82,14 +78,13 @@ def _operand(
     operand: Operand, brought: Sequence[Array], rows: np.ndarray | None, row: Axis, lanes: Sequence[Axis]
 ) -> tuple[Any, tuple[Key, ...]]:
     """A field, with a key for each of its dimensions."""
-    keys = tuple(lanes[k] for k in operand.groups)
+    keys, dimensions = tuple(lanes[k] for k in operand.groups), operand.dimensions
     if operand.places is not None:
         assert operand.bringing is not None
-        array = operand.places.of(_rows(brought[operand.bringing], rows))
-        return array, (row, *keys, *range(array.ndim - 1 - len(keys)))
+        array = operand.places.of(rows_of(brought[operand.bringing], rows))
+        return array, (row, *keys, *dimensions)
     value = operand.value
     assert value is not None
-    dimensions = tuple(range(value.ndim - 1 - len(keys)))
     if not value.size:
         return jnp.zeros(value.shape[1 + len(keys) :], value.dtype), dimensions
     if not keys and (value == value[:1]).all():
@@ -137,13 +132,14 @@ class TileArray(Execution):
     all, so far at most what the memory of so many tiles is.
 
     Args:
-        placement: where the elements and vertices of the plan live that will be run, or of more.
+        exchange: what the plan moves that will be run, or more.
     """
 
     groups_calls = False
 
-    def __init__(self, placement: Placement):
-        self.placement = placement
+    def __init__(self, exchange: Exchange):
+        self.exchange = exchange
+        self.placement = placement = exchange.placement
         self.layouts = Layouts(placement)
         self.key = "tiles", digest(placement)
         self._compute_sets: dict[tuple[Family, ...], ComputeSet] = {}
@@ -152,7 +148,7 @@ class TileArray(Execution):
     def compute_set(self, step: ExecuteStep) -> ComputeSet:
         """The tables of a step."""
         if step.families not in self._compute_sets:
-            self._compute_sets[step.families] = plan_compute_set(step.families, self.layouts)
+            self._compute_sets[step.families] = plan_compute_set(step.families, self.layouts, self.exchange.of(step))
         return self._compute_sets[step.families]
 
     def copy_set(self, step: CopyStep) -> CopySet:

@@ -6,16 +6,18 @@ In come a placement's words and tables of positions; out come arrays as XLA make
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from codelet.views.integers import narrowed
 from codelet.views.tensor import Variable
-from lowering.arrays import Array, constant, reshape, take
+from lowering.arrays import Array, constant, reshape, slice_, take
 from lowering.machine.placement import Placement
 from lowering.machine.words import Words
 
@@ -61,10 +63,12 @@ class Selection:
         shape = self.positions.shape
         if not self.positions.size:
             return lax.full(shape, 0, flat.dtype)
-        if self.start is not None and self.start + self.positions.size <= flat.size:
-            if self.positions.size == flat.size:
-                return reshape(flat, shape)
-            return reshape(lax.slice(flat, (self.start,), (self.start + self.positions.size,)), shape)
+        if self.start is not None:
+            stop = min(self.start + self.positions.size, flat.size)
+            behind = self.positions.size - (stop - self.start)
+            if not behind or behind % shape[-1] == 0:  # whole rows, of which nothing matters
+                found = slice_(flat, (self.start,), (stop,), (1,))
+                return reshape(lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found, shape)
         if self.run >= LEAST_RUN:
             numbers = lax.GatherDimensionNumbers((1,), (), (0,))
             taken = lax.gather(flat, self._table[:, None], numbers, (self.run,), mode="promise_in_bounds")
@@ -78,28 +82,37 @@ class RowSelection:
     Attributes:
         places: of shape (rows, *any), not negative.
         real: where what is taken matters, as in `Selection`.
+        extents: of the words that follow each other from each place on, which are taken together.
     """
 
-    def __init__(self, places: np.ndarray, real: np.ndarray | None = None):
+    def __init__(self, places: np.ndarray, real: np.ndarray | None = None, extents: tuple[int, ...] = ()):
         self.places = places
-        count = int(np.prod(places.shape[1:]))
-        full = None if real is None else np.broadcast_to(real, places.shape).reshape(len(places), count)
-        flat = places.reshape(len(places), count)
-        steps = np.arange(count)
-        fits = flat == steps if full is None else (flat == steps) | ~full
+        self.extents = extents
+        self.run = math.prod(extents)
+        count = math.prod(places.shape[1:])
+        flat, steps = places.reshape(len(places), count), np.arange(count) * self.run
+        fits = flat == steps
+        if real is not None:
+            fits |= ~np.broadcast_to(real, places.shape).reshape(len(places), count)
         self.is_prefix = bool(fits.all())
 
     @functools.cached_property
     def _table(self) -> Array:
-        return constant(narrowed(self.places))
+        if self.run >= LEAST_RUN:
+            return constant(narrowed(self.places[..., None]))
+        return constant(narrowed(self.places[..., None] + np.arange(self.run)))
 
     def of(self, rows: Array) -> Array:
-        """The words, in the shape of `places`, of an array of rows by words."""
-        shape = self.places.shape
-        count = int(np.prod(shape[1:]))
+        """The words, in the shape of `places` and `extents`, of an array of rows by words."""
+        shape = (*self.places.shape, *self.extents)
+        count = math.prod(shape[1:])
         if self.is_prefix and count <= rows.shape[1]:
             return reshape(lax.slice_in_dim(rows, 0, count, axis=1) if count < rows.shape[1] else rows, shape)
-        return jax.vmap(take)(rows, self._table)
+        if self.run < LEAST_RUN:
+            return reshape(jax.vmap(take)(rows, self._table), shape)
+        numbers = lax.GatherDimensionNumbers((self.places.ndim - 1,), (), (0,))
+        slices = lambda row, at: lax.gather(row, at, numbers, (self.run,), mode="promise_in_bounds")  # noqa: E731
+        return reshape(jax.vmap(slices)(rows, self._table), shape)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
@@ -147,6 +160,17 @@ class Layouts:
         found[negative] = base - 1 - numbers[negative]
         assert not padding or found.max(initial=0) < base + len(padding)
         return found
+
+
+def rows_of(array: Array, rows: np.ndarray | None) -> Array:
+    """Some rows of an array, rising; all for None."""
+    if rows is None:
+        return array
+    steps = np.unique(np.diff(rows))
+    if len(rows) and len(steps) < 2:
+        step = int(steps[0]) if len(steps) else 1
+        return lax.slice_in_dim(array, int(rows[0]), int(rows[-1]) + 1, step)
+    return take(array, constant(rows.astype(np.int32)))
 
 
 def joined(arrays: Sequence[Array]) -> Array:

@@ -1,14 +1,16 @@
 """Tile steps: what every tile receives, computes and sends home in a compute set, as tables.
 
-In come a step's families and a placement. Out comes a `ComputeSet`: for each group of variables that vertices read
-together what is brought to each tile, every element once; for each batch of vertices which of its tile's words
-each field is; and for each variable that is written where each of its words comes from. All of it is NumPy;
-`tile_array.py` runs it.
+In come a step's families, the words of a placement, and the exchange that was planned for it. Out comes a
+`ComputeSet`: for each group of variables that vertices read together what is brought to each tile, every element
+once; for each batch of vertices which of its tile's words each field is; and for each variable that is written where
+each of its words comes from. Elements of a field that follow each other are found by the first of them, and none of
+these tables has more entries than words are moved. All of it is NumPy; `tile_array.py` runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +18,11 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.tensor import Source, Tensor, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layouts, RowSelection, Selection, distinct
-from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, batches, lanes_of
-from lowering.machine.exchange import Moves
-from lowering.machine.placement import Placement
-from lowering.machine.words import Words, cyclic
+from ipu_backend.executions.tile_layout import Layouts, RowSelection, Selection
+from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
+from lowering.machine.exchange import StepExchange, Transfer
+from lowering.machine.words import cyclic
+from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep
 
 # --- what is brought to the tiles -------------------------------------------------------------------------
@@ -33,8 +35,6 @@ class Bringing:
     Attributes:
         variables: those that vertices read through one source, directly or by a chain of sources.
         tiles: the tile of each row, int32 of shape (rows,).
-        elements: the numbers of the elements that each tile then has, of shape (rows, words).
-        real: where these are what the tile needs, each once; elsewhere they are never read. Of the same shape.
         words: where they are, in the arrays of the variables end to end; None where each tile has all it needs in
             its own words, and works on these.
         rows: then the rows of the variable's array that are the rows here; None where they are all of them.
@@ -43,28 +43,36 @@ class Bringing:
 
     variables: tuple[Variable, ...]
     tiles: np.ndarray
-    elements: np.ndarray
-    real: np.ndarray
     words: Selection | None
     rows: np.ndarray | None
     padding: tuple[Any, ...]
 
-    def moves(self, placement: Placement) -> Moves:
-        """What of it comes from other tiles."""
-        numbers, receivers = self.elements[self.real], np.broadcast_to(self.tiles[:, None], self.real.shape)[self.real]
-        homes = placement.element_tiles[numbers]
-        away = homes != receivers
-        return Moves(numbers[away], homes[away], receivers[away])
-
 
 @dataclass(frozen=True, eq=False)
 class _Want:
-    """What a field of a batch reads: numbers of elements over rows of the step, lane axes, and its own dimensions."""
+    """What a field of a batch reads.
+
+    Attributes:
+        rows: the rows of the step that its tiles are.
+        groups: the lane axes that it depends on.
+        varying: the numbers of elements over its tiles, these lane axes, and the field's own dimensions.
+        real: which of them are of vertices.
+    """
 
     rows: np.ndarray
     groups: tuple[int, ...]
-    numbers: np.ndarray
+    varying: Varying
     real: np.ndarray
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The first of each run of elements."""
+        return self.varying.array
+
+    @property
+    def run(self) -> int:
+        """How many elements each run has."""
+        return math.prod(self.varying.extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +83,14 @@ class Operand:
         groups: the lane axes that it depends on.
         bringing: the number of what is brought that it is a part of; None for the values of a constant.
         places: where in it; None for a constant.
+        dimensions: the field's own, in the order in which they stand in either.
         value: the constant's values, over rows, its lane axes, and its own dimensions.
     """
 
     groups: tuple[int, ...]
     bringing: int | None
     places: RowSelection | None
+    dimensions: tuple[int, ...]
     value: np.ndarray | None = None
 
 
@@ -110,22 +120,12 @@ class Storing:
         results: whose results, by the number of the batch and the name of the field, end to end.
         keeps: whether the variable's array before stands behind them.
         words: which of all that each word is.
-        elements: what is written, by number; their senders, and whether each is sent to another tile.
-        senders: the tile that computed each.
     """
 
     variable: Variable
     results: tuple[tuple[int, str], ...]
     keeps: bool
     words: Selection
-    elements: np.ndarray
-    senders: np.ndarray
-
-    def moves(self, placement: Placement) -> Moves:
-        """What of it goes to other tiles."""
-        homes = placement.element_tiles[self.elements]
-        away = homes != self.senders
-        return Moves(self.elements[away], self.senders[away], homes[away])
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,116 +159,124 @@ def _pools(sources: Sequence[Source]) -> list[tuple[Variable, ...]]:
     return sorted(ordered, key=lambda pool: pool[0].number)
 
 
+def _of_variables(runs: Runs, variables: Sequence[Variable], space: int) -> Runs:
+    """Those runs of `tile * space + element` that are of some variables, which are in order."""
+    elements = runs.starts % space
+    firsts = np.array([variable.first_element for variable in variables])
+    which = np.searchsorted(firsts, elements, side="right") - 1
+    own = (which >= 0) & (elements < (firsts + [variable.size for variable in variables])[which])
+    return runs if own.all() else Runs(runs.starts[own], runs.stops[own])
+
+
+def _places(want: _Want, width: int, repeats: int, of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> RowSelection:
+    """Where in `width` words each run of a field is, or in `repeats` of each padding behind them.
+
+    `of` says it of numbers of elements, and of the rows of the step, one for each.
+    """
+    numbers = want.numbers
+    rows = np.broadcast_to(want.rows.reshape(-1, *[1] * (numbers.ndim - 1)), numbers.shape)
+    if numbers.min(initial=0) >= 0:
+        places = of(numbers, rows)
+    else:
+        places, here = width + (-1 - numbers) * repeats, numbers >= 0
+        places[here] = of(numbers[here], rows[here])
+    return RowSelection(places, want.real, want.varying.extents)
+
+
+def _in_own_order(want: _Want, tiles: np.ndarray, variables: tuple[Variable, ...], layouts: Layouts) -> Bringing:
+    """What one field reads, as it reads it."""
+    own = (want.numbers[..., None] + np.arange(want.run)).reshape(len(want.rows), -1)
+    elements = np.full((len(tiles), own.shape[1]), own.flat[0] if own.size else 0)
+    real = np.zeros(elements.shape, bool)
+    elements[want.rows] = own
+    real[want.rows] = np.broadcast_to(want.real[..., None], (*want.numbers.shape, want.run)).reshape(own.shape)
+    return Bringing(variables, tiles, Selection(layouts.flat(variables, elements), real), None, ())
+
+
 def _bring(
     variables: tuple[Variable, ...],
     tiles: np.ndarray,
     wants: Sequence[_Want],
+    planned: Transfer,
     layouts: Layouts,
     padding: Sequence[Any],
 ) -> tuple[Bringing, list[RowSelection]]:
-    """What some fields read of some variables, and where in that each has it."""
-    space = int(layouts.placement.element_tiles.size) + 1
-    rows = len(tiles)
-    shaped = lambda want: want.rows.reshape(-1, *[1] * (want.numbers.ndim - 1))  # noqa: E731
-    keys = [np.where(want.numbers >= 0, want.numbers + shaped(want) * space, -1) for want in wants]
-    needed = distinct(np.concatenate([own.reshape(-1) for own in keys]))
-    needed = needed[needed >= 0]
-    row, numbers = np.divmod(needed, space)
-    count = np.bincount(row, minlength=rows)
-    own_words = bool((layouts.placement.element_tiles[numbers] == tiles[row]).all())
-    width = int(count.max(initial=0))
-    real = np.arange(width) < count[:, None]
-    if len(needed):
-        elements = numbers[np.minimum(cyclic(np.cumsum(count) - count, count, width), len(needed) - 1)]
-    else:
-        elements = np.zeros((rows, 0), np.int64)
-    layout = layouts.of(variables[0])
-    if own_words and len(variables) == 1:
+    """What tiles have of some variables after the planned exchange, and where in that each field is."""
+    space = len(layouts.placement.element_tiles)
+    padded = [want.run for want in wants if want.numbers.min(initial=0) < 0]
+    repeats = max(padded, default=1)
+    behind = tuple(value for value in padding for _ in range(repeats)) if padded else ()
+    if len(variables) == 1 and not len(_of_variables(planned.away, variables, space).starts):
         # What each tile needs lives there.
-        at = np.searchsorted(layouts.placement.tiles, tiles)
+        layout, first = layouts.of(variables[0]), variables[0].first_element
+        at, width = np.searchsorted(layouts.placement.tiles, tiles), layout.shape[1]
         everything = len(at) == len(layouts.placement.tiles)
-        word = layout.addresses % max(1, layout.shape[1])
-        bringing = Bringing(variables, tiles, elements, real, None, None if everything else at, tuple(padding))
-        places = []
-        for want in wants:
-            own = np.clip(want.numbers - variables[0].first_element, 0, max(0, variables[0].size - 1))
-            inside = word[own] if len(word) else own
-            places.append(np.where(want.numbers >= 0, inside, layout.shape[1] - 1 - want.numbers))
-    elif len(wants) == 1 and np.count_nonzero(wants[0].real & (keys[0] >= 0)) == len(needed) and (keys[0] >= 0).all():
-        # One field, which names no element twice on a tile, nor padding: brought in its own order.
-        want = wants[0]
-        own = want.numbers.reshape(len(want.rows), -1)
-        elements = np.full((rows, own.shape[1]), own.flat[0] if own.size else 0)
-        real = np.zeros(elements.shape, bool)
-        elements[want.rows] = own
-        real[want.rows] = np.broadcast_to(want.real, want.numbers.shape).reshape(own.shape)
-        words = Selection(layouts.flat(variables, elements), real)
-        bringing = Bringing(variables, tiles, elements, real, words, None, ())
-        step = np.arange(own.shape[1]).reshape(1, *want.numbers.shape[1:])
-        places = [np.broadcast_to(step, want.numbers.shape)]
-    else:
-        words = Selection(layouts.flat(variables, elements), real)
-        bringing = Bringing(variables, tiles, elements, real, words, None, tuple(padding))
-        start = np.cumsum(count) - count
-        places = [
-            np.where(want.numbers >= 0, np.searchsorted(needed, own) - start[shaped(want)], width - 1 - want.numbers)
-            for want, own in zip(wants, keys, strict=True)
-        ]
-    return bringing, [RowSelection(own, want.real) for own, want in zip(places, wants, strict=True)]
+        places = [_places(want, width, repeats, lambda n, _: layout.addresses[n - first] % width) for want in wants]
+        return Bringing(variables, tiles, None, None if everything else at, behind), places
+    touched = _of_variables(planned.touched, variables, space)
+    needed = touched.numbers()
+    real_of = lambda want: np.broadcast_to(want.real, want.numbers.shape).sum() * want.run  # noqa: E731
+    if len(wants) == 1 and not padded and real_of(wants[0]) == len(needed):
+        # It names no element twice on a tile, nor padding.
+        (want,) = wants
+        step = np.arange(math.prod(want.numbers.shape[1:])).reshape(1, *want.numbers.shape[1:]) * want.run
+        places = RowSelection(np.broadcast_to(step, want.numbers.shape), want.real, want.varying.extents)
+        return _in_own_order(want, tiles, variables, layouts), [places]
+    counts = np.bincount(np.searchsorted(tiles, needed // space), minlength=len(tiles))
+    starts, width = np.cumsum(counts) - counts, int(counts.max(initial=0))
+    elements = needed[np.minimum(cyclic(starts, counts, width), max(0, len(needed) - 1))] % space
+    words = Selection(layouts.flat(variables, elements), np.arange(width) < counts[:, None])
+    key = lambda numbers, rows: numbers + tiles.astype(np.int64)[rows] * space  # noqa: E731
+    place = lambda numbers, rows: touched.places(key(numbers, rows)) - starts[rows]  # noqa: E731
+    return Bringing(variables, tiles, words, None, behind), [_places(want, width, repeats, place) for want in wants]
 
 
 # --- storing ----------------------------------------------------------------------------------------------
 
 
 class _Store:
-    """Gathers where what is written of a variable comes from."""
+    """Gathers where what tiles have of a variable, for the planned exchange to send home, comes from."""
 
-    def __init__(self, variable: Variable, layout: Words):
+    def __init__(self, variable: Variable, planned: Transfer, layouts: Layouts):
         self.variable = variable
-        self.layout = layout
-        self.origin = np.full(variable.size, -1, np.int64)
-        self.senders = np.full(variable.size, -1, np.int32)
+        self.layout = layouts.of(variable)
+        self.space = len(layouts.placement.element_tiles)
+        self.touched = _of_variables(planned.touched, [variable], self.space)
+        self.origin = np.full(int(self.touched.lengths.sum()), -1, np.int64)
         self.results: list[tuple[int, str]] = []
         self.base = 0
 
     def add(self, which: tuple[int, str], numbers: np.ndarray, real: np.ndarray, tiles: np.ndarray) -> None:
         """Results over rows, all lane axes, and a field's own dimensions, whose elements have these numbers."""
         own = numbers - self.variable.first_element
-        mine = (own >= 0) & (own < self.variable.size) & real
-        if not mine.any():
+        flat = np.flatnonzero((own >= 0) & (own < self.variable.size) & real)
+        if not len(flat):
             return
-        flat = np.flatnonzero(mine)
-        self.origin[own.reshape(-1)[flat]] = self.base + flat
-        self.senders[own.reshape(-1)[flat]] = tiles[flat // (numbers.size // len(tiles))]
+        keys = numbers.reshape(-1)[flat] + tiles.astype(np.int64)[flat // (numbers.size // len(tiles))] * self.space
+        self.origin[self.touched.places(keys)] = self.base + flat
         self.results.append(which)
         self.base += numbers.size
 
     def finish(self) -> Storing | None:
         if not self.results:
             return None
-        written = self.origin >= 0
-        origin = np.where(written, self.origin, self.base + self.layout.addresses)
+        assert self.origin.min() >= 0, "what is to be sent has not been computed"
+        origin = self.base + self.layout.addresses
+        origin[self.touched.numbers() % self.space - self.variable.first_element] = self.origin
         words = Selection(origin[self.layout.elements], self.layout.real)
-        own = np.flatnonzero(written)
-        return Storing(
-            self.variable,
-            tuple(self.results),
-            not written.all(),
-            words,
-            own + self.variable.first_element,
-            self.senders[own],
-        )
+        return Storing(self.variable, tuple(self.results), len(self.origin) < self.variable.size, words)
 
 
 # --- compute sets and copies ------------------------------------------------------------------------------
 
 
-def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet:
+def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: StepExchange) -> ComputeSet:
     """A compute set on tiles.
 
     Args:
         families: its vertices.
         layouts: of the variables; of a placement that has the families.
+        planned: what it moves.
     """
     placement, numbers = layouts.placement, Numbers()
     made = [batch for family in families for batch in batches(family, placement.vertex_tiles[family], numbers)]
@@ -282,10 +290,11 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet
         for name in batch.reads:
             groups, own = lanes.needed(batch.elements[name])
             real = lanes.real(groups, own.ndim - 1 - len(groups))
-            wants[k, name] = _Want(rows_of[k], groups, own, real)
+            varying = batch.elements[name]._replace(axes=(0, *groups), array=own)
+            wants[k, name] = _Want(rows_of[k], groups, varying, real)
         for name, varying in batch.state.items():
             groups, own = lanes.needed(varying)
-            operands[k][name] = Operand(groups, None, None, own)
+            operands[k][name] = Operand(groups, None, None, tuple(range(own.ndim - 1 - len(groups))), own)
 
     bringings: list[Bringing] = []
     chosen = {which: made[which[0]].sources[which[1]] for which, want in wants.items() if want.numbers.size}
@@ -296,9 +305,12 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet
         # What no field here reads may be of another dtype; it keeps its place, so that the others keep theirs.
         values = (value if code in used else 0 for code, value in enumerate(numbers.padding))
         padding = tuple(np.asarray(value, variables[0].dtype) for value in values)
-        bringing, places = _bring(variables, tiles, [wants[which] for which in readers], layouts, padding)
+        bringing, places = _bring(
+            variables, tiles, [wants[which] for which in readers], planned.before, layouts, padding
+        )
         for (k, name), own in zip(readers, places, strict=True):
-            operands[k][name] = Operand(wants[k, name].groups, len(bringings), own)
+            want = wants[k, name]
+            operands[k][name] = Operand(want.groups, len(bringings), own, want.varying.dimensions)
         bringings.append(bringing)
     for (k, name), want in wants.items():
         if name not in operands[k]:  # empty, or padding alone
@@ -307,17 +319,19 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts) -> ComputeSet
                 here = want.numbers == -1 - code
                 if here.any():
                     value[here] = padding
-            operands[k][name] = Operand(want.groups, None, None, value)
+            alike = value.reshape(*value.shape, *[1] * len(want.varying.extents))
+            value = np.broadcast_to(alike, (*value.shape, *want.varying.extents))
+            operands[k][name] = Operand(want.groups, None, None, want.varying.dimensions, value)
 
     stores: dict[Variable, _Store] = {}
     for k, (batch, lanes) in enumerate(zip(made, by_tile, strict=True)):
         everything = range(len(lanes.groups))
         for name in batch.writes:
-            own = lanes.spread(batch.elements[name], everything)
+            own = lanes.spread(batch.elements[name].listed(), everything)
             real = np.broadcast_to(lanes.real(everything, own.ndim - 1 - len(lanes.groups)), own.shape)
             for variable in source_variables(batch.sources[name]):
                 if variable not in stores:
-                    stores[variable] = _Store(variable, layouts.of(variable))
+                    stores[variable] = _Store(variable, planned.after, layouts)
                 stores[variable].add((k, name), own, real, lanes.tiles)
     storings = [store.finish() for store in stores.values()]
     on_tiles = [
@@ -334,14 +348,12 @@ class Taking:
     Attributes:
         variables: whose arrays, end to end, they are in.
         padding: values behind these.
-        words: where they are.
-        numbers: of the elements, in the view's shape.
+        words: where they are, in the view's shape.
     """
 
     variables: tuple[Variable, ...]
     padding: tuple[Any, ...]
     words: Selection
-    numbers: np.ndarray
 
 
 def plan_taking(tensor: Tensor, layouts: Layouts) -> Taking:
@@ -350,7 +362,7 @@ def plan_taking(tensor: Tensor, layouts: Layouts) -> Taking:
     own = numbers.of(tensor.source, tensor.index.values())
     variables = source_variables(tensor.source)
     padding = tuple(np.asarray(value, tensor.dtype) for value in numbers.padding)  # of one source, so of one dtype
-    return Taking(variables, padding, Selection(layouts.flat(variables, own, padding)), own)
+    return Taking(variables, padding, Selection(layouts.flat(variables, own, padding)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,13 +403,6 @@ class CopySet:
 
     taking: Taking
     puttings: tuple[Putting, ...]
-    senders: np.ndarray
-    receivers: np.ndarray
-
-    def moves(self) -> Moves:
-        """What goes from tile to tile."""
-        away = (self.senders != self.receivers) & (self.taking.numbers.reshape(-1) >= 0)
-        return Moves(self.taking.numbers.reshape(-1)[away], self.senders[away], self.receivers[away])
 
 
 def plan_copy(step: CopyStep, layouts: Layouts) -> CopySet:
@@ -405,6 +410,4 @@ def plan_copy(step: CopyStep, layouts: Layouts) -> CopySet:
     taking = plan_taking(step.source, layouts)
     size = sum(int(np.prod(layouts.of(v).shape)) for v in taking.variables) + len(taking.padding)
     puttings = plan_putting(step.destination, taking.words.positions, size, layouts)
-    homes = layouts.placement.element_tiles
-    senders = homes[np.maximum(taking.numbers, 0)].reshape(-1)
-    return CopySet(taking, tuple(puttings), senders, homes[step.destination.elements()].reshape(-1))
+    return CopySet(taking, tuple(puttings))

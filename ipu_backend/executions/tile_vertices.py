@@ -22,11 +22,13 @@ import numpy as np
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes
 from codelet.tracing.codelets import TracedCodelet
-from codelet.views.index import Axis
+from codelet.views.index import Axis, Index
 from codelet.views.rows import groups_of, together
-from codelet.views.tensor import Source, Tensor, Variable
+from codelet.views.sources import Source, Variable, assembled
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import distinct
 from lowering.machine.words import cyclic
+from lowering.plan.runs import stretches
 
 MOST_IDLE = 2.0
 """How many times the lanes of the fullest tile the combinations of positions may be, so that axes stay apart."""
@@ -38,18 +40,18 @@ class Numbers:
     def __init__(self) -> None:
         self.padding: list[Any] = []
         self._by_source: dict[Source, np.ndarray] = {}
+        self._left: dict[Source, np.ndarray] = {}
+
+    def _of_padding(self, value: Any) -> int:
+        self.padding.append(value)
+        return -len(self.padding)
 
     def of_source(self, source: Source) -> np.ndarray:
         """The number at every position of a source, flat."""
         if isinstance(source, Variable):
             return np.arange(source.size) + source.first_element
         if source not in self._by_source:
-            numbers = np.full(source.shape, -1 - len(self.padding), np.int64)
-            if hasattr(source, "value"):
-                self.padding.append(source.value)  # type: ignore[union-attr]
-            for part, box in source.regions():
-                numbers[box] = self.of(part.source, part.index.values())
-            self._by_source[source] = numbers.reshape(-1)
+            self._by_source[source] = assembled(source, np.dtype(np.int64), self.of, self._of_padding)
         return self._by_source[source]
 
     def of(self, source: Source, positions: np.ndarray) -> np.ndarray:
@@ -57,6 +59,17 @@ class Numbers:
         if isinstance(source, Variable):
             return positions + source.first_element
         return self.of_source(source)[positions]
+
+    def follow(self, source: Source, positions: np.ndarray, count: int) -> bool:
+        """Whether at each position begin `count` elements that follow each other, or as much of one padding."""
+        if isinstance(source, Variable):
+            return True
+        if source not in self._left:
+            numbers = self.of_source(source)
+            size = len(numbers)
+            runs, _ = stretches(np.where(numbers < 0, numbers - size, numbers - np.arange(size)))
+            self._left[source] = np.repeat(runs.stops, runs.lengths) - np.arange(size)
+        return bool((self._left[source][positions] >= count).all())
 
 
 def places_of(numbers: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
@@ -73,10 +86,33 @@ def places_of(numbers: np.ndarray, extents: Sequence[int]) -> list[np.ndarray]:
 
 
 class Varying(NamedTuple):
-    """Numbers of elements, or values, over some axes of a batch: `array` has a dimension for each, then its own."""
+    """Numbers of elements, or values, over some axes of a batch.
+
+    Attributes:
+        axes: those of the batch.
+        array: with a dimension for each of them, then the field's own but for `inner`, in order.
+        inner: those of the field's dimensions along which, the last fastest, one element follows another; only the
+            first of these stands in `array`.
+        extents: theirs.
+    """
 
     axes: tuple[int, ...]
     array: np.ndarray
+    inner: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The field's own dimensions in the order in which they stand here."""
+        count = self.array.ndim - len(self.axes) + len(self.inner)
+        return (*(d for d in range(count) if d not in self.inner), *self.inner)
+
+    def listed(self) -> Varying:
+        """The same with every element, in the order of the field's dimensions."""
+        steps = np.arange(math.prod(self.extents)).reshape(self.extents)
+        array = self.array.reshape((*self.array.shape, *[1] * len(self.inner))) + steps
+        over = len(self.axes)
+        return Varying(self.axes, array.transpose([*range(over), *(over + np.argsort(self.dimensions))]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +153,30 @@ def _state(own: Field, family: Family) -> Varying:
     return Varying(tuple(range(len(family.axes))) if over else (), array)
 
 
+def _following(index: Index) -> tuple[int, ...]:
+    """The dimensions of an index along which, the last fastest, one position follows another."""
+    tabled = {key for table in index.tables for key in table.keys}
+    left = [d for d in range(index.ndim) if d not in tabled and index.shape[d] > 1]
+    found: list[int] = []
+    size = 1
+    while fitting := [d for d in left if index.strides[d] == size]:
+        left.remove(fitting[0])
+        found.insert(0, fitting[0])
+        size *= index.shape[fitting[0]]
+    return tuple(found)
+
+
 def _connected(tensor: Tensor, family: Family, numbers: Numbers) -> Varying:
     """The elements of a field without rows."""
-    axes = tensor.index.axes
-    return Varying(tuple(map(family.axes.index, axes)), numbers.of(tensor.source, tensor.index.values(axes)))
+    index, axes = tensor.index, tensor.index.axes
+    inner = _following(index)
+    while True:
+        positions = index[tuple(0 if d in inner else slice(None) for d in range(index.ndim))].values(axes)
+        extents = tuple(index.shape[d] for d in inner)
+        if not inner or numbers.follow(tensor.source, positions, math.prod(extents)):
+            over = tuple(map(family.axes.index, axes))
+            return Varying(over, np.asarray(numbers.of(tensor.source, positions)), inner, extents)
+        inner = inner[1:]
 
 
 def _whole(family: Family, tiles: np.ndarray, numbers: Numbers) -> Batch:
@@ -158,7 +214,7 @@ class _Chosen:
         axes = [self.family.axes[k] for k in varying.axes]
         if not axes:
             return varying
-        return Varying((0,), varying.array[tuple(self.places[axis] for axis in axes)])
+        return varying._replace(axes=(0,), array=varying.array[tuple(self.places[axis] for axis in axes)])
 
     def rows(self, tensor: Tensor, numbers: Numbers) -> Varying:
         """The elements of a ragged field, of vertices whose rows are of one length."""

@@ -44,6 +44,7 @@ from lowering.check.check import check
 from lowering.check.initialized import check_initialized
 from lowering.fast.execution import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
+from lowering.machine.exchange import Exchange
 from lowering.machine.memory import Memory
 from lowering.machine.place import Method, Place, place, placed_by
 from lowering.machine.placement import Placement
@@ -121,7 +122,7 @@ class Engine:
         if execution != "fused":
             self._placed = self._place(placement)
             if execution == "tiles":
-                self._execution = TileArray(self._placed)
+                self._execution = TileArray(Exchange(self._placed))
             for loaded in self._programs.values():
                 loaded.execution = self._execution
                 if isinstance(self._execution, TileArray):

@@ -31,6 +31,20 @@ class Runs(NamedTuple):
             return np.zeros(0, np.int64)
         return np.arange(ends[-1]) + np.repeat(self.starts - (ends - lengths), lengths)
 
+    def places(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of all integers, in order, each of some of them is: the inverse of `numbers`.
+
+        >>> Runs(np.array([3, 8]), np.array([5, 9])).places(np.array([8, 3, 4]))
+        array([2, 0, 1])
+        """
+        if not numbers.size:
+            return np.zeros(numbers.shape, np.int64)
+        run = np.searchsorted(self.starts, numbers, side="right") - 1
+        assert run.min() >= 0
+        assert (numbers < self.stops[run]).all()
+        lengths = self.lengths
+        return numbers + (np.cumsum(lengths) - lengths - self.starts)[run]
+
 
 NONE = Runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
 

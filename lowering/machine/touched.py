@@ -1,0 +1,208 @@
+"""Touched elements: what the vertices of every tile read and write, wherever it lives.
+
+In come a placement and steps, out come runs of element numbers (`lowering/plan/runs.py`). A field's access map is taken
+apart: what a tile's vertices read without gaps between is one run by arithmetic, over the dimensions of the
+field and over the stretches of the grid's axes along which the tile is the same; what is left is listed, by
+blocks, and what follows in a block joined. The tile and the element are one number, so that all tiles' sets
+are one set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.graphs.family import Family
+from codelet.graphs.vertices import free_axes, vertex_numbers
+from codelet.views.affine import Table
+from codelet.views.index import Index
+from codelet.views.tensor import Source, Tensor, Variable, source_elements
+from lowering.machine.placement import Placement
+from lowering.plan.runs import NONE, Runs, overlaps, stretches, union, union_of
+from lowering.plan.steps import CopyStep, ExecuteStep
+
+_BLOCK = 1 << 22
+"""How many runs are listed at once."""
+
+
+# --- what each tile touches of a source ---------------------------------------------------------------
+
+
+def _split(index: Index, d: int, inner: int) -> Index:
+    """An index with dimension `d` as two, of which the second has `inner` positions."""
+    outer = index.shape[d] // inner
+    tables = []
+    for table in index.tables:
+        keys: list[int] = []
+        extents: list[int] = []
+        for key, extent in zip(table.keys, table.values.shape, strict=True):
+            assert isinstance(key, int)
+            keys += [d, d + 1] if key == d else [key + (key > d)]
+            extents += [outer, inner] if key == d else [extent]
+        tables.append(Table(tuple(keys), table.values.reshape(extents), table.scale))
+    shape = (*index.shape[:d], outer, inner, *index.shape[d + 1 :])
+    stride = index.strides[d]
+    strides = (*index.strides[:d], stride * inner, stride, *index.strides[d + 1 :])
+    return Index(index.offset, shape, strides, (), tuple(tables))
+
+
+@dataclass(frozen=True, eq=False)
+class TilePattern:
+    """An array of tiles, with the dimensions along which it does not change folded.
+
+    Attributes:
+        tiles: of extent 1 along each dimension in which it is the same everywhere.
+        splits: (dimension, positions) of dimensions that were split in two, the last first: the tile is the same
+            over as many positions of the second.
+    """
+
+    tiles: np.ndarray
+    splits: tuple[tuple[int, int], ...]
+
+
+def tile_pattern(tiles: np.ndarray) -> TilePattern:
+    """Tiles over a grid, with the dimensions along which they do not change folded."""
+    splits = []
+    for d in reversed(range(tiles.ndim)):
+        extent = tiles.shape[d]
+        if extent == 1:
+            continue
+        along = np.moveaxis(tiles, d, 0)
+        others = tuple(range(1, tiles.ndim))
+        changes = np.flatnonzero((along[1:] != along[:-1]).any(axis=others)) + 1
+        run = math.gcd(extent, int(np.gcd.reduce(changes))) if len(changes) < extent - 1 else 1
+        if run > 1:
+            tiles = tiles[(slice(None),) * d + (slice(None, None, run),)]
+        if 1 < run < extent:
+            tiles = np.expand_dims(tiles, d + 1)
+            splits.append((d, run))
+    return TilePattern(tiles, tuple(splits))
+
+
+def _listed(index: Index, tiles: np.ndarray, length: int, space: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The ends of a stretch of `length` at each position of an index, by blocks, joined to those listed before."""
+    count, rows = index.size, index.shape[0] if index.shape else 1
+    if index.ndim > 1 and count // rows > _BLOCK:
+        for k in range(rows):
+            yield from _listed(index[k], tiles[k % tiles.shape[0]], length, space)
+        return
+    step = max(1, _BLOCK // max(1, count // rows))
+    for start in range(0, rows, step):
+        block = index[start : start + step] if index.shape else index
+        own = tiles[start : start + step] if index.shape and tiles.shape[0] > 1 else tiles
+        begins = (block.values() + own.astype(np.int64) * space).reshape(-1)
+        moved = np.diff(begins)
+        breaks = np.flatnonzero((moved < 0) | (moved > length)) + 1
+        first = np.concatenate([[0], breaks])
+        last = np.concatenate([breaks, [len(begins)]]) - 1
+        yield begins[first], begins[last] + length
+
+
+def touched_runs(index: Index, pattern: TilePattern, space: int) -> Runs:
+    """The positions that the tiles touch, as runs of `tile * space + position`.
+
+    Args:
+        index: positions in a source, of a shape without symbols.
+        pattern: the tile that touches each, of `tile_pattern`; its array has a dimension for each of the index's
+            leading ones, and is the same over the others.
+        space: more than any position, so that no run of one tile meets that of the next.
+    """
+    if 0 in index.shape:
+        return NONE
+    for d, inner in pattern.splits:
+        index = _split(index, d, inner)
+    tiles = pattern.tiles.reshape((*pattern.tiles.shape, *[1] * (index.ndim - pattern.tiles.ndim)))
+    # Turn the dimensions without tables to go forward, so that one stride can hold another.
+    tabled = {key for table in index.tables for key in table.keys}
+    offset, strides = index.offset, list(index.strides)
+    for d in range(index.ndim):
+        if d not in tabled and strides[d] < 0:
+            offset += strides[d] * (index.shape[d] - 1)
+            strides[d] = -strides[d]
+            tiles = np.flip(tiles, d) if tiles.shape[d] > 1 else tiles
+    index = Index(offset, index.shape, tuple(strides), (), index.tables)
+    length, kept = 1, []
+    for d in sorted(range(index.ndim), key=lambda d: index.strides[d]):
+        if index.shape[d] == 1 and d not in tabled:
+            continue
+        if d not in tabled and tiles.shape[d] == 1 and index.strides[d] <= length:
+            length += index.strides[d] * (index.shape[d] - 1)
+        else:
+            kept.append(d)
+    kept.sort(key=lambda d: (d not in tabled, -index.strides[d]))
+    gone = tuple(d for d in range(index.ndim) if d not in kept)
+    order = (*gone, *kept)
+    index, tiles = index.transpose(order)[(0,) * len(gone)], tiles.transpose(order)[(0,) * len(gone)]
+    starts, stops = zip(*_listed(index, tiles, length, space), strict=True)
+    return union(np.concatenate(starts), np.concatenate(stops))
+
+
+# --- what each tile touches of the graph --------------------------------------------------------------
+
+
+class _Pieces:
+    """A source of several variables or with padding: where in it stand elements that follow each other."""
+
+    def __init__(self, source: Source):
+        numbers = source_elements(source)
+        # Elements that follow each other have one difference from their positions; padding is given one of its own.
+        runs, _ = stretches(np.where(numbers < 0, -len(numbers) - 1, numbers - np.arange(len(numbers))))
+        kept = numbers[runs.starts] >= 0
+        self.runs = Runs(runs.starts[kept], runs.stops[kept])
+        self.numbers = numbers[self.runs.starts]
+
+    def elements(self, touched: Runs, space: int, num_elements: int) -> Runs:
+        """The elements at the positions that tiles touch; see `touched_runs`."""
+        tiles = touched.starts // space
+        found = overlaps(touched.starts - tiles * space, touched.stops - tiles * space, self.runs)
+        moved = self.numbers[found.second] - self.runs.starts[found.second] + tiles[found.first] * num_elements
+        return union(found.starts + moved, found.stops + moved)
+
+
+class Touches:
+    """What tiles touch through views, as runs of `tile * num_elements + element`."""
+
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self.num_elements = len(placement.element_tiles)
+        self._pieces: dict[Source, _Pieces] = {}
+        self._patterns: dict[Family, TilePattern] = {}
+
+    def through(self, source: Source, index: Index, pattern: TilePattern) -> Runs:
+        """What is touched through an index without symbols."""
+        if isinstance(source, Variable):
+            return touched_runs(index + source.first_element, pattern, self.num_elements)
+        if source not in self._pieces:
+            self._pieces[source] = _Pieces(source)
+        space = source.size + 1
+        return self._pieces[source].elements(touched_runs(index, pattern, space), space, self.num_elements)
+
+    def by_family(self, family: Family, tensor: Tensor) -> Runs:
+        """What is touched by the vertices of a family through a field."""
+        tiles = self.placement.vertex_tiles[family]
+        if tensor.rows is not None:
+            own = tiles[vertex_numbers(family, tensor)]
+            return self.through(tensor.source, tensor.index.lifted(free_axes(family, tensor)), tile_pattern(own))
+        if family not in self._patterns:
+            self._patterns[family] = tile_pattern(tiles.reshape(family.extents))
+        return self.through(tensor.source, tensor.index.lifted(family.axes), self._patterns[family])
+
+    def by_fields(self, step: ExecuteStep, *, written: bool) -> Runs:
+        """What is touched by a step's vertices through the fields that they write, or that they read."""
+        touches = [t for t in step.touches() if not t.is_empty and (t.is_written if written else t.is_read)]
+        return union_of([self.by_family(touch.family, touch.tensor) for touch in touches if touch.family])
+
+    def by_copy(self, step: CopyStep) -> Runs:
+        """What of a copy's source is touched by the tiles of its destination."""
+        if not step.source.size:
+            return NONE
+        source, to = step.source, step.destination
+        if to.is_whole_variable:
+            assert isinstance(to.source, Variable)
+            tiles = self.placement.tiles_of(to.source).reshape(to.shape)
+        else:
+            tiles = np.asarray(self.placement.element_tiles[to.elements()])
+        return self.through(source.source, source.index, tile_pattern(tiles))
