@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
+from lowering.machine.balance import least_bound, level_of
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.place import _level, least_bound, linear_tiles, place, place_and_exchange, place_by
+from lowering.machine.place import linear_tiles, place, place_and_exchange, place_by
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
@@ -177,7 +178,7 @@ def test_no_graph_takes_more_cycles_than_placed_linearly(case):
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=9), st.integers(0, 400))
 def test_the_least_loaded_tiles_are_filled_to_one_level(loads, more):
     load = np.array(loads)
-    level = _level(load, more)
+    level = level_of(load, more)
     assert np.maximum(level - load, 0).sum() == pytest.approx(more)
     assert level >= load.min()
 

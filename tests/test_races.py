@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.check import races
+from lowering.check import races, subset_sums
 from lowering.check.races import (
     Axis,
     Image,
@@ -67,7 +67,7 @@ def assert_witness(address: int | None, expected: set[int]):
 # Images and tables
 
 EFFORTS = {
-    "as shipped": races.EFFORTS,
+    "as shipped": subset_sums.EFFORTS,
     "all sums tabulated": ((0, 0), (math.inf, 2**30)),
     "few sums tabulated": ((0, 0), (1, 10), (math.inf, 40)),
     "search only": ((math.inf, 0),),
@@ -137,7 +137,7 @@ def tables_of_a_family(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 def test_one_image(efforts, image: Image):
     table = enumerate_addresses(image)
     assert (table.min(), table.max()) == (image.first, image.last)
-    with mock.patch.object(races, "EFFORTS", efforts):
+    with mock.patch.object(subset_sums, "EFFORTS", efforts):
         assert_witness(shared_by_vertices(image), brute_by_vertices(table))
         assert_witness(aliased_address(image), brute_aliased(table))
 
@@ -147,7 +147,7 @@ def test_one_image(efforts, image: Image):
 @given(a=images(), b=images())
 def test_two_families(efforts, a: Image, b: Image):
     expected = brute_by_families(enumerate_addresses(a), enumerate_addresses(b))
-    with mock.patch.object(races, "EFFORTS", efforts):
+    with mock.patch.object(subset_sums, "EFFORTS", efforts):
         assert_witness(shared_by_families(a, b), expected)
 
 
@@ -156,7 +156,7 @@ def test_two_families(efforts, a: Image, b: Image):
 @given(fields=fields_of_a_family())
 def test_two_fields_of_a_family(efforts, fields: tuple[Image, Image]):
     expected = brute_across_vertices(*map(enumerate_addresses, fields))
-    with mock.patch.object(races, "EFFORTS", efforts):
+    with mock.patch.object(subset_sums, "EFFORTS", efforts):
         assert_witness(shared_across_vertices(*fields), expected)
 
 
@@ -389,7 +389,7 @@ def test_named_cases_are_right_and_quick(name: str):
 def test_a_search_out_of_nodes_tabulates_sums():
     image = Image(0, tuple((2**20 + k, 5) for k in (0, 1, 9, 70, 400, 3000, 20000, 150000)), ())
     with (
-        mock.patch.object(races, "EFFORTS", races.EFFORTS[:1]),
+        mock.patch.object(subset_sums, "EFFORTS", subset_sums.EFFORTS[:1]),
         pytest.raises(AssertionError, match="effort"),
     ):
         shared_by_vertices(image)
@@ -407,7 +407,7 @@ def test_images_agree_with_tables(seed: int):
     b = Image(30_001, tuple((int(random.integers(-900, 900)), extent) for extent in grid), ())
     num_elements = 70_001 + max(a.last, b.last)
     first, second = by_rows(enumerate_addresses(a) + 70_000), by_rows(enumerate_addresses(b) + 70_000)
-    with mock.patch.object(races, "EFFORTS", ((10, 0), (20, 2**10), (math.inf, 2**14))):
+    with mock.patch.object(subset_sums, "EFFORTS", ((10, 0), (20, 2**10), (math.inf, 2**14))):
         answers = shared_by_vertices(b), shared_by_families(a, b), shared_across_vertices(a, b)
     expected = (
         shared_by_table_vertices(second, num_elements),

@@ -36,6 +36,7 @@ from lowering.fast.partition import updates
 from lowering.fast.prune import written_through
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
+from lowering.plan.solver import Analysis
 from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, RepeatStep, RotateStep, Step
 
 _MAX_TURNS = 4  # turns of a loop that are compiled as one; a guess: compilation grows with them
@@ -55,44 +56,30 @@ def _without(equal: Equal, variables: Sequence[Variable]) -> Equal:
     return frozenset(pair for pair in equal if not pair & set(variables))
 
 
-class _Equals:
-    """What is equal after steps, given what is before; found once for each step and what is before it."""
+class _Equals(Analysis[Equal]):
+    """What is equal after steps, given what is before."""
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[RepeatStep, Equal], tuple[Equal, Equal]] = {}
+    forward = True
 
-    def loop(self, step: RepeatStep, equal: Equal) -> tuple[Equal, Equal]:
-        """What is equal whenever a turn begins, given what is before the loop; and what is after a turn."""
-        key = step, equal
-        if key not in self.known:
-            while True:
-                equal = _without(equal, () if step.index is None else (step.index,))
-                after = self.after_all(step.body, equal)
-                if equal <= after:
-                    break
-                equal &= after
-            self.known[key] = equal, after
-        return self.known[key]
+    def meet(self, one: Equal, other: Equal) -> Equal:
+        return one & other
 
-    def after(self, step: Step, equal: Equal) -> Equal:
-        """What is equal after a step."""
-        if isinstance(step, CallStep):
-            return _without(equal, (*step.writes, *step.function.parameters))
-        if isinstance(step, RepeatStep):
-            return self.loop(step, equal)[1] if step.count else equal
+    def own(self, step: Step, fact: Equal) -> Equal:
         copied = _whole_copy(step)
-        equal = _without(equal, step.writes)
+        equal = _without(
+            fact, [variable for touch in step.touches() if touch.is_written for variable in touch.variables]
+        )
         if copied is None:
             return equal
         source, destination = copied
         others = {variable for pair in equal if source in pair for variable in pair}
         return equal | {frozenset((destination, variable)) for variable in (source, *others)}
 
-    def after_all(self, steps: Sequence[Step], equal: Equal) -> Equal:
-        """What is equal after steps."""
-        for step in steps:
-            equal = self.after(step, equal)
-        return equal
+    def enter(self, step: CallStep, fact: Equal) -> Equal:
+        return _without(fact, step.function.parameters)
+
+    def leave(self, step: CallStep, fact: Equal) -> Equal:
+        return _without(fact, (*step.writes, *step.function.parameters))
 
 
 # --- chains of copies -----------------------------------------------------------------------------------
@@ -170,7 +157,7 @@ def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
 
 def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step]:
     """A repeat whose turns pass arrays on, with what has to run before and after it."""
-    entering, _ = equals.loop(step, equal)
+    entering = equals.solve(step, equal, equals.part).reaching[1]
     inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, entering, equals)), carried=None))
     assert isinstance(inner, RepeatStep)
     body, chains = _rotated_body(inner)
@@ -195,7 +182,7 @@ def _rotate_steps(steps: Sequence[Step], equal: Equal, equals: _Equals) -> list[
             rotated += _rotate_repeat(step, equal, equals)
         else:
             rotated.append(step)
-        equal = equals.after(step, equal)
+        equal = equals.beyond((step,), equal)
     return rotated
 
 

@@ -1,0 +1,72 @@
+"""Balance: the tiles of vertices, so that no tile computes for much longer than some tile must.
+
+In come the tiles that vertices want, their cycles, and what the tiles have to do already; out come their tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowering.machine.vertex_cycles import FamilyCycles
+
+
+def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.ndarray, num_workers: int) -> int:
+    """How many cycles of vertices a tile may be given so that no tile computes for longer than some tile must.
+
+    Workers run side by side: a vertex on each takes no longer than one. So equal vertices come in rounds of one for
+    each worker, and a round that is begun may be filled.
+
+    Args:
+        cycles: of the vertices of a compute set, by family.
+        counts: how many vertices each family has.
+        load: cycles of the vertices that tiles have been given already.
+        num_workers: of a tile.
+    """
+    total = sum(
+        int(own.distinct[0]) * count
+        if own.of_vertex is None
+        else int(np.bincount(own.of_vertex, minlength=len(own.distinct)) @ own.distinct)
+        for own, count in zip(cycles, counts, strict=True)
+    )
+    most = max((int(own.distinct.max(initial=0)) for own in cycles), default=0)
+    alike = all(len(own.distinct) == 1 and own.distinct[0] == most for own in cycles)
+    even = -(-total // len(load))
+    if alike:
+        rounds = -(-even // max(1, num_workers * most))
+        return max(rounds * num_workers * most, int(load.max(initial=0)))
+    return max(even + most, num_workers * most, int(load.max(initial=0)))
+
+
+def level_of(load: np.ndarray, more: int) -> float:
+    """To what level the least loaded tiles are filled by so many more cycles."""
+    ordered = np.sort(load).astype(np.float64)
+    until = np.cumsum(ordered)
+    levels = (more + until) / np.arange(1, len(load) + 1)  # where the first k tiles share it
+    return float(levels[np.argmax(np.append(levels[:-1] <= ordered[1:], True))])
+
+
+def balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: int) -> np.ndarray:
+    """The tiles of vertices: those wanted, until a tile's load is `bound`; the others go, in order, where least is.
+
+    `load` is what the tiles have already, and is added to.
+    """
+    num_tiles = len(load)
+    order = np.argsort(wanted.astype(np.uint16 if num_tiles < 1 << 16 else np.int64), kind="stable")
+    cost, tile = cycles[order], wanted[order]
+    until = np.cumsum(cost)
+    counts = np.bincount(wanted, minlength=num_tiles)
+    before_tile = np.concatenate([[0], until])[np.cumsum(counts) - counts]
+    keep = load[tile] + (until - before_tile[tile]) <= bound
+    load += np.bincount(tile[keep], cost[keep], num_tiles).astype(np.int64)
+    if keep.all():
+        return wanted
+    moved = np.sort(order[~keep])
+    cost = cycles[moved]
+    room = np.cumsum(np.maximum(level_of(load, int(cost.sum())) - load, 0))
+    to = np.searchsorted(room, np.cumsum(cost) - cost, side="right")
+    tiles = wanted.copy()
+    tiles[moved] = np.minimum(to, num_tiles - 1)
+    load += np.bincount(tiles[moved], cost, num_tiles).astype(np.int64)
+    return tiles
