@@ -27,6 +27,7 @@ from codelet.programs.tensor_steps import WriteUndef as WriteUndef
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr as codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet as Codelet
 from codelet.tracing.codelets import codelet as codelet
+from codelet.views.concat import concat as concat
 from codelet.views.index import Index as Index
 from codelet.views.symbols import grid as grid
 from codelet.views.symbols import maximum as maximum
@@ -34,7 +35,6 @@ from codelet.views.symbols import minimum as minimum
 from codelet.views.symbols import table as table
 from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
-from codelet.views.tensor import concat as concat
 
 _ELSEWHERE = {
     "lower": "lowering",

@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import ArrayError
-from codelet.views.tensor import type_text
+from codelet.views.sources import type_text
 
 
 def on_device(value: Any) -> jax.Array:

@@ -35,7 +35,8 @@ from codelet.programs.program import Execute, Program, Recording, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.programs.walk import Writes, check_program
-from codelet.views.tensor import Tensor, source_variables, views_padding
+from codelet.views.sources import source_variables
+from codelet.views.tensor import Tensor, views_padding
 
 
 class _Values(NamedTuple):

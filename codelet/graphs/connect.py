@@ -17,7 +17,8 @@ from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.graphs.family import Field, VertexState
 from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.programs.copies import Stream
-from codelet.tracing.codelets import Codelet, FieldType, Lengths, TracedCodelet
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.trace_ragged import trace_ragged
 from codelet.views.conditions import Condition
@@ -25,7 +26,8 @@ from codelet.views.index import Axis, Index
 from codelet.views.ragged import Ragged
 from codelet.views.ragged_tables import RaggedTable
 from codelet.views.rows import Rows, groups_of, together
-from codelet.views.tensor import Tensor, Variable, source_variables, views_padding
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor, views_padding
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

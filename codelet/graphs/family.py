@@ -22,7 +22,8 @@ from codelet.errors import FieldTypeError, Line
 from codelet.hostdata import lost_number
 from codelet.programs.compute_sets import ComputeSet
 from codelet.saving import Unchanging
-from codelet.tracing.codelets import FieldType, TracedCodelet
+from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged

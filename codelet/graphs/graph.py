@@ -37,7 +37,8 @@ from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
 from codelet.target import Target, default_target
 from codelet.tracing.codelets import Codelet
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 
 _config = jax.config
 

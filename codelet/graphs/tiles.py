@@ -13,7 +13,8 @@ from codelet.graphs.connect import own_tensor
 from codelet.graphs.variables import Variables
 from codelet.views.grids import common_axes, union_axes
 from codelet.views.index import Index, as_index
-from codelet.views.tensor import Tensor, Variable, views_padding
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor, views_padding
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

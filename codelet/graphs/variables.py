@@ -12,7 +12,8 @@ from codelet.errors import (
 )
 from codelet.programs.copies import Stream
 from codelet.views.index import row_major
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

@@ -27,7 +27,8 @@ from codelet.graphs.names import Names
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.tiles import Tiles, tile_index
 from codelet.programs.compute_sets import ComputeSet
-from codelet.tracing.codelets import MANY_VARIANTS, Codelet, FieldType, TracedCodelet, static_families_text
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import restored, static_key, trace_settings
 from codelet.views.conditions import Condition
 from codelet.views.grids import Axis, whole_grids
@@ -318,3 +319,21 @@ class VertexColumns:
                         self.sites[frame.f_lasti] = site
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
+
+
+MANY_VARIANTS = 64
+"""Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""
+
+
+def static_families_text(traced: TracedCodelet, compute_set: str, most: int, line: Line) -> str:
+    """What a user is told whose vertices have more than `most` different static values."""
+    own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
+    fields = ", ".join([*traced.inputs, *traced.static])
+    return (
+        f"the vertices of codelet {traced.name!r} in compute set {compute_set!r} have more than {most} static values\n"
+        f"  given:    {own}, and {most} others\n"
+        f"  expected: few static values: for each a family of vertices is traced and compiled (2,000 take 42 s)\n"
+        f"  fix:      a number that differs from vertex to vertex is vertex state (2,000 take 0.2 s): "
+        f"def {traced.name}({fields}), and add_vertex(..., {next(iter(traced.static))}=...) as now\n"
+        f"  at:       {line}"
+    )

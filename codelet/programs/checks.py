@@ -7,7 +7,8 @@ import numpy as np
 from codelet.errors import Line, ProgramError, VariableError
 from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.program import Program
-from codelet.views.tensor import Tensor, source_variables
+from codelet.views.sources import source_variables
+from codelet.views.tensor import Tensor
 
 
 def check_plain(tensor: Tensor, what: str) -> None:

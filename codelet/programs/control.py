@@ -10,7 +10,8 @@ import numpy as np
 from codelet.errors import ProgramError
 from codelet.programs.checks import check_predicate
 from codelet.programs.program import Program, as_program, indented, set_depth
-from codelet.views.tensor import Tensor, source_text, source_variables
+from codelet.views.sources import source_text, source_variables
+from codelet.views.tensor import Tensor
 
 _MOST_TURNS = 2**31 - 1  # JAX counts turns in int32
 

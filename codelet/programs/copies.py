@@ -14,7 +14,8 @@ from codelet.errors import ForeignGraphError, ProgramError
 from codelet.hostdata import as_array
 from codelet.programs.checks import check_plain, check_variables
 from codelet.programs.program import Program
-from codelet.views.tensor import Tensor, source_text, type_text, views_padding
+from codelet.views.sources import source_text, type_text
+from codelet.views.tensor import Tensor, views_padding
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.programs.checks import check_plain
 from codelet.programs.program import Program, indented, set_depth
-from codelet.views.tensor import Tensor, source_text, source_variables, type_text
+from codelet.views.sources import source_text, source_variables, type_text
+from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

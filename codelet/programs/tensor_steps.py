@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from codelet.errors import ProgramError
 from codelet.programs.checks import check_plain, check_predicate
 from codelet.programs.program import Program
-from codelet.views.tensor import Tensor, source_text, source_variables
+from codelet.views.sources import source_text, source_variables
+from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from codelet.programs.copies import Copy
 from codelet.programs.functions import Call, Function
 from codelet.programs.program import Execute, Program, Recording, Sequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph

@@ -21,7 +21,9 @@ from jax.extend import core as jax_core
 
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
 from codelet.saving import reduced
-from codelet.tracing.codelets import Codelet, FieldType, TracedCodelet, check_cycles
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType
+from codelet.tracing.parameters import check_cycles
 from codelet.tracing.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
 
 _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -25,60 +25,17 @@ from codelet.errors import (
     CodeletDefinitionError,
     CodeletError,
     CodeletTraceError,
-    Line,
     MissingFieldError,
     SavingError,
     UnknownFieldError,
 )
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, captured
+from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import Answers, fresh_lengths, length_symbols, watched
+from codelet.tracing.parameters import check_cycles, is_a_librarys, parameters_of, wrapped
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import Settings, check_static, restored, trace_settings
-from codelet.views.tensor import type_text
-
-
-class FieldType(NamedTuple):
-    """The shape and dtype of a field; `weak` for a plain Python number, whose dtype yields to others.
-
-    The size of a ragged dimension, which depends on the vertex, is one of `length_symbols`.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    weak: bool = False
-
-    def __str__(self) -> str:
-        return type_text(self.dtype, self.shape) + ("~" if self.weak else "")
-
-    def struct(self) -> jax.ShapeDtypeStruct:
-        """It as JAX describes arrays."""
-        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether its shape depends on the vertex."""
-        return not all(isinstance(size, int) for size in self.shape)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FieldType:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _saved_type, (tuple(n if isinstance(n, int) else str(n) for n in self.shape), self.dtype, self.weak)
-
-    def at(self, lengths: Lengths) -> FieldType:
-        """It where the lengths of ragged dimensions are known."""
-        return self._replace(shape=tuple(n if isinstance(n, int) else lengths.get(n, n) for n in self.shape))
-
-
-def _saved_type(shape: tuple[int | str, ...], dtype: np.dtype, weak: bool) -> FieldType:
-    """A type as it was before it was pickled: symbols for lengths are written by name."""
-    symbols = {str(symbol): symbol for symbol in length_symbols()}
-    return FieldType(tuple(symbols[n] if isinstance(n, str) else n for n in shape), dtype, weak)
-
-
-Lengths = Mapping[Any, int]
-"""What each of `length_symbols` stands for at a vertex."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,62 +125,6 @@ def _traced_again(
         return codelet.trace(inputs, static)
 
 
-MANY_VARIANTS = 64
-"""Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""
-
-
-def static_families_text(traced: TracedCodelet, compute_set: str, most: int, line: Line) -> str:
-    """What a user is told whose vertices have more than `most` different static values."""
-    own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
-    fields = ", ".join([*traced.inputs, *traced.static])
-    return (
-        f"the vertices of codelet {traced.name!r} in compute set {compute_set!r} have more than {most} static values\n"
-        f"  given:    {own}, and {most} others\n"
-        f"  expected: few static values: for each a family of vertices is traced and compiled (2,000 take 42 s)\n"
-        f"  fix:      a number that differs from vertex to vertex is vertex state (2,000 take 0.2 s): "
-        f"def {traced.name}({fields}), and add_vertex(..., {next(iter(traced.static))}=...) as now\n"
-        f"  at:       {line}"
-    )
-
-
-def _wrapped(name: str, inputs: Sequence[str]) -> str:
-    """A function of someone else's as a codelet."""
-    fields = ", ".join(inputs) or "x"
-    return f"say which of its parameters are fields: cl.codelet(lambda {fields}: {name}({fields}))"
-
-
-def _is_a_librarys(function: Any) -> bool:
-    """Whether a function is one that the user cannot change."""
-    return str(getattr(function, "__module__", None)).split(".")[0] in ("builtins", "jax", "math", "numpy")
-
-
-def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
-    """The parameters of what is to be a codelet.
-
-    Raises:
-        CodeletDefinitionError: no function, or one that does not tell its parameters.
-    """
-    if isinstance(function, (staticmethod, classmethod)):
-        function = function.__func__
-    if not callable(function) or isinstance(function, type):
-        raise CodeletDefinitionError(
-            "a codelet is made of something that is no function",
-            given=f"{function!r:.80}",
-            expected="a function of arrays: @cl.codelet above `def`, or cl.codelet(lambda x: ...)",
-            fix="a static value of a codelet is a keyword-only parameter" if not isinstance(function, type) else None,
-        )
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        raise CodeletDefinitionError(
-            f"{name!r} does not tell its parameters, as functions not written in Python may not",
-            given=f"{function!r:.80}",
-            expected="a function of arrays whose parameters have names",
-            fix=_wrapped(name, ()),
-        ) from None
-    return parameters
-
-
 class Codelet(Unchanging, Capturing):
     """A function that vertices are instances of. Made by the decorator `codelet`.
 
@@ -240,7 +141,7 @@ class Codelet(Unchanging, Capturing):
         self.name = getattr(function, "__name__", type(function).__name__)
         self.cycles = cycles
         inputs, static = [], {}
-        for parameter in _parameters(function, self.name):
+        for parameter in parameters_of(function, self.name):
             if parameter.name == "tile":
                 raise CodeletDefinitionError(
                     f"codelet {self.name!r} has a parameter named 'tile'",
@@ -255,8 +156,8 @@ class Codelet(Unchanging, Capturing):
                         given=parameter,
                         expected="fields without defaults; static values are keyword-only parameters",
                         fix=f"write `*, {parameter}` to make it a static value"
-                        if not _is_a_librarys(function)
-                        else _wrapped(self.name, inputs),
+                        if not is_a_librarys(function)
+                        else wrapped(self.name, inputs),
                     )
                 inputs.append(parameter.name)
             else:
@@ -264,8 +165,8 @@ class Codelet(Unchanging, Capturing):
                     f"codelet {self.name!r} has the parameter {parameter}",
                     expected="named fields, and keyword-only static values",
                     fix="one parameter for each field; many of one kind are an array: a tensor joined by cl.concat"
-                    if not _is_a_librarys(function)
-                    else _wrapped(self.name, inputs),
+                    if not is_a_librarys(function)
+                    else wrapped(self.name, inputs),
                 )
         self.inputs: tuple[str, ...] = tuple(inputs)
         self.static: dict[str, Any] = static
@@ -458,21 +359,6 @@ class Codelet(Unchanging, Capturing):
 
     def _repr_html_(self) -> str:
         return as_block(self)
-
-
-def check_cycles(cycles: Any) -> None:
-    """See that a codelet's cycles, if any are given, are a function.
-
-    Raises:
-        CodeletDefinitionError: a number, say.
-    """
-    if cycles is not None and not callable(cycles):
-        raise CodeletDefinitionError(
-            "a codelet's cycles are not a function",
-            given=f"cycles={cycles!r:.60}",
-            expected="a function of the input fields, of which it sees shape, size and dtype",
-            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
-        )
 
 
 @overload

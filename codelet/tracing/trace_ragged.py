@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from codelet.errors import CodeletTraceError
 from codelet.tracing.alike import alike
-from codelet.tracing.codelets import Codelet, FieldType, Lengths, TracedCodelet
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import size_at
 
 FEW = 4

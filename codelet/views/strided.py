@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codelet.views.tensor import Source
+    from codelet.views.sources import Source
 
 
 class Place:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from codelet.errors import FieldTypeError, ForeignGraphError, TensorError, UnnamedError, ViewError
+from codelet.errors import TensorError, UnnamedError, ViewError
 from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
-from codelet.views.grids import Axis, common_axes, union_axes
+from codelet.views.grids import Axis, union_axes
 from codelet.views.index import Index, as_index, row_major
 from codelet.views.indexing import expanded_items
 from codelet.views.operators import NoNumber, shown
 from codelet.views.padding import MODES, as_padding, as_widths, repeated_positions
 from codelet.views.ragged import Ragged
 from codelet.views.rows import LENGTH_NAMES, RowLength, Rows
-from codelet.views.sources import Join, Pad, Source, Variable, source_elements, source_text, source_variables, type_text
+from codelet.views.sources import Pad, Source, Variable, source_elements, source_text, source_variables, type_text
 from codelet.views.strided import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -427,64 +427,3 @@ def views_padding(tensor: Tensor) -> bool:
         return False
     numbers = source_elements(tensor.source)
     return any(bool((numbers[block] < 0).any()) for _, block in tensor.index.blocks(tensor.index.axes))
-
-
-def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
-    """Several tensors end to end along a dimension, as one view.
-
-    Args:
-        tensors: of one dtype, and of shapes that agree in all other dimensions.
-        dimension: along which they are laid.
-
-    Raises:
-        ViewError: shapes that do not fit together, or nothing to join.
-        FieldTypeError: dtypes that differ.
-        ForeignGraphError: tensors of different graphs.
-
-    >>> import codelet as cl
-    >>> graph = cl.Graph()
-    >>> both = cl.concat([graph.add_variable("a", (3,)), graph.add_variable("b", (2,))])
-    >>> both.shape
-    (5,)
-    """
-    listed = list(tensors) if isinstance(tensors, (Tensor, Sequence)) else [tensors]
-    for tensor in listed:
-        if not isinstance(tensor, Tensor):
-            raise ViewError(
-                "something that is no tensor is joined",
-                given=f"{tensor!r:.80}",
-                expected="a list of tensors: cl.concat([x, y])",
-                fix="graph.add_constant makes an array a tensor",
-            )
-    if not listed:
-        raise ViewError("there is nothing to join", given="concat([])", expected="a list of one tensor or more")
-    tensors, first = listed, listed[0]
-    at = as_dimension(dimension, first.ndim)
-    others = [n for d, n in enumerate(first.shape) if d != at]
-    for tensor in tensors:
-        tensor._refuse_rows("joined")
-        if tensor.graph is not first.graph:
-            raise ForeignGraphError("joined tensors belong to different graphs", given=f"{first} and {tensor}")
-        if tensor.dtype != first.dtype:
-            raise FieldTypeError("joined tensors differ in dtype", given=f"{first.dtype} and {tensor.dtype}")
-        if tensor.ndim != first.ndim or [n for d, n in enumerate(tensor.shape) if d != at] != others:
-            raise ViewError(
-                "joined tensors do not fit together",
-                given=f"shapes {first.shape} and {tensor.shape}",
-                expected=f"shapes that differ in dimension {at} alone",
-            )
-    # A join must be one array for all positions of the grid: symbols become dimensions of it.
-    written = common_axes(axis for tensor in tensors for axis in tensor.axes)
-    indices = [tensor.index.over(written).without_idle_symbols() for tensor in tensors]
-    axes = union_axes([index.axes for index in indices])
-    extents = tuple(axis.extent for axis in axes)
-    parts = []
-    for tensor, index in zip(tensors, indices, strict=True):
-        own = tensor.source
-        if isinstance(own, Join) and own.dimension == at and not axes and tensor.is_whole_source:
-            parts += own.parts
-            continue
-        spread = index.lifted(axes).broadcast_to((*extents, *tensor.shape))
-        parts.append(Tensor(tensor.source, spread))
-    join = Join(tuple(parts), len(axes) + at)
-    return Tensor(join, row_major(join.shape).bound(axes).mentioning(written))

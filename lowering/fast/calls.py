@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from codelet.views.index import Index, row_major
-from codelet.views.tensor import Join, Tensor, Variable, source_variables
+from codelet.views.sources import Join
+from codelet.views.tensor import Tensor, Variable, source_variables
 from lowering.plan.steps import CallStep, FunctionBody, Step
 
 FEWEST = 3
