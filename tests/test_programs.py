@@ -217,7 +217,7 @@ def test_a_plan_prints_every_kind_of_step_and_a_function_once():
         "repeat 3 counted by turn reads x writes x, turn\n"
         "  receive feed -> Tensor(float32[2] of x: f0)\n"
         "  send Tensor(float32[] of x: 0) -> losses\n"
-        "while Tensor(bool[] of big: 0) at most 9 times reads x, big, n, aborted writes x, big, n, aborted\n"
+        "while Tensor(bool[] of big: 0) at most 9 times reads x, big, n, <aborted> writes x, big, n, <aborted>\n"
         "  condition\n"
         "    execute look reads x writes big\n"
         "  body\n"
