@@ -1,30 +1,30 @@
-"""The table of contents of the lowering: every pass, in order.
+"""The table of contents of the lowering: every pass, in order, with the room and the file that it is in.
 
     decorated functions, vertices, a program        codelet/
-      -> normal-form families, steps                collect (join_rows, leftovers: rules of it)
-      -> reads and writes of every step             dataflow
-      -> checked                                    check (races, aliases, initialized: rules of it)
-      -> without what no output needs               prune
-      -> copies in loops as changes of place        rotate, and prune again
-      -> a pure JAX function                        emit_steps (calls, feeds, streams, forward_only)
-                                                    emit (views, digits; apart, draws, extend, parts, rows,
-                                                      short_axes, weave, windows; row_rules and
-                                                      segments of rows)
-      -> traced                                     simplify
-      -> sums of products contracted                contract, by rewrite
-      -> loops that carry what they extend          carry_extended, by rewrite
-      -> updates that XLA would miscompile replaced in_place
-      -> slow reductions done by halves             halve
-      -> cheap steps of loops computed again        recompute
+    plan   -> normal-form families, steps           collect (join_ragged, split_exceptions: rules of it)
+           -> reads and writes of every step        dataflow (by what steps touch, and control)
+    check  -> checked                               check (races, aliases, initialized, sizes, nesting)
+    fast   -> without what no output needs          prune
+           -> copies in loops as changes of place   rotate, and prune again
+           -> a pure JAX function                   steps (calls, feeds, forward_only, execution)
+                                                    compute_sets (views, mixed_radix; small_windows, draws,
+                                                      extend, partition, interleave, short_axes, convolutions;
+                                                      ragged, by row_rules and segments)
+    jaxprs -> traced                                simplify
+           -> sums of products contracted           contract
+           -> loops that carry what they extend     carry_extended
+           -> updates that XLA would miscompile     in_place
+           -> slow reductions done by halves        reduce_by_halves
+           -> cheap steps of loops done again       recompute
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
 machine is planned by `plan_machine`, from the unfused plan:
 
-    a checked plan                                  plan_graph, plan_engine
-      -> the tile of every element and vertex       place, by vertex_cycles and step_cycles (superstep)
-      -> what moves between tiles in every step     exchange
-      -> what is live when, and where               liveness
-      -> an address for all of it                   memory
+    a checked plan                                    plan_graph, plan_engine
+    machine -> the tile of every element and vertex   place (balance), by vertex_cycles and step_cycles (superstep)
+            -> what moves between tiles in every step exchange (touched, words)
+            -> what is live when, and where           liveness
+            -> an address for all of it               memory
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy as np
 from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
-from ipu_backend.running.files import written_whole
+from ipu_backend.files import written_whole
 from lowering.machine.placement import checked_tile
 from lowering.machine.step_cycles import StepCycles
 
