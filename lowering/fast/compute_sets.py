@@ -1,4 +1,4 @@
-"""Emit: compute sets and copies on a state of arrays.
+"""Compute sets and copies, emitted on arrays of variables.
 
 Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
 each axis of its grid, on operands as they lie in memory, so that XLA sees matrix products where there are
@@ -22,7 +22,7 @@ from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.convolutions import Convolution, as_convolution, convolve
 from lowering.fast.draws import draw_ahead
 from lowering.fast.extend import extend, extend_families, made
-from lowering.fast.interleave import interlace, weave
+from lowering.fast.interleave import find_interleaving, interleave
 from lowering.fast.mixed_radix import split_digits
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.partition import divide, join, split, within
@@ -245,11 +245,11 @@ def _write_all(arrays: Arrays, writes: Sequence[tuple[Tensor, Array, tuple[Key, 
             arrays[variable] = join(before, division, values)
             done.update(accesses)
             continue
-        woven = weave(variable.shape, accesses) if len(accesses) > 1 else None
-        if woven is not None:
+        found = find_interleaving(variable.shape, accesses) if len(accesses) > 1 else None
+        if found is not None:
             values = {k: boxed(accesses[k], *writes[k][1:]) for k in accesses}  # type: ignore[call-overload]
-            before = None if woven.is_whole else source_array(arrays, variable)
-            arrays[variable] = interlace(before, variable.shape, woven, values)
+            before = None if found.is_whole else source_array(arrays, variable)
+            arrays[variable] = interleave(before, variable.shape, found, values)
             done.update(accesses)
     for k, (tensor, value, keys) in enumerate(writes):
         if k not in done:

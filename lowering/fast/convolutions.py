@@ -1,4 +1,4 @@
-"""Windows: a dot product of every window of an array with a kernel is a convolution.
+"""Convolutions: a dot product of every window of an array with a kernel is a convolution.
 
 Vertices of a family whose codelet is an inner product, and of which one field is a window that moves over
 an array while the other does not move with it, are one `conv_general_dilated`. Read as windows, the array

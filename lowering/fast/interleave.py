@@ -1,4 +1,4 @@
-"""Weave: several strided writes that interleave in a variable are stacked.
+"""Interleave: several strided writes that interleave in a variable are stacked.
 
 Black sites in even rows and black sites in odd rows, say: in the variable reshaped so that a stride is a
 dimension of its own each write is a box. Written one after another, each box costs XLA a copy of the variable.
@@ -25,7 +25,7 @@ _MOST_PARTS = 64  # of which a variable is put together: every part is an operan
 
 
 @dataclass(frozen=True)
-class Weave:
+class Interleaving:
     """A region of a variable, put together.
 
     Attributes:
@@ -39,11 +39,11 @@ class Weave:
     shape: tuple[int, ...]
     region: Box
     key: Hashable | None
-    parts: tuple[Weave, ...] = ()
+    parts: tuple[Interleaving, ...] = ()
     dimension: int = 0
 
     @property
-    def leaves(self) -> list[Weave]:
+    def leaves(self) -> list[Interleaving]:
         """The parts that have no parts."""
         return [leaf for part in self.parts for leaf in part.leaves] if self.parts else [self]
 
@@ -53,10 +53,10 @@ class Weave:
         return all(leaf.key is not None for leaf in self.leaves)
 
 
-def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> Weave | None:
+def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> Interleaving | None:
     """A region cut through between boxes that lie in it until every part is one box or none; None if it cannot be."""
     if not boxes or list(boxes.values()) == [region]:
-        return Weave(shape, region, next(iter(boxes), None))
+        return Interleaving(shape, region, next(iter(boxes), None))
     for dimension, (start, stop) in enumerate(region):
         ends = sorted({start, stop, *(end for own in boxes.values() for end in own[dimension])})
         cuts = [c for c in ends if not any(own[dimension][0] < c < own[dimension][1] for own in boxes.values())]
@@ -68,11 +68,11 @@ def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> 
                 if part is None:
                     return None
                 parts.append(part)
-            return Weave(shape, region, None, tuple(parts), dimension)
+            return Interleaving(shape, region, None, tuple(parts), dimension)
     return None
 
 
-def weave(shape: tuple[int, ...], accesses: Mapping[Hashable, Access]) -> Weave | None:
+def find_interleaving(shape: tuple[int, ...], accesses: Mapping[Hashable, Access]) -> Interleaving | None:
     """How strided writes to an array of `shape` interleave; None when they do not, or share no reshape."""
     boxes, shapes = {}, set()
     for key, access in accesses.items():
@@ -102,18 +102,20 @@ def _joined(parts: Sequence[Array], at: int) -> Array:
     return reshape(stacked, (*before, len(parts) * length, *after))
 
 
-def interlace(before: Array | None, shape: Sequence[int], woven: Weave, values: Mapping[Hashable, Array]) -> Array:
+def interleave(
+    before: Array | None, shape: Sequence[int], found: Interleaving, values: Mapping[Hashable, Array]
+) -> Array:
     """The array after the writes.
 
     Args:
         before: the array; None where nothing of it is left.
         shape: its shape.
-        woven: how the writes interleave.
+        found: how the writes interleave.
         values: what is written by each, in the shape of its box.
     """
-    old = None if before is None else reshape(before, woven.shape)
+    old = None if before is None else reshape(before, found.shape)
 
-    def make(part: Weave) -> Array:
+    def make(part: Interleaving) -> Array:
         if part.parts:
             return _joined([make(inner) for inner in part.parts], part.dimension)
         if part.key is not None:
@@ -121,4 +123,4 @@ def interlace(before: Array | None, shape: Sequence[int], woven: Weave, values: 
         assert old is not None
         return lax.slice(old, [start for start, _ in part.region], [stop for _, stop in part.region])
 
-    return reshape(make(woven), shape)
+    return reshape(make(found), shape)

@@ -1,4 +1,4 @@
-"""Digits: dimensions of a view that step in mixed radix, taken apart into dimensions that step evenly.
+"""Mixed radix: dimensions of a view that step in mixed radix, taken apart into dimensions that step evenly.
 
 A dimension that was made of several by a reshape, as `x.transpose(1, 0, 2).reshape(n, -1)` makes one of heads and
 features, has a table for its positions: each digit of its number, in the radices of the reshape, has a step of its

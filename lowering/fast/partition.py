@@ -1,4 +1,4 @@
-"""Parts: several reads, or several writes, that divide a variable along one dimension.
+"""Partition: several reads, or several writes, that divide a variable along one dimension.
 
 Written one after another, parts are a chain of updates, each a copy of the variable in the gradient; read
 one by one, each is a slice whose transpose pads it to the whole again. As one `concatenate` and one `split`,

@@ -1,4 +1,4 @@
-"""Rows: emission of families with ragged fields.
+"""Ragged: emission of families with ragged fields.
 
 All elements of all rows are one flat dimension. Where the codelet allows it, it runs on all rows at once
 (`lowering/fast/segments.py`), but for those of lengths at which it does something else; any other codelet runs once

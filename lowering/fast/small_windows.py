@@ -1,4 +1,4 @@
-"""Apart: a codelet on a small window as one on its elements, each of them a slice.
+"""Small windows: a codelet on a small window as one on its elements, each of them a slice.
 
 A window of 3 x 3 that moves over an array would be nine slices, stacked; what the codelet makes of them would
 look into the stack for every element, and XLA does not vectorise that. Where a codelet only picks elements of

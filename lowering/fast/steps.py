@@ -1,4 +1,4 @@
-"""Emit steps: a plan as one pure JAX function.
+"""Steps, emitted: a plan as one pure JAX function.
 
 A repeat is a `lax.scan` over those variables its body writes that outlive a turn, a loop on a condition a
 `lax.while_loop` (or equinox's checkpointed one), a choice a `lax.switch`, a function a jitted function, traced

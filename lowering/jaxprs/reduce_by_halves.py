@@ -1,4 +1,4 @@
-"""Halve: on a CPU, a reduction over a major dimension with many results is done by halves.
+"""Reduce by halves: on a CPU, a reduction over a major dimension with many results is done by halves.
 
 In comes a jaxpr, out comes one in which such reductions are chains of elementwise operations: the first half
 of what is reduced with the second, and again, until one is left. XLA's CPU backend reduces a dimension beneath
@@ -91,6 +91,6 @@ def _replacement(eqn: jax_core.JaxprEqn) -> Callable[[Array], list[Array]] | Non
     return lambda array: [lax.platform_dependent(array, cpu=_by_halves(eqn), default=as_it_is)]
 
 
-def halve(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+def reduce_by_halves(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slow reductions done by halves, in the bodies of loops as well."""
-    return rewrite(closed, _replacement, halve) if _has_slow(closed.jaxpr) else closed
+    return rewrite(closed, _replacement, reduce_by_halves) if _has_slow(closed.jaxpr) else closed

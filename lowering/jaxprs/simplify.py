@@ -12,7 +12,7 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.recompute import recompute
-from lowering.jaxprs.reduce_by_halves import halve
+from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
@@ -21,4 +21,4 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
     traced = carry_extended(contract(jax.make_jaxpr(function)(*structs)))
-    return recompute(halve(update_safely(traced, inlined=inlined)))
+    return recompute(reduce_by_halves(update_safely(traced, inlined=inlined)))

@@ -32,7 +32,7 @@ from codelet.views.integers import affine_length, narrowed, radices
 from codelet.views.tensor import Tensor, Variable
 from lowering.plan.join_ragged import join_rows
 from lowering.plan.plan import Plan
-from lowering.plan.split_exceptions import split_leftovers
+from lowering.plan.split_exceptions import split_exceptions
 from lowering.plan.steps import (
     AbortStep,
     CallStep,
@@ -268,7 +268,7 @@ class _Collector:
     def execute(self, name: str) -> ExecuteStep:
         if name not in self.executes:
             joined = join_rows(self.by_compute_set.get(name, ()))
-            parts = [part for family in joined for part in split_leftovers(family)]
+            parts = [part for family in joined for part in split_exceptions(family)]
             families = tuple(normalize_family(part) for part in parts)
             self.executes[name] = ExecuteStep(name, families)
         return self.executes[name]

@@ -1,4 +1,4 @@
-"""Join rows: vertices added one at a time whose fields differ in length alone become one ragged family.
+"""Join ragged: vertices added one at a time whose fields differ in length alone become one ragged family.
 
 In come the families of a compute set, out come fewer: `total(x[start[i]:stop[i]])` added in a loop is a family for
 each length, which all together are what a slice with symbolic ends would have made. The vertices are

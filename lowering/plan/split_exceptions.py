@@ -1,4 +1,4 @@
-"""Segments: vertices added one at a time that are affine but for a few are split into those that are and the rest.
+"""Split exceptions: vertices added one at a time, affine but for a few, are split into those that are and the rest.
 
 In comes a family as it was gathered, over one axis in the order in which its vertices were added. Out come
 families over parts of that axis: a few long segments over which all fields are those of nested loops, and
@@ -152,7 +152,7 @@ def _columns(family: Family) -> np.ndarray | None:
     return np.stack(columns) if columns else None
 
 
-def split_leftovers(family: Family) -> tuple[Family, ...]:
+def split_exceptions(family: Family) -> tuple[Family, ...]:
     """A gathered family as its regular segments, in order, and what is left; itself where that gains nothing."""
     if not family.is_gathered or family.rows or len(family.axes) != 1 or family.num_vertices < 2 * SHORTEST:
         return (family,)

@@ -92,7 +92,7 @@ def test_what_has_no_order_stays_one_family():
 
 
 @st.composite
-def loops_with_leftovers(draw):
+def loops_with_exceptions(draw):
     """Sources and places of vertices: nested loops in any order, with odd vertices before, between and after."""
     sources = []
     for _ in range(draw(st.integers(1, 3))):
@@ -111,8 +111,8 @@ def loops_with_leftovers(draw):
 
 
 @examples(15)
-@given(loops_with_leftovers())
-def test_loops_with_leftovers_mean_what_they_say(drawn):
+@given(loops_with_exceptions())
+def test_loops_with_exceptions_mean_what_they_say(drawn):
     places, sources = drawn
     graph, run = lowered(places, sources, (500, len(places)), shift_all)
     random = np.random.default_rng(0)

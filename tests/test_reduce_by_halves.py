@@ -8,8 +8,8 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.jaxprs import reduce_by_halves as halving
-from lowering.jaxprs.reduce_by_halves import halve
+from lowering.jaxprs import reduce_by_halves as by_halves
+from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from tests.at_once import at_once
 
 REDUCTIONS = [jnp.sum, jnp.max, jnp.min, jnp.prod, jnp.mean]
@@ -21,7 +21,7 @@ def names(closed):
 
 @pytest.fixture
 def low_bound(monkeypatch):
-    monkeypatch.setattr(halving, "LEAST_BENEATH", 4)
+    monkeypatch.setattr(by_halves, "LEAST_BENEATH", 4)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -30,7 +30,7 @@ def test_values_and_gradients_are_kept(low_bound, reduction, shape, axes):
     # Few different numbers, so that greatest ones are tied.
     x = np.random.default_rng(0).choice(np.asarray([0.5, 1.0, -1.5], np.float32), shape)
     function = lambda x: jnp.sin(reduction(x, axis=axes)).sum()  # noqa: E731
-    closed = halve(jax.make_jaxpr(function)(x))
+    closed = reduce_by_halves(jax.make_jaxpr(function)(x))
     assert "platform_index" in names(closed)
     run = lambda x: jax_core.jaxpr_as_fun(closed)(x)[0]  # noqa: E731
     stacked = np.stack([x, -x])
@@ -46,7 +46,7 @@ def test_values_and_gradients_are_kept(low_bound, reduction, shape, axes):
 def test_integers_and_truth_values_exactly(low_bound, reduction):
     x = np.random.default_rng(0).integers(-3, 4, (11, 6)).astype(np.int32)
     x = x > -3 if reduction in (jnp.all, jnp.any) else x
-    closed = halve(jax.make_jaxpr(lambda x: reduction(x, axis=0))(x))
+    closed = reduce_by_halves(jax.make_jaxpr(lambda x: reduction(x, axis=0))(x))
     assert "platform_index" in names(closed)
     (result,), expected = at_once(jax_core.jaxpr_as_fun(closed), lambda x: reduction(x, axis=0))(x)
     np.testing.assert_array_equal(result, expected)
@@ -57,7 +57,7 @@ def test_integers_and_truth_values_exactly(low_bound, reduction):
 )
 def test_quick_reductions_stay(shape, axes):
     closed = jax.make_jaxpr(lambda x: x.sum(axes))(np.ones(shape, np.float32))
-    assert halve(closed) is closed
+    assert reduce_by_halves(closed) is closed
 
 
 def test_inside_loops(low_bound):
@@ -65,7 +65,7 @@ def test_inside_loops(low_bound):
         return lax.scan(lambda carry, _: (carry + x.sum(0), None), jnp.zeros(5), length=3)[0]
 
     x = np.arange(35, dtype=np.float32).reshape(7, 5)
-    closed = halve(jax.make_jaxpr(turns)(x))
+    closed = reduce_by_halves(jax.make_jaxpr(turns)(x))
     assert "platform_index" in str(closed)
     (result,), expected = at_once(jax_core.jaxpr_as_fun(closed), turns)(x)
     np.testing.assert_allclose(result, expected)
