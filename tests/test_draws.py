@@ -9,6 +9,7 @@ import codelet as cl
 from lowering.fast import draws
 from lowering.fast.draws import block_sizes, split_draws
 from lowering.jaxprs.equations import inner_jaxprs
+from tests.at_once import at_once
 
 
 def key_of(seed, site):
@@ -74,14 +75,20 @@ def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
     assert in_blocks(run)
     values = {"x": random.normal(size=extents).astype(np.float32), "seed": SEED}
     expected = cl.interpret(graph, values, ["out", "twice"])
-    jitted = jax.jit(run)
-    results = jitted(values)
+    results = jax.jit(run)(values)
     for name in expected:
         np.testing.assert_array_equal(results[name], expected[name])
-    seeds = np.asarray([[1, 2], [3, 4]], np.uint32)
-    together = np.asarray(jax.jit(jax.vmap(lambda seed: run({**values, "seed": seed})["out"]))(seeds))
-    for k, seed in enumerate(seeds):
-        np.testing.assert_array_equal(together[k], jitted({**values, "seed": seed})["out"])
+
+
+@pytest.mark.parametrize(("extents", "tabled"), [((37,), False), ((2, 3, 5), True), ((31, 2), True)])
+def test_numbers_are_the_same_for_many_seeds_at_once(monkeypatch, extents, tabled):
+    monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)
+    random = np.random.default_rng(0)
+    _, run = grid_graph(extents, random.permutation(extents[0]) if tabled else None)
+    x, seeds = random.normal(size=extents).astype(np.float32), np.asarray([[1, 2], [3, 4]], np.uint32)
+    of = lambda seed: run({"x": x, "seed": seed})["out"]  # noqa: E731
+    together, *alone = at_once(jax.vmap(of), lambda s: of(s[0]), lambda s: of(s[1]))(seeds)
+    np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize(
