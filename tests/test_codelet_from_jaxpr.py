@@ -12,6 +12,8 @@ from jax.extend import core as jax_core
 import codelet as cl
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet, _by_identity
 from codelet.tracing.codelets import FieldType
+from codelet.tracing.lengths import fresh_lengths
+from codelet.tracing.trace_ragged import trace_ragged
 from ipu_backend.model.cost import codelet_cycles
 
 THREE, NUMBER = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.float32)
@@ -277,3 +279,13 @@ def test_a_mistake_is_told(mistake):
         make()
     assert "expected:" in str(caught.value)
     assert "test_codelet_from_jaxpr.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_of_two_dimensions_without_elements_one_is_as_long_as_the_row(at):
+    n, *_ = fresh_lengths()
+    shape = (n, 0) if at == 0 else (0, n)
+    empty = jaxpr_of(lambda a: 2 * a, jax.ShapeDtypeStruct((0, 0), np.float32))
+    kind = cl.codelet_from_jaxpr(empty, ["a"])
+    traced = trace_ragged(kind, {"a": FieldType(shape, np.dtype(np.float32))}, {}, [{n: 0}])
+    assert traced.outputs["out"].shape == shape

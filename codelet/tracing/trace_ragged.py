@@ -23,15 +23,23 @@ FEW = 4
 """Up to so many lengths that occur, every one is looked at."""
 
 
-def _over_lengths(traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str) -> FieldType:
-    """The type of an output, of which the type for each of some lengths is known."""
+def _over_lengths(
+    traces: Sequence[TracedCodelet], lengths: Sequence[Lengths], name: str, inputs: Mapping[str, FieldType]
+) -> FieldType:
+    """The type of an output, of which the type for each of some lengths is known.
+
+    One dimension at most is as long as a row. Where several are of that size, it is the one that is so in an input.
+    """
     kinds = [traced.outputs[name] for traced in traces]
     shape = []
     for size in kinds[-1].shape:
         symbols = [symbol for symbol, length in lengths[-1].items() if length == size]
         candidates = [size, *symbols] if len(lengths) > 1 else [*symbols, size]
         shape.append(candidates)
-    for choice in itertools.product(*shape):
+    alike_in = [kind.shape for kind in inputs.values()]
+    ragged = lambda choice: sum(not isinstance(size, int) for size in choice)  # noqa: E731
+    choices = [choice for choice in itertools.product(*shape) if ragged(choice) < 2]
+    for choice in sorted(choices, key=lambda choice: choice not in alike_in):
         kind = kinds[-1]._replace(shape=choice)
         if all(kind.at(some) == own for some, own in zip(lengths, kinds, strict=True)):
             return kind
@@ -120,6 +128,6 @@ def trace_ragged(
             continue
         return traced.told_apart(_apart(traced, least, lengths))
     each = [codelet.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
-    outputs = {name: _over_lengths(each, lengths, name) for name in each[-1].outputs}
+    outputs = {name: _over_lengths(each, lengths, name, inputs) for name in each[-1].outputs}
     apart = {tuple(some.values()): own for some, own in zip(lengths, each, strict=True)}
     return replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)

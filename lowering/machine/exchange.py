@@ -23,7 +23,7 @@ import numpy as np
 from codelet.graphs.family import counted
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, stretches, union
+from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import Moment, timeline
 
@@ -61,7 +61,7 @@ class _Homes:
         numbers = touched.numbers()
         tiles = numbers // self.num_elements
         numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
-        return union(numbers, numbers + 1)
+        return runs_of(numbers)
 
     def once(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Stretches of elements that may overlap: each element once, in stretches with one home, and their homes."""

@@ -74,6 +74,18 @@ def union(starts: np.ndarray, stops: np.ndarray) -> Runs:
     return Runs(starts[np.concatenate([[0], begins])], stops[np.concatenate([begins - 1, [len(stops) - 1]])])
 
 
+def runs_of(numbers: np.ndarray) -> Runs:
+    """Integers in increasing order as runs.
+
+    >>> runs_of(np.array([3, 4, 8]))
+    Runs(starts=array([3, 8]), stops=array([5, 9]))
+    """
+    if not len(numbers):
+        return NONE
+    begins = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return Runs(numbers[np.concatenate([[0], begins])], numbers[np.concatenate([begins - 1, [len(numbers) - 1]])] + 1)
+
+
 def union_of(sets: Sequence[Runs]) -> Runs:
     """The integers of any of several sets."""
     if len(sets) < 2:
