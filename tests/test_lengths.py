@@ -1,6 +1,7 @@
 """Decisions on lengths: what a codelet does at some lengths of its ragged fields alone, in every way of running."""
 
 import itertools
+import gc
 import sys
 
 import jax
@@ -182,6 +183,29 @@ def test_only_lengths_that_a_decision_is_on_are_apart():
     assert apart(lambda x: jax.nn.softmax(x).sum(), MANY)[0] == []  # asks whether a length is 1
     assert apart(DECISIONS["one of a set"], MANY) == ([2, 5], 201)  # nobody sees which, so all are compared
     assert apart(lambda x: x.sum() if x.shape[0] < 100 else x.max(initial=0), MANY)[0] == list(range(100))
+
+
+def test_what_the_garbage_collector_runs_asks_nothing():
+    class Ring:
+        def __init__(self):
+            self.own = self
+
+        def __del__(self):
+            isinstance(self.own, int)
+
+    def traced(x):
+        for _ in range(5):
+            Ring()
+        return x.sum()
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        found, traces = apart(traced, MANY)
+    finally:
+        gc.set_threshold(*before)
+    assert found == []
+    assert traces < 10
 
 
 def test_a_profiler_that_is_on_hides_nothing():

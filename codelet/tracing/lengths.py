@@ -11,6 +11,7 @@ function (`match` with `case int()`).
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import sys
 from collections.abc import Callable, Mapping
@@ -122,11 +123,15 @@ def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
         elif event == "c_call" and given is isinstance and outside(frame, _KNOWN):
             answers.are_all = False
 
+    collects = gc.isenabled()
+    gc.disable()  # it may run what others wrote to be run when an object goes, at any time
     sys.setprofile(look)
     try:
         result = function()
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
     for a, b in denied:
         if isinstance(b, (Symbol, int, float, np.number)):
             answers.denied.add((str(a), str(b) if isinstance(b, Symbol) else b))
