@@ -1,7 +1,7 @@
 """Decisions on lengths: what a codelet does at some lengths of its ragged fields alone, in every way of running."""
 
-import itertools
 import gc
+import itertools
 import sys
 
 import jax
