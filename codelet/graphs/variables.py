@@ -11,9 +11,8 @@ from codelet.errors import (
     NotInGraphError,
 )
 from codelet.programs.copies import Stream
-from codelet.views.index import row_major
 from codelet.views.sources import Variable
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
@@ -38,7 +37,7 @@ class Variables:
         variable = Variable(graph, name, shape, dtype, len(self.by_name), self.num_elements, value)
         self.by_name[name] = variable
         self.num_elements += variable.size + 1
-        return Tensor(variable, row_major(shape))
+        return whole_view(variable)
 
     def in_order(self) -> tuple[Variable, ...]:
         """All of them, in the order in which they were added."""
@@ -69,4 +68,4 @@ class Variables:
                 given=f"{name!r:.80}",
                 expected=", ".join(self.by_name) or "none: it has no variables",
             )
-        return Tensor(found, row_major(found.shape))
+        return whole_view(found)

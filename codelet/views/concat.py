@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.views.extents import as_dimension
 from codelet.views.grids import common_axes, union_axes
 from codelet.views.index import row_major
 from codelet.views.sources import Join
-
-if TYPE_CHECKING:
-    pass
 from codelet.views.tensor import Tensor
 
 

@@ -421,6 +421,11 @@ class Tensor(NoNumber):
         return f"Tensor({text})"
 
 
+def whole_view(source: Source) -> Tensor:
+    """All of a source, as it lies."""
+    return Tensor(source, row_major(source.shape))
+
+
 def views_padding(tensor: Tensor) -> bool:
     """Whether a view holds padding at any position of the grid, so that it cannot be written."""
     if not tensor.source.has_padding:

@@ -24,8 +24,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import row_major
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
 from ipu_backend.executions.tile_array import TileArray
 from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit
@@ -41,10 +40,6 @@ def poison_of(dtype: np.dtype) -> Any:
     if np.issubdtype(dtype, np.inexact):
         return np.asarray(np.nan, dtype)
     return np.asarray(np.iinfo(dtype).max // 3 if np.issubdtype(dtype, np.integer) else False, dtype)
-
-
-def _whole(variable: Variable) -> Tensor:
-    return Tensor(variable, row_major(variable.shape))
 
 
 class Addresses(TileArray):
@@ -229,7 +224,7 @@ class Addresses(TileArray):
                     moment, body, index = next(counter), self.steps(step.body, counter), step.index
                     if index is not None:
                         self.plan, number = self.plan.add_variable(f"turn of {index.name}", (), index.dtype)
-                        setting = CopyStep(_whole(number), _whole(index), memories, memories)
+                        setting = CopyStep(whole_view(number), whole_view(index), memories, memories)
                         self.moments[setting] = moment
                         body, index = (setting, *body), number
                     made.append(replace(step, body=body, index=index, carried=None, **changes))
@@ -260,7 +255,7 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     execution = Addresses(machine)
     steps = execution.steps(plan.steps, iter(range(len(machine.liveness.timeline.moments))))
     memories = tuple(execution.memories.values())
-    outputs = tuple(map(_whole, memories))
+    outputs = tuple(map(whole_view, memories))
     run = emit(
         replace(plan, variables=(), added=execution.plan.added, inputs=memories, outputs=outputs, steps=steps),
         execution,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codelet.views.index import Index, row_major
+from codelet.views.index import Index
 from codelet.views.sources import Join
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
 from lowering.plan.steps import CallStep, FunctionBody, Step
 
 FEWEST = 3
@@ -66,7 +66,7 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
             return Tensor(first.source, Index(int(offsets[0]), shape, (int(steps[0]), *strides)))
         return Tensor(first.source, Index(0, shape, (0, *strides), (), Index.from_values(offsets, (0,), shape).tables))
     join = Join(tuple(tensor.expand(0) for tensor in tensors), 0)
-    return Tensor(join, row_major(join.shape))
+    return whole_view(join)
 
 
 def _elements(tensors: Sequence[Tensor]) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codelet.views.tensor import Tensor, Variable
 from lowering.arrays import Array, Arrays
 from lowering.fast import compute_sets as fused
+from lowering.fast import sources
 from lowering.plan.steps import CopyStep, ExecuteStep
 
 
@@ -28,15 +29,15 @@ class Execution:
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """What is held of a variable, which may have no value yet."""
-        return fused.source_array(arrays, variable)
+        return sources.source_array(arrays, variable)
 
     def read(self, arrays: Arrays, tensor: Tensor) -> Array:
         """The value of a view without symbols."""
-        return fused.read_view(arrays, tensor)
+        return sources.read_view(arrays, tensor)
 
     def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
         """Write a value to a view without symbols. The arrays are changed."""
-        fused.write_tensor(arrays, tensor, value)
+        sources.write_tensor(arrays, tensor, value)
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set. The arrays are changed."""

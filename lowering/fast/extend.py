@@ -29,7 +29,7 @@ from codelet.views.index import Axis, Index, Key, row_major
 from codelet.views.integers import affine_length
 from codelet.views.tensor import Source, Tensor, Variable
 from lowering.arrays import Array, join
-from lowering.jaxprs.primitives import LIGHT
+from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart
 
 MAX_POSITIONS = 1 << 22

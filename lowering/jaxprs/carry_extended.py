@@ -34,8 +34,9 @@ from jax.extend import core as jax_core
 
 from lowering.arrays import Array, join
 from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed, scan_counts
-from lowering.jaxprs.primitives import ELEMENTWISE, LIGHT, MOVING, is_understood
+from lowering.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from lowering.jaxprs.rebuild import rewrite, struct
+from lowering.jaxprs.recompute import LIGHT
 
 _CHEAP_NAMES = """
 abs add and clamp convert_element_type copy eq ge gt integer_pow le lt max min mul ne neg not or select_n

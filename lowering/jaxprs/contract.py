@@ -295,7 +295,7 @@ def _rearranging(atoms: tuple[Atom, ...], kind: jax.ShapeDtypeStruct, shape: tup
     return jax.make_jaxpr(lambda root: [rearrange(root, atoms, shape)])(kind)
 
 
-def _is_array(var: Any) -> bool:
+def _has_elements(var: Any) -> bool:
     return 0 not in getattr(var.aval, "shape", (0,))
 
 
@@ -317,7 +317,7 @@ class _Found:
                 found = _find(eqn, makers, uses)
                 if found is not None:
                     self.contractions[eqn] = found
-            elif rearranges(eqn) and _is_array(eqn.outvars[0]):
+            elif rearranges(eqn) and _has_elements(eqn.outvars[0]):
                 view = rearrangement(eqn.outvars[0], makers, stop=lambda _: False)
                 if view.root is not eqn.outvars[0]:
                     self.views[eqn] = view

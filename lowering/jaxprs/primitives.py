@@ -72,7 +72,8 @@ REDUCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _MOVING = {
     **_named("transpose", "permutation"),
     **_named("reshape", "new_sizes", "dimensions"),
-    **_named("squeeze concatenate rev", "dimensions", "dimension"),
+    **_named("squeeze rev", "dimensions"),
+    **_named("concatenate", "dimension"),
     **_named("broadcast_in_dim", "shape", "broadcast_dimensions"),
     **_named("slice", "start_indices", "limit_indices", "strides"),
     **_named("split", "axis", "sizes"),
@@ -120,15 +121,6 @@ ELEMENTWISE = frozenset(_BY_ELEMENT)
 
 MOVING = frozenset(_MOVING)
 """Primitives that only move elements, and leave as many or more of them."""
-
-LIGHT = 32
-"""Equations; what is computed by more than so many is not computed twice to save an array.
-
-Where one shifted read is joined from two slices, all that leads to its cotangent is computed in both of their
-transposes. An array extended and then cut gives one cotangent, which is computed once: the gradient of lattice
-Boltzmann with a variable for each of nine velocities takes 5.4 ms a step so, and 9.0 joined from slices. What is
-computed quickly is better computed twice: the sum of 2048 x 2048 float32 and its neighbours takes 1.3 ms, and 3.2
-behind an array of its own."""
 
 
 def has_only(eqn: jax_core.JaxprEqn, known: Known) -> bool:

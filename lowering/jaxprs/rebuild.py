@@ -6,7 +6,6 @@ the place of an equation is traced. Tracing the whole again would cost ten times
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,7 +116,6 @@ def _run_inlined(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic
     return builder.equation(eqn, operands)
 
 
-@functools.lru_cache(maxsize=256)
 def inline(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr without calls of jitted functions, which would be traced anew by every transformation."""
     return rebuild(closed, _run_inlined) if any(map(inlines, closed.jaxpr.eqns)) else closed

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
-from codelet.views.index import Index, row_major
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
 from lowering.check.initialized import read_before_written
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
@@ -154,8 +154,7 @@ def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
     for touch in moment.step.touches():
         if touch.is_written and candidates & set(touch.variables):
             written.add(touch.tensor, touch.axes)
-    whole = lambda variable: Tensor(variable, row_major(variable.shape))  # noqa: E731
-    return {variable for variable in candidates if written.first_missing(whole(variable), ()) is None}
+    return {variable for variable in candidates if written.first_missing(whole_view(variable), ()) is None}
 
 
 class _Bits(Elementwise[int]):

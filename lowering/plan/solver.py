@@ -25,13 +25,6 @@ from lowering.plan.steps import CallStep, Step, bodies
 Fact = TypeVar("Fact")
 
 
-def _body(step: Step, k: int) -> tuple[Step, ...]:
-    """The steps of the part `k` of a step, which is a body."""
-    body = control(step).parts[k].body
-    assert body is not None
-    return body
-
-
 class Solution(NamedTuple, Generic[Fact]):
     """What holds within a step with bodies: what reaches each of its parts, by number, and what holds beyond it."""
 
@@ -50,6 +43,7 @@ class Analysis(ABC, Generic[Fact]):
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
+        self._control = functools.cache(control)
 
     @abstractmethod
     def own(self, step: Step, fact: Fact) -> Fact:
@@ -86,20 +80,26 @@ class Analysis(ABC, Generic[Fact]):
         """Steps in the order in which facts go."""
         return steps if self.forward else steps[::-1]
 
+    def body(self, step: Step, k: int) -> tuple[Step, ...]:
+        """The steps of the part `k` of a step, which is a body."""
+        body = self._control(step).parts[k].body
+        assert body is not None
+        return body
+
     def through(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond the body that is part `k` of a step: once for each fact."""
         if (step, k, fact) not in self._known:
-            self._known[step, k, fact] = self.beyond(_body(step, k), fact)
+            self._known[step, k, fact] = self.beyond(self.body(step, k), fact)
         return self._known[step, k, fact]
 
     def part(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond part `k` of a step."""
-        own = control(step).parts[k].body is None
+        own = self._control(step).parts[k].body is None
         return self.own(step, self.copied(fact)) if own else self.through(step, k, fact)
 
     def looked_at(self, step: Step, k: int, fact: Fact) -> Fact:
         """As `part`, of a part that is looked at."""
-        body = control(step).parts[k].body
+        body = self._control(step).parts[k].body
         if body is None:
             self.look(step, fact)
         elif not isinstance(step, CallStep) or self.looks_into(step, fact):
@@ -108,7 +108,7 @@ class Analysis(ABC, Generic[Fact]):
 
     def solve(self, step: Step, fact: Fact, part: Callable[[Step, int, Fact], Fact]) -> Solution[Fact]:
         """What holds within a step with bodies, and beyond it, by what holds beyond each part."""
-        flow = control(step)
+        flow = self._control(step)
         if not flow.parts:
             return Solution({}, fact)
         beyond = {OUTSIDE: self.enter(step, fact) if isinstance(step, CallStep) else fact}
@@ -141,9 +141,9 @@ class Analysis(ABC, Generic[Fact]):
             if not bodies(step):
                 self.look(step, fact)
                 fact = self.own(step, fact)
-            elif control(step).is_loop:
+            elif self._control(step).is_loop:
                 solution = self.solve(step, fact, self.part)
-                for k in self.directed(range(len(control(step).parts))):
+                for k in self.directed(range(len(self._control(step).parts))):
                     self.looked_at(step, k, solution.reaching[k])
                 fact = self.copied(solution.beyond)
             else:
@@ -176,10 +176,10 @@ class Elementwise(Analysis[Fact]):
 
     def through(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond a body, from what it does to each element where it is gone through again and again."""
-        if not isinstance(step, CallStep) and not control(step).is_loop:
-            return self.beyond(_body(step, k), fact)
+        if not isinstance(step, CallStep) and not self._control(step).is_loop:
+            return self.beyond(self.body(step, k), fact)
         key = step.function if isinstance(step, CallStep) else (step, k)
         if key not in self._known:
-            body = _body(step, k)
+            body = self.body(step, k)
             self._known[key] = Effect(self.beyond(body, self.nothing), self.beyond(body, self.everything))
         return self._known[key].on(fact)

@@ -8,8 +8,8 @@ from typing import Literal
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, row_major
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.index import Axis
+from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
 
 Mode = Literal["read", "write", "update", "end"]
 
@@ -62,4 +62,4 @@ class Touch:
 
 def whole(mode: Mode, variable: Variable) -> Touch:
     """A touch of all of a variable."""
-    return Touch(mode, Tensor(variable, row_major(variable.shape)))
+    return Touch(mode, whole_view(variable))

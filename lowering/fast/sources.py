@@ -1,0 +1,89 @@
+"""Sources: variables, joins and padded views as arrays, and views of them read and written as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from codelet.views.index import Index, Key
+from codelet.views.integers import narrowed
+from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
+from lowering.fast.extend import extend
+from lowering.fast.mixed_radix import split_digits
+from lowering.fast.views import read, write_access
+from lowering.plan.access import covers, take_apart
+
+
+def source_array(arrays: Arrays, source: Source) -> Array:
+    """The elements of a source as an array of its shape."""
+    if isinstance(source, Variable):
+        if source not in arrays:
+            arrays[source] = jnp.zeros(source.shape, source.dtype)
+        return arrays[source]
+    if isinstance(source, Pad):
+        return lax.pad(read_view(arrays, source.part), source.value, [(a, b, 0) for a, b in source.widths])
+    return lax.concatenate([read_view(arrays, part) for part in source.parts], source.dimension)
+
+
+def read_view(arrays: Arrays, tensor: Tensor) -> Array:
+    """The elements of a view without symbols, as an array of its shape."""
+    if tensor.is_whole_variable or 0 in tensor.shape:
+        return source_array(arrays, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
+    array = source_array(arrays, tensor.source)
+    extensions, views = extend([tensor])
+    if extensions:
+        array, tensor = extensions[0].make(array), views[tensor]
+    array, keys = read(array, tensor.index)
+    return arranged(array, keys, range(tensor.ndim), tensor.shape)
+
+
+def _repeats(source: Source) -> bool:
+    """Whether an element stands at several positions of a source."""
+    numbers = source_elements(source)
+    numbers = numbers[numbers >= 0]
+    return bool(numbers.size) and bool((np.bincount(numbers - numbers.min()) > 1).any())
+
+
+def _write_elements(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
+    numbers = source_elements(source)[index.values_over(keys)].reshape(-1)
+    value = reshape(value, (value.size,))
+    for variable in source_variables(source):
+        positions = numbers - variable.first_element
+        inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
+        if inside.size:
+            target = Index.from_values(positions[inside], (0,), inside.shape)
+            every = inside.size == value.size
+            own = value if every else take(value, constant(narrowed(inside)))
+            write_view(arrays, variable, target, own, (0,))
+
+
+def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    """Write `value`, with one dimension for each of `keys`, through an access map."""
+    if 0 in value.shape:
+        return
+    if not isinstance(source, Variable) and _repeats(source):
+        _write_elements(arrays, source, index, value, keys)
+        return
+    digits = split_digits(index)
+    if digits is not None:
+        value, keys = digits.opened(value, keys)
+        index = digits.index
+    access = take_apart(source.shape, index)
+    before = None if covers(access) else source_array(arrays, source)
+    after = reshape(write_access(before, access, value, keys), source.shape)
+    if isinstance(source, Variable):
+        arrays[source] = after
+        return
+    for part, box in source.regions():
+        piece = lax.slice(after, [side.start for side in box], [side.stop for side in box])
+        write_view(arrays, part.source, part.index, piece, range(part.ndim))
+
+
+def write_tensor(arrays: Arrays, tensor: Tensor, value: Array) -> None:
+    """Write an array to all of a view without symbols."""
+    write_view(arrays, tensor.source, tensor.index, value, range(tensor.ndim))
