@@ -65,8 +65,8 @@ class Analysis(ABC, Generic[Fact]):
         """What holds where a call begins, in the way that facts go, from what reaches it."""
         return fact
 
-    def leave(self, step: CallStep, fact: Fact) -> Fact:
-        """What holds beyond a call, from what holds beyond its body."""
+    def leave(self, step: CallStep, reached: Fact, fact: Fact) -> Fact:
+        """What holds beyond a call, from what reaches it and what holds beyond its body, which may be changed."""
         return fact
 
     def look(self, step: Step, fact: Fact) -> None:
@@ -88,9 +88,10 @@ class Analysis(ABC, Generic[Fact]):
 
     def through(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond the body that is part `k` of a step: once for each fact."""
-        if (step, k, fact) not in self._known:
-            self._known[step, k, fact] = self.beyond(self.body(step, k), fact)
-        return self._known[step, k, fact]
+        key = (step.function if isinstance(step, CallStep) else (step, k)), fact
+        if key not in self._known:
+            self._known[key] = self.beyond(self.body(step, k), fact)
+        return self._known[key]
 
     def part(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond part `k` of a step."""
@@ -125,7 +126,7 @@ class Analysis(ABC, Generic[Fact]):
                 if k not in reaching or not self.same(reaching[k], reached):
                     changed, reaching[k], beyond[k] = flow.is_loop, reached, part(step, k, reached)
         end = functools.reduce(self.meet, [beyond[j] for j in (flow.ends if self.forward else flow.starts)])
-        return Solution(reaching, self.leave(step, self.copied(end)) if isinstance(step, CallStep) else end)
+        return Solution(reaching, self.leave(step, fact, self.copied(end)) if isinstance(step, CallStep) else end)
 
     def beyond(self, steps: Sequence[Step], fact: Fact) -> Fact:
         """What holds beyond some steps."""
