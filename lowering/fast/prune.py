@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from codelet.views.index import Index
-from codelet.views.tensor import Variable, source_variables
+from codelet.views.sources import Variable, source_variables
 from lowering.fast.partition import replaces
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
