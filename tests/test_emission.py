@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.views.affine import Table
-from codelet.views.index import Grid, Index
+from codelet.views.grids import Grid
+from codelet.views.index import Index
 from codelet.views.integers import affine_length, common_divisor, narrowed, radices
 from lowering import arrays
 from lowering.fast import views

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from lowering.check import races, subset_sums
 from lowering.check.races import (
-    Axis,
     Image,
     aliased_address,
     aliased_table_address,
@@ -25,6 +24,7 @@ from lowering.check.races import (
     shared_by_tables,
     shared_by_vertices,
 )
+from lowering.check.subset_sums import Axis
 from tests.examples import examples
 
 thorough = examples(300)

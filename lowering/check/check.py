@@ -25,7 +25,8 @@ from codelet.errors import (
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import free_axes, touching_vertices, vertex_numbers
-from codelet.views.tensor import Tensor, Variable, source_elements, source_variables
+from codelet.views.sources import Variable, source_elements, source_variables
+from codelet.views.tensor import Tensor
 from lowering.check.aliases import check_aliases
 from lowering.check.initialized import check_initialized, given_elements
 from lowering.check.races import (

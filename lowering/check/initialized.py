@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from codelet.errors import UninitializedReadError
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Elementwise

@@ -18,7 +18,8 @@ import numpy as np
 from jax import lax
 
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Index, Key
+from codelet.views.grids import Axis, Key
+from codelet.views.index import Index
 from codelet.views.integers import radices
 
 

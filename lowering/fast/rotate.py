@@ -31,7 +31,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.fast.partition import updates
 from lowering.fast.prune import written_through
 from lowering.plan.dataflow import flow_step

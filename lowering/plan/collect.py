@@ -27,9 +27,11 @@ from codelet.programs.program import Execute, Program, Recording
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Grid, Index, Key, row_major
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index, row_major
 from codelet.views.integers import affine_length, narrowed, radices
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.plan.join_ragged import join_rows
 from lowering.plan.plan import Plan
 from lowering.plan.split_exceptions import split_exceptions

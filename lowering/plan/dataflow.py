@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, FunctionBody, RotateStep, Step, bodies, with_bodies
 

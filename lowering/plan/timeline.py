@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codelet.graphs.graph import Graph
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
