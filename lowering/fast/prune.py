@@ -96,6 +96,7 @@ class _Pruner(Analysis[Live]):
     def __init__(self) -> None:
         super().__init__()
         self.needed: dict[FunctionBody, Live] = {}
+        self.settled = True
         self.functions: dict[FunctionBody, FunctionBody] = {}
         self.has_effects, self.made_and_read = functools.cache(has_effects), functools.cache(_made_and_read)
         self.needed_families = functools.cache(_needed_families)
@@ -105,7 +106,7 @@ class _Pruner(Analysis[Live]):
 
     def is_needed(self, step: Step, live: Live) -> bool:
         """Whether a step is to run, given what is live after it."""
-        return bool(self._control(step).parts) and (not live.isdisjoint(step.writes) or self.has_effects(step))
+        return (not live.isdisjoint(step.writes) or self.has_effects(step)) and bool(control(step).parts)
 
     def itself(self, step: Step, live: Live) -> Step:
         """What is left of a step without bodies that is needed."""
@@ -125,35 +126,41 @@ class _Pruner(Analysis[Live]):
         function = step.function
         given = dict(zip(function.parameters, step.arguments, strict=True))
         outside = lambda v: source_variables(given[v].source) if v in given else (v,)  # noqa: E731
-        needed = {variable for variable in function.writes if not fact.isdisjoint(outside(variable))}
-        self.needed[function] = self.needed.get(function, frozenset()) | needed
+        needed = frozenset(variable for variable in function.writes if not fact.isdisjoint(outside(variable)))
+        before = self.needed.setdefault(function, needed)
+        self.settled &= needed <= before
+        self.needed[function] = before | needed
         return self.needed[function]
 
     def leave(self, step: CallStep, reached: Live, fact: Live) -> Live:
         needed = self.needed[step.function]
-        function = replace(step.function, reads=ordered(fact), writes=ordered(needed))
-        return (reached - needed) | set(flow_step(replace(step, function=function)).reads)
+        pairs = zip(step.function.parameters, step.arguments, strict=True)
+        given = {
+            v for own, argument in pairs if own in fact or own in needed for v in source_variables(argument.source)
+        }
+        return (reached - needed) | (fact - set(step.function.parameters)) | given
 
     def within(self, step: Step, live: Live) -> _Within:
         """What is live within a step with bodies, given what is live after it: found once for each need."""
         if (step, live) not in self._known:
-            copies: list[CopyStep] = []
-            after = live
-            if isinstance(step, RepeatStep):
-                copies = _copies_behind(step.body, super().solve(step, live, self.part).beyond, live)
+            copies, after, solution = [], live, super().solve(step, live, self.part)
+            if isinstance(step, RepeatStep) and live - solution.beyond:
+                copies = _copies_behind(step.body, solution.beyond, live)
+            if copies:
                 after -= {variable for copy in copies for variable in copy.writes}
                 after |= {variable for copy in copies for variable in copy.reads}
-            self._known[step, live] = _Within(copies, after, super().solve(step, after, self.part))
+                solution = super().solve(step, after, self.part)
+            self._known[step, live] = _Within(copies, after, solution)
         return self._known[step, live]
 
-    def solve(self, step: Step, fact: Live, part: Callable[[Step, int, Live], Live]) -> Solution[Live]:
+    def solve(self, step: Step, fact: Live, part: Callable[[Step, int | None, Live], Live]) -> Solution[Live]:
         return self.within(step, fact).solution if self.is_needed(step, fact) else Solution({}, fact)
 
     def settle(self, steps: Sequence[Step], live: Live) -> None:
         """Find what is needed of functions."""
-        before = None
-        while before != self.needed:
-            before = dict(self.needed)
+        self.settled = False
+        while not self.settled:
+            self.settled = True
             self._known.clear()
             self.beyond(steps, live)
 
@@ -176,8 +183,8 @@ class _Pruner(Analysis[Live]):
         if not bodies(step):
             return [self.itself(step, live)]
         copies, after, (reaching, _) = self.within(step, live)
-        parts = enumerate(control(step).parts)
-        made = with_bodies(step, [self.left(part.body, reaching[k]) for k, part in parts if part.body is not None])
+        needed = [reaching[k] for k, part in enumerate(control(step).parts) if part.body is not None]
+        made = with_bodies(step, [*map(self.left, bodies(step), needed)])
         if isinstance(made, RepeatStep):
             made = replace(made, index=made.index if made.index in reaching[0] | after else None)
         made = flow_step(made)
@@ -189,9 +196,9 @@ class _Pruner(Analysis[Live]):
         """What is left of some steps, given what is live after them."""
         kept: list[Step] = []
         for step in reversed(steps):
-            kept = [*self.left_of(step, live), *kept]
+            kept += reversed(self.left_of(step, live))
             live = self.beyond((step,), live)
-        return tuple(kept)
+        return tuple(reversed(kept))
 
 
 def prune(plan: Plan) -> Plan:
