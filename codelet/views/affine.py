@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 from codelet.errors import ViewError
 from codelet.saving import Unchanging
 from codelet.views.grids import Axis, Key
-from codelet.views.integers import combined, narrowed
+from codelet.views.integers import combined, narrowed, unwritable
 from codelet.views.operators import NoNumber
 from codelet.views.rows import Rows
 
@@ -88,8 +88,7 @@ class AffineMap(NoNumber, Unchanging):
         """The one of `shape` with the given values along `keys`, and constant along everything else."""
         if not keys:
             return cls.filled(int(values), shape)
-        values = np.ascontiguousarray(narrowed(values))
-        values.flags.writeable = False
+        values = unwritable(np.ascontiguousarray(narrowed(values)))
         return cls(0, shape, (0,) * len(shape), (), (Table(keys, values, 1),))
 
     @classmethod

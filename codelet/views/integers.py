@@ -19,6 +19,12 @@ def narrowed(values: np.ndarray) -> np.ndarray:
     return values.astype(np.int32 if fits else np.int64, copy=False)
 
 
+def unwritable(array: np.ndarray) -> np.ndarray:
+    """An array of ours itself, that nobody can write to from now on."""
+    array.flags.writeable = False
+    return array
+
+
 def blocks_of(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
     """The numbers of arrays of one shape side by side, as int64, a block at a time, in the order of memory."""
     options = ["buffered", "external_loop", "zerosize_ok"]
