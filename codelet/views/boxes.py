@@ -22,6 +22,17 @@ def coordinates_of(shape: Sequence[int], positions: Index) -> list[Index]:
     return [positions // weight % extent for weight, extent in zip(row_major_strides(tuple(shape)), shape, strict=True)]
 
 
+def _steps(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Extents and strides of dimensions, those of one position left out, those merged that one step goes through."""
+    found: list[tuple[int, int]] = []
+    for extent, stride in zip(extents, strides, strict=True):
+        if found and found[-1][1] == stride * extent:
+            found[-1] = (found[-1][0] * extent, stride)
+        elif extent != 1:
+            found.append((extent, stride))
+    return found
+
+
 def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     """The box of an array of `shape` that flat positions are, in row-major order; None where they are none.
 
@@ -33,16 +44,14 @@ def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     """
     if not positions.is_strided or not positions.size:
         return None
-    first = positions.offset
+    first, weights = positions.offset, row_major_strides(tuple(shape))
     last = first + sum(stride * (extent - 1) for stride, extent in zip(positions.strides, positions.shape, strict=True))
-    weights = row_major_strides(tuple(shape))
+    if not first <= last < math.prod(shape):
+        return None
     ends = zip(weights, shape, strict=True)
     box = tuple((first // weight % extent, last // weight % extent + 1) for weight, extent in ends)
     lengths = lengths_of(box)
-    if min(lengths, default=1) < 1 or math.prod(lengths) != positions.size:
-        return None
-    own = positions.reshape(lengths)
-    fits = own.is_strided and all(n == 1 or s == w for n, s, w in zip(lengths, own.strides, weights, strict=True))
+    fits = min(lengths, default=1) > 0 and _steps(lengths, weights) == _steps(positions.shape, positions.strides)
     return box if fits else None
 
 

@@ -28,6 +28,8 @@ def _variable_array(arrays: Arrays, variable: Variable) -> Array:
 
 def _viewed(array: Array, tensor: Tensor) -> Array:
     """The elements of a view without symbols of a source that is an array."""
+    if tensor.is_whole_source:
+        return array
     extensions, views = extend([tensor])
     if extensions:
         array, tensor = extensions[0].make(array), views[tensor]
@@ -64,8 +66,7 @@ def read_view(arrays: Arrays, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
     if not tensor.size:
         return jnp.zeros(tensor.shape, tensor.dtype)
-    array = source_array(arrays, tensor.source)
-    return array if tensor.is_whole_source else _viewed(array, tensor)
+    return _viewed(source_array(arrays, tensor.source), tensor)
 
 
 def _repeats(source: Patchwork) -> bool:
