@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from codelet.views.digits import Digit, merged, row_major_digits, row_major_strides
 from codelet.views.index import Index
-from codelet.views.integers import row_major_strides
 
 Box = tuple[tuple[int, int], ...]
 """From where to where along each dimension."""
@@ -20,17 +20,6 @@ def lengths_of(box: Box) -> tuple[int, ...]:
 def coordinates_of(shape: Sequence[int], positions: Index) -> list[Index]:
     """Flat positions in an array of `shape` as positions along each of its dimensions."""
     return [positions // weight % extent for weight, extent in zip(row_major_strides(tuple(shape)), shape, strict=True)]
-
-
-def _steps(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Extents and strides of dimensions, those of one position left out, those merged that one step goes through."""
-    found: list[tuple[int, int]] = []
-    for extent, stride in zip(extents, strides, strict=True):
-        if found and found[-1][1] == stride * extent:
-            found[-1] = (found[-1][0] * extent, stride)
-        elif extent != 1:
-            found.append((extent, stride))
-    return found
 
 
 def box_of(shape: Sequence[int], positions: Index) -> Box | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Variable:
     """State of a graph: an array by name.
 
@@ -31,27 +32,15 @@ class Variable:
         layouts: those of its views that were met, by shape and strides; see `codelet/views/strided.py`.
     """
 
-    __slots__ = ("dtype", "first_element", "graph", "layouts", "name", "number", "shape", "value")
-    has_padding = False
-
-    def __init__(
-        self,
-        graph: Graph,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype,
-        number: int,
-        first_element: int,
-        value: np.ndarray | None = None,
-    ):
-        self.graph = graph
-        self.name = name
-        self.shape = shape
-        self.dtype = dtype
-        self.number = number
-        self.first_element = first_element
-        self.value = value
-        self.layouts: Layouts = {}
+    graph: Graph
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    number: int
+    first_element: int
+    value: np.ndarray | None = None
+    layouts: Layouts = field(default_factory=dict, init=False)
+    has_padding: ClassVar[bool] = False
 
     @property
     def size(self) -> int:
@@ -79,6 +68,7 @@ class Patch:
     places: Index
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Patchwork:
     """An array put together of patches: what a view of several variables, or of padding, views.
 
@@ -90,22 +80,25 @@ class Patchwork:
         shape: its shape; symbols of joined or padded tensors are leading dimensions.
         dtype: its NumPy dtype.
         patches: what it is put together of, none of it another patchwork; see `codelet/views/patchwork.py`.
-        variables: those it holds elements of, each once, in the order in which they were made.
-        has_padding: whether any patch is padding.
         layouts: as of a variable.
+        variables: those it holds elements of, each once, in the order in which they were made.
     """
 
-    __slots__ = ("dtype", "graph", "has_padding", "layouts", "patches", "shape", "variables")
+    graph: Graph
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    patches: tuple[Patch, ...]
+    layouts: Layouts = field(default_factory=dict, init=False)
+    variables: tuple[Variable, ...] = field(init=False)
 
-    def __init__(self, graph: Graph, dtype: np.dtype, shape: tuple[int, ...], patches: tuple[Patch, ...]):
-        self.graph = graph
-        self.dtype = dtype
-        self.shape = shape
-        self.patches = patches
-        found = {patch.variable for patch in patches if patch.variable is not None}
-        self.variables = tuple(sorted(found, key=lambda variable: variable.number))
-        self.has_padding = any(patch.variable is None for patch in patches)
-        self.layouts: Layouts = {}
+    def __post_init__(self) -> None:
+        found = {patch.variable for patch in self.patches if patch.variable is not None}
+        object.__setattr__(self, "variables", tuple(sorted(found, key=lambda variable: variable.number)))
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether any patch is padding."""
+        return any(patch.variable is None for patch in self.patches)
 
     @property
     def size(self) -> int:

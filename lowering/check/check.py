@@ -65,8 +65,7 @@ class _Touched:
         index, source = self.tensor.index, self.tensor.source
         if index.tables or self.tensor.rows is not None or not isinstance(source, Variable):
             return None
-        vertex = tuple((index.coefficient(axis), axis.extent) for axis in self.family.axes)
-        inside = tuple(zip(index.strides, index.shape, strict=True))
+        vertex, inside = (tuple(map(index.digit, keys)) for keys in (self.family.axes, range(index.ndim)))
         return Image(index.offset + source.first_element, vertex, inside)
 
     @cached_property
@@ -100,7 +99,7 @@ class _Touched:
     def interval(self) -> tuple[int, int]:
         """The least and the greatest element that it may touch."""
         if self.image is not None:
-            return self.image.first, self.image.last
+            return self.image.ends
         if isinstance(self.tensor.source, Variable):
             ends = self.tensor.index.bounds()
             assert ends is not None

@@ -57,7 +57,7 @@ class _Reader(Elementwise[ElementSet]):
             within.bind(argument, self.plan.graph.variable(parameter.name))
         return within
 
-    def leave(self, step: CallStep, fact: ElementSet) -> ElementSet:
+    def leave(self, step: CallStep, reached: ElementSet, fact: ElementSet) -> ElementSet:
         for k in step.function.written:
             fact.bind(self.plan.graph.variable(step.function.parameters[k].name), step.arguments[k])
         for parameter in step.function.parameters:

@@ -78,7 +78,7 @@ class _Equals(Analysis[Equal]):
     def enter(self, step: CallStep, fact: Equal) -> Equal:
         return _without(fact, step.function.parameters)
 
-    def leave(self, step: CallStep, fact: Equal) -> Equal:
+    def leave(self, step: CallStep, reached: Equal, fact: Equal) -> Equal:
         return _without(fact, (*step.writes, *step.function.parameters))
 
 
