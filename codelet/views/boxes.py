@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from codelet.views.digits import Digit, merged, row_major_digits, row_major_strides
+from codelet.views.digits import Digit, merged, row_major_strides
 from codelet.views.index import Index
 
 Box = tuple[tuple[int, int], ...]
@@ -40,7 +40,9 @@ def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     ends = zip(weights, shape, strict=True)
     box = tuple((first // weight % extent, last // weight % extent + 1) for weight, extent in ends)
     lengths = lengths_of(box)
-    fits = min(lengths, default=1) > 0 and _steps(lengths, weights) == _steps(positions.shape, positions.strides)
+    if min(lengths, default=1) < 1:
+        return None
+    fits = merged(map(Digit, weights, lengths)) == merged(map(Digit, positions.strides, positions.shape))
     return box if fits else None
 
 
