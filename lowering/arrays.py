@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from codelet.views.index import Key
-from codelet.views.tensor import Variable
+from codelet.views.grids import Key
+from codelet.views.sources import Variable
 
 Array = jax.Array
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import Layouts, Putting, Selection, put
 from ipu_backend.executions.tile_receiving import Bringing, of_variables, receive
 from ipu_backend.executions.tile_vertices import Numbers, connected

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
-from codelet.views.integers import row_major_strides
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from ipu_backend.executions.positions import Positions, changes
 from lowering.arrays import Array, constant, reshape, slice_, take
 from lowering.machine.pieces import Pieces, pieces_of, side_by_side

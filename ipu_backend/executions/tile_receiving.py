@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from ipu_backend.executions.tile_layout import Layouts, Selection
 from lowering.machine.exchange import Transfer
 from lowering.machine.pieces import Pieces, pieces_of, side_by_side

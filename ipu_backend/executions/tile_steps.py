@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
-from codelet.views.integers import row_major_strides
-from codelet.views.tensor import Source, Variable, source_variables
+from codelet.views.sources import Source, Variable, source_variables
 from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, Selection, put
 from ipu_backend.executions.tile_receiving import Bringing, Received, of_variables, receive
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
