@@ -8,8 +8,8 @@
            -> copies in loops as changes of place   rotate, and prune again
            -> a pure JAX function                   steps (calls, feeds, forward_only, execution)
                                                     compute_sets (sources, patchwork, views, mixed_radix;
-                                                      small_windows, draws, extend, partition, interleave, short_axes, convolutions;
-                                                      ragged, by row_rules and segments)
+                                                      small_windows, draws, extend, partition, interleave,
+                                                      short_axes, convolutions; ragged, by row_rules and segments)
     jaxprs -> traced                                simplify
            -> sums of products contracted           contract
            -> loops that carry what they extend     carry_extended
