@@ -25,6 +25,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import ViewError
 from codelet.saving import Unchanging
+from codelet.views.digits import Digit, are_nested, ends
 from codelet.views.grids import Axis, Key
 from codelet.views.integers import combined, narrowed, unwritable
 from codelet.views.operators import NoNumber
@@ -116,6 +117,11 @@ class AffineMap(NoNumber, Unchanging):
         return math.prod(self.shape)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are no positions."""
+        return 0 in self.shape or any(axis.extent == 0 for axis in self.axes)
+
+    @property
     def axes(self) -> tuple[Axis, ...]:
         """The grid axes of all symbols written in it, idle ones too, in the order in which they were made."""
         found = {axis for axis, _ in self.symbols}
@@ -148,6 +154,10 @@ class AffineMap(NoNumber, Unchanging):
             return self.strides[key]
         return dict(self.symbols).get(key, 0)
 
+    def digit(self, key: Key) -> Digit:
+        """What it depends on a dimension or axis by, but for tables."""
+        return Digit(self.coefficient(key), self.extent(key))
+
     @property
     def keys(self) -> tuple[Key, ...]:
         """The axes and then the dimensions along which it varies: idle symbols are not among them."""
@@ -155,6 +165,18 @@ class AffineMap(NoNumber, Unchanging):
         idle = {axis for axis, c in self.symbols if not c} - tabled
         dimensions = (d for d, n in enumerate(self.shape) if (self.strides[d] and n != 1) or d in tabled)
         return (*(axis for axis in self.axes if axis not in idle), *dimensions)
+
+    @property
+    def table_groups(self) -> list[tuple[Key, ...]]:
+        """The keys of tables, those of tables that share a key together."""
+        groups: list[set[Key]] = []
+        for table in self.tables:
+            keys = set(table.keys)
+            for group in [group for group in groups if group & keys]:
+                groups.remove(group)
+                keys |= group
+            groups.append(keys)
+        return [tuple(key for key in self.keys if key in group) for group in groups]
 
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:
         """Its values, with one array axis for each of `keys`, which must include all it varies over.
@@ -189,7 +211,7 @@ class AffineMap(NoNumber, Unchanging):
     def bounds(self) -> tuple[int, int] | None:
         """The least and greatest value over all positions, exactly; None where there are no positions."""
         keys = self.keys
-        if 0 in self.shape or any(axis.extent == 0 for axis in self.axes):
+        if self.is_empty:
             return None
         low = high = self.offset
         tabled = [key for table in self.tables for key in table.keys]
@@ -201,12 +223,10 @@ class AffineMap(NoNumber, Unchanging):
             keys = tuple(key for key in keys if key not in together)
         else:
             for table in self.tables:
-                ends = int(table.values.min()) * table.scale, int(table.values.max()) * table.scale
-                low, high = low + min(ends), high + max(ends)
-        for key in keys:
-            reach = self.coefficient(key) * (self.extent(key) - 1)
-            low, high = low + min(reach, 0), high + max(reach, 0)
-        return low, high
+                reached = int(table.values.min()) * table.scale, int(table.values.max()) * table.scale
+                low, high = low + min(reached), high + max(reached)
+        least, most = ends(map(self.digit, keys))
+        return low + least, high + most
 
     def strided_view(self, array: np.ndarray, keys: Sequence[Key]) -> np.ndarray:
         """The elements of a flat array that it names, with one axis for each of `keys`; it has no tables."""
@@ -217,13 +237,8 @@ class AffineMap(NoNumber, Unchanging):
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether it has no tables, and each stride exceeds all that the smaller add up to: no two values agree."""
-        reach = 0
-        for stride, extent in sorted((abs(self.coefficient(key)), self.extent(key)) for key in self.keys):
-            if stride <= reach:
-                return False
-            reach += stride * (extent - 1)
-        return not self.tables
+        """Whether it has no tables, and its digits are nested: then no two values agree."""
+        return not self.tables and are_nested(map(self.digit, self.keys))
 
     # --- parts of it -----------------------------------------------------------------------------------
 

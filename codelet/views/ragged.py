@@ -17,8 +17,8 @@ import numpy as np
 from codelet.errors import SymbolError
 from codelet.saving import Unchanging
 from codelet.views.arithmetic import on_common_axes
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, union_axes
-from codelet.views.integers import row_major_strides
 from codelet.views.operators import NoNumber
 from codelet.views.rows import Rows
 

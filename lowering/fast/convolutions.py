@@ -31,7 +31,7 @@ from lowering.plan.access import Dimension, take_apart
 
 def _in_order(view: Rearrangement) -> bool:
     """Whether a value holds all elements of its root in the root's order."""
-    return not any(atom.repeats for atom in view.atoms) and view.atoms == view.memory
+    return view.digits == view.memory
 
 
 class InnerProduct(NamedTuple):
