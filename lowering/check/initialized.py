@@ -35,9 +35,6 @@ class _Reader(Elementwise[ElementSet]):
     def meet(self, one: ElementSet, other: ElementSet) -> ElementSet:
         return one & other
 
-    def same(self, one: ElementSet, other: ElementSet) -> bool:
-        return one.equals(other)
-
     def copied(self, fact: ElementSet) -> ElementSet:
         return fact.copy()
 

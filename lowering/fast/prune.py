@@ -174,30 +174,30 @@ class _Pruner(Analysis[Live]):
             )
         return self.functions[step.function]
 
-    def left_of(self, step: Step, live: Live) -> list[Step]:
-        """What is left of a step, given what is live after it."""
+    def left_of(self, step: Step, live: Live) -> tuple[list[Step], Live]:
+        """What is left of a step, given what is live after it; and what is live before it."""
         if not self.is_needed(step, live):
-            return []
-        if isinstance(step, CallStep):
-            return [flow_step(replace(step, function=self.function(step)))]
+            return [], live
         if not bodies(step):
-            return [self.itself(step, live)]
-        copies, after, (reaching, _) = self.within(step, live)
+            return [self.itself(step, live)], self.own(step, live)
+        copies, after, (reaching, start) = self.within(step, live)
+        if isinstance(step, CallStep):
+            return [flow_step(replace(step, function=self.function(step)))], start
         needed = [reaching[k] for k, part in enumerate(control(step).parts) if part.body is not None]
         made = with_bodies(step, [*map(self.left, bodies(step), needed)])
-        if isinstance(made, RepeatStep):
-            made = replace(made, index=made.index if made.index in reaching[0] | after else None)
+        if isinstance(made, RepeatStep) and made.index not in reaching[0] | after:
+            made = replace(made, index=None)
         made = flow_step(made)
         if isinstance(made, RepeatStep):
             made = replace(made, carried=tuple(variable for variable in made.writes if variable in reaching[1]))
-        return [*([made] if self.is_needed(made, after) else []), *copies]
+        return [*([made] if self.is_needed(made, after) else []), *copies], start
 
     def left(self, steps: Sequence[Step], live: Live) -> tuple[Step, ...]:
         """What is left of some steps, given what is live after them."""
         kept: list[Step] = []
         for step in reversed(steps):
-            kept += reversed(self.left_of(step, live))
-            live = self.beyond((step,), live)
+            own, live = self.left_of(step, live)
+            kept += reversed(own)
         return tuple(reversed(kept))
 
 
