@@ -7,7 +7,7 @@ digit for each dimension and grid axis), the addresses that a field of a family 
 transpose and a broadcast make of a value. In mixed radix each step is what the smaller digits reach, and one more.
 What all of them rest on stands here:
 
-- `ends`: the least and the greatest number;
+- `ends`: the least and the greatest number; `stretch`: how far they follow each other without a gap;
 - digits are *nested* where each step, whatever its sign, is more than all smaller ones reach together. Then no two
   places have one number, and the places are read off it by dividing by the largest step first (`inverse.py`): so are
   the digits of mixed radix, slices and windows that lie apart. Not nested digits may, or may not, meet;
@@ -79,6 +79,21 @@ def are_nested(digits: Iterable[tuple[int, int]]) -> bool:
             return False
         reach += step * (extent - 1)
     return True
+
+
+def stretch(digits: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
+    """The numbers as copies of a stretch without gaps: its length, and the digits that set them apart, steps positive.
+
+    >>> stretch([(10, 3), (-1, 4), (2, 3)])  # 0 to 7, three times
+    (8, [(10, 3)])
+    """
+    length, apart = 1, []
+    for step, extent in sorted((abs(step), extent) for step, extent in digits if extent > 1):
+        if step <= length:
+            length += step * (extent - 1)
+        else:
+            apart.append((step, extent))
+    return length, apart
 
 
 def chains(items: Iterable[Item], follows: Callable[[Item, Item], bool]) -> list[list[Item]]:

@@ -41,6 +41,11 @@ class Rearrangement:
         return tuple(digit for dim in self.dims for digit in dim)
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether it holds all elements of its root in the root's order, each once."""
+        return self.digits == self.memory
+
+    @property
     def memory(self) -> tuple[Digit, ...]:
         """The digits of the root, in row-major order of the root."""
         return in_memory(self.digits)
