@@ -7,9 +7,9 @@
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
            -> a pure JAX function                   steps (calls, feeds, forward_only, execution)
-                                                    compute_sets (sources, views, mixed_radix; small_windows, draws,
-                                                      extend, partition, interleave, short_axes, convolutions;
-                                                      ragged, by row_rules and segments)
+                                                    compute_sets (sources, patchwork, views, mixed_radix;
+                                                      small_windows, draws, extend, partition, interleave,
+                                                      short_axes, convolutions; ragged, by row_rules and segments)
     jaxprs -> traced                                simplify
            -> sums of products contracted           contract
            -> loops that carry what they extend     carry_extended

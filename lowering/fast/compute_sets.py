@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from codelet.graphs.family import Family, Field
 from codelet.views.index import Axis, Index, Key
-from codelet.views.tensor import Pad, Tensor, Variable
+from codelet.views.tensor import Tensor, Variable
 from lowering.arrays import Array, Arrays, arranged, constant
 from lowering.fast.convolutions import Convolution, as_convolution, convolve
 from lowering.fast.draws import draw_ahead
@@ -25,7 +25,7 @@ from lowering.fast.partition import divide, join, split, within
 from lowering.fast.ragged import call_rows
 from lowering.fast.short_axes import merge_short_axes
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
-from lowering.fast.sources import read_view, source_array, write_tensor, write_view
+from lowering.fast.sources import array_within_zeros, read_view, source_array, write_tensor, write_view
 from lowering.fast.views import boxed, computed, read, read_access, write_access
 from lowering.plan.access import Access, take_apart
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -92,20 +92,11 @@ def _call_family(arrays: Arrays, family: Family, pieces: Pieces) -> dict[str, tu
     }
 
 
-def _image_array(arrays: Arrays, found: Convolution) -> tuple[Array, Sequence[tuple[int, int]]]:
-    """The array that windows move over, and the zeros around it, which the convolution adds by itself."""
-    assert found.image.tensor is not None
-    source = found.image.tensor.source
-    if isinstance(source, Pad) and source.value == 0 and all(source.widths[d] == (0, 0) for d in found.unpadded):
-        return read_view(arrays, source.part), source.widths
-    return source_array(arrays, source), [(0, 0)] * len(source.shape)
-
-
 def _convolve_family(arrays: Arrays, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
     """What a family that is a convolution computes."""
     assert found.image.tensor is not None
     ((name, kind),) = family.codelet.outputs.items()
-    image, widths = _image_array(arrays, found)
+    image, widths = array_within_zeros(arrays, found.image.tensor.source, found.unpadded)
     kernel, keys = _operand(arrays, found.kernel, family.axes, {})
     return {name: convolve(found, image, widths, kernel, keys, kind.dtype)}
 
