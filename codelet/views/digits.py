@@ -96,15 +96,15 @@ def stretch(digits: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int
     return length, apart
 
 
-def chains(items: Iterable[Item], follows: Callable[[Item, Item], bool]) -> list[list[Item]]:
-    """Items in order, cut wherever one does not follow the one before it.
+def chains(items: Iterable[Item], follows: Callable[[list[Item], Item], bool]) -> list[list[Item]]:
+    """Items in order, cut wherever one does not follow those before it.
 
-    >>> chains([3, 4, 5, 0, 1], lambda before, item: item == before + 1)
+    >>> chains([3, 4, 5, 0, 1], lambda before, item: item == before[-1] + 1)
     [[3, 4, 5], [0, 1]]
     """
     found: list[list[Item]] = []
     for item in items:
-        if found and follows(found[-1][-1], item):
+        if found and follows(found[-1], item):
             found[-1].append(item)
         else:
             found.append([item])
@@ -118,7 +118,7 @@ def merged(digits: Iterable[Digit]) -> list[Digit]:
     [Digit(step=4, extent=6), Digit(step=1, extent=2)]
     """
     several = (digit for digit in digits if digit.extent != 1)
-    tiling = chains(several, lambda outer, inner: outer.step == inner.step * inner.extent)
+    tiling = chains(several, lambda outer, inner: outer[-1].step == inner.step * inner.extent)
     return [Digit(chain[-1].step, math.prod(digit.extent for digit in chain)) for chain in tiling]
 
 

@@ -110,7 +110,7 @@ def rearrange(value: Any, digits: Sequence[Digit], shape: Sequence[int]) -> Any:
     """A root's value with its parts in the order of `digits`, repetitions among them, in a shape of that size."""
     memory = in_memory(digits)
     order = [memory.index(digit) for digit in digits if digit.step]
-    groups = chains(order, lambda before, k: k == before + 1)
+    groups = chains(order, lambda before, k: k == before[-1] + 1)
     if len(groups) == 1 and len(memory) == len(digits):
         return reshape(value, shape)
     # Digits that stay neighbours in order need not be taken apart.
