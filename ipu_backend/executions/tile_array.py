@@ -43,8 +43,7 @@ from ipu_backend.executions.tile_steps import (
     plan_putting,
     plan_taking,
 )
-from lowering.arrays import Array, Arrays, arranged, constant, reshape
-from lowering.fast.compute_sets import SMALL
+from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import emit
@@ -97,7 +96,7 @@ def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
     codelet, lanes = batch.batch.codelet, batch.lanes
     row, *axes = Grid([range(len(lanes.tiles)), *map(range, lanes.lengths)]).axes
     operands = [_operand(batch.operands[name], brought, batch.rows, row, axes) for name in codelet.inputs]
-    mapped = mapped_axes(operands, [row, *axes])
+    mapped = mapped_axes([keys for _, keys in operands], [row, *axes])
     results = over_grid(codelet.jaxpr, operands, mapped)
     found = {}
     for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):

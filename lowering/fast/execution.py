@@ -40,9 +40,11 @@ class Execution:
         sources.write_tensor(arrays, tensor, value)
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
-        """Run a compute set. The arrays are changed."""
+        """Run a compute set, of which it must be decided how it runs. The arrays are changed."""
+        assert isinstance(step, fused.FusedStep)
         fused.execute(arrays, step)
 
     def copy(self, arrays: Arrays, step: CopyStep) -> None:
         """Copy a view to another. The arrays are changed."""
-        self.write(arrays, step.destination, self.read(arrays, step.source))
+        assert isinstance(step, fused.FusedCopy)
+        fused.copy(arrays, step)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from codelet.views.index import Index
 from codelet.views.tensor import Variable, source_variables
-from lowering.fast.partition import replaces
+from lowering.fast.writes import plan_writes
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -45,7 +45,8 @@ def written_through(step: ExecuteStep | CopyStep | StreamStep, variable: Variabl
 
 def _before(step: ExecuteStep | CopyStep | StreamStep, live: Live) -> Live:
     """What is live before a step that runs."""
-    made = {variable for variable in step.writes if replaces(variable.shape, written_through(step, variable))}
+    through = {variable: written_through(step, variable) for variable in step.writes}
+    made = {v for v, indices in through.items() if indices and not plan_writes(v.shape, indices).needs_old}
     return (live - made) | set(step.reads)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,45 @@ from jax import lax
 
 from codelet.views.index import Index, Key
 from codelet.views.integers import narrowed
-from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_variables
+from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_text, source_variables
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
-from lowering.fast.extend import extend
-from lowering.fast.mixed_radix import split_digits
-from lowering.fast.views import read, write_access
-from lowering.plan.access import covers, take_apart
+from lowering.fast.extend import Extension, extend
+from lowering.fast.partition import Division
+from lowering.fast.reads import Read, plan_view
+from lowering.fast.writes import plan_write
+
+
+class Piece(NamedTuple):
+    """A part of a variable that several fields divide among them."""
+
+    variable: Variable
+    division: Division
+    number: int
+
+
+Origin = Source | Extension | Piece
+"""What is read; a piece, and an extension that several read, are made before."""
+
+
+def origin_text(origin: Origin) -> str:
+    """What is read, in words."""
+    match origin:
+        case Extension():
+            return f"{source_text(origin.source)}, extended to {' x '.join(map(str, origin.shape))},"
+        case Piece(variable, division, number):
+            parts = f"part {number + 1} of {len(division.sizes)}"
+            return f"{variable.name}, {parts} along dimension {division.dimension},"
+    return source_text(origin)
+
+
+def origin_array(arrays: Arrays, origin: Origin) -> Array:
+    """What is read, as an array, which is added to those of the variables before a step."""
+    if origin not in arrays:
+        assert not isinstance(origin, Piece)
+        is_extension = isinstance(origin, Extension)
+        source = source_array(arrays, origin.source if is_extension else origin)
+        arrays[origin] = origin.make(source) if is_extension else source
+    return arrays[origin]
 
 
 def source_array(arrays: Arrays, source: Source) -> Array:
@@ -29,16 +64,36 @@ def source_array(arrays: Arrays, source: Source) -> Array:
     return lax.concatenate([read_view(arrays, part) for part in source.parts], source.dimension)
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """How a view without symbols is read, as an array of its shape; with no read where it has no elements."""
+
+    tensor: Tensor
+    origin: Origin
+    read: Read | None
+
+    def of(self, arrays: Arrays) -> Array:
+        """The elements of the view."""
+        if self.read is None:
+            return jnp.zeros(self.tensor.shape, self.tensor.dtype)
+        return self.read.of(origin_array(arrays, self.origin))
+
+    def __str__(self) -> str:
+        return "nothing" if self.read is None else f"{origin_text(self.origin)} {self.read}"
+
+
+def plan_tensor_read(tensor: Tensor) -> View:
+    """How a view without symbols is read."""
+    if not tensor.size:
+        return View(tensor, tensor.source, None)
+    extensions, views = ([], {}) if tensor.is_whole_variable else extend([tensor])
+    origin = extensions[0] if extensions else tensor.source
+    return View(tensor, origin, plan_view(origin.shape, views.get(tensor, tensor).index))
+
+
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
-    if tensor.is_whole_variable or 0 in tensor.shape:
-        return source_array(arrays, tensor.source) if tensor.size else jnp.zeros(tensor.shape, tensor.dtype)
-    array = source_array(arrays, tensor.source)
-    extensions, views = extend([tensor])
-    if extensions:
-        array, tensor = extensions[0].make(array), views[tensor]
-    array, keys = read(array, tensor.index)
-    return arranged(array, keys, range(tensor.ndim), tensor.shape)
+    return plan_tensor_read(tensor).of(dict(arrays))
 
 
 def _repeats(source: Source) -> bool:
@@ -50,8 +105,9 @@ def _repeats(source: Source) -> bool:
 
 def _write_elements(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
-    numbers = source_elements(source)[index.values_over(keys)].reshape(-1)
-    value = reshape(value, (value.size,))
+    order = (*index.axes, *range(index.ndim))
+    numbers = source_elements(source)[index.values_over(order)].reshape(-1)
+    value = reshape(arranged(value, keys, order, [index.extent(key) for key in order]), numbers.shape)
     for variable in source_variables(source):
         positions = numbers - variable.first_element
         inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
@@ -69,13 +125,8 @@ def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys:
     if not isinstance(source, Variable) and _repeats(source):
         _write_elements(arrays, source, index, value, keys)
         return
-    digits = split_digits(index)
-    if digits is not None:
-        value, keys = digits.opened(value, keys)
-        index = digits.index
-    access = take_apart(source.shape, index)
-    before = None if covers(access) else source_array(arrays, source)
-    after = reshape(write_access(before, access, value, keys), source.shape)
+    write = plan_write(source.shape, index)
+    after = write.into(None if write.is_whole else source_array(arrays, source), source.shape, value, keys)
     if isinstance(source, Variable):
         arrays[source] = after
         return

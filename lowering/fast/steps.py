@@ -21,10 +21,9 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.views.tensor import Tensor, Variable
-from lowering.arrays import Array, constant
+from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
 from lowering.fast.calls import Calls, group_calls
-from lowering.fast.compute_sets import SMALL
 from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
