@@ -74,8 +74,7 @@ class Stencil:
         program = cl.Sequence(*program)
         run = cl.lower(self.graph, program, inputs=["u", "v", "w", "sum"], outputs=outputs)
         random = np.random.default_rng(0)
-        variables = [self.graph.variable(v.name).source for v in run.plan.inputs]
-        whole = choose_kernels(plan_graph(self.graph, program, variables, run.plan.outputs))
+        whole = choose_kernels(plan_graph(self.graph, program, run.plan.inputs, run.plan.outputs))
         values = {v.name: random.uniform(-1, 1, v.shape).astype("f") for v in run.plan.inputs}
         expected = cl.interpret(self.graph, values, outputs, program)
 

@@ -134,8 +134,6 @@ class TileArray(Execution):
         exchange: what the plan moves that will be run, or more.
     """
 
-    groups_calls = False
-
     def __init__(self, exchange: Exchange):
         self.exchange = exchange
         self.placement = placement = exchange.placement

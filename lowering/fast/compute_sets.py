@@ -13,6 +13,7 @@ from typing import Any
 from codelet.graphs.family import Family
 from codelet.views.tensor import Source, Tensor, Variable, source_text
 from lowering.arrays import Arrays
+from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made
 from lowering.fast.inputs import Inputs
 from lowering.fast.kernels import Choice, choose_kernel
@@ -193,7 +194,7 @@ def _chosen(steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody]) 
                 made.append(replace(step, function=functions[step.function]))
             case _:
                 made.append(with_bodies(step, [_chosen(body, functions) for body in bodies(step)]))
-    return tuple(made)
+    return group_calls(made)
 
 
 def choose_kernels(plan: Plan) -> Plan:

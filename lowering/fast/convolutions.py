@@ -167,7 +167,7 @@ class Convolution:
     @property
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
-        zeros = " with zeros around it" if any(map(any, self.widths)) else ""
+        zeros = ", zeros around it" if any(map(any, self.widths)) else ""
         return {self.image.name: f"{self.image_input}{zeros}", self.kernel.name: str(self.kernel_input)}
 
     def text(self, names: Mapping[Axis, str]) -> str:

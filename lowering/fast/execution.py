@@ -16,9 +16,6 @@ class Execution:
     choices, functions and streams. What is held of a variable is one array, whatever its shape.
     """
 
-    groups_calls = True
-    """Whether calls of one function in a row become a loop."""
-
     def load(self, variable: Variable, array: Array) -> Array:
         """What is held of a variable, from its value."""
         return array

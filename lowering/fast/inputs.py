@@ -55,7 +55,7 @@ class Viewed:
         return self.read.of(origin_array(arrays, self.origin))
 
     def __str__(self) -> str:
-        return f"{origin_text(self.origin)} {self.read}"
+        return f"{origin_text(self.origin)}, {self.read}"
 
 
 @dataclass(frozen=True, eq=False)

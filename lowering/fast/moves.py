@@ -186,7 +186,7 @@ def _phrases(moves: Sequence[Move]) -> list[str]:
             case Gather():
                 found.append("gathered by a table" if any(term.table for term in move.terms) else "gathered")
             case Stack():
-                found += [f"{len(move.ways)} slices stacked", *_phrases(move.ways[0])]
+                found.append(f"{len(move.ways)} slices stacked")
     return list(dict.fromkeys(found))
 
 

@@ -36,10 +36,10 @@ def origin_text(origin: Origin) -> str:
     """What is read, in words."""
     match origin:
         case Extension():
-            return f"{source_text(origin.source)}, extended to {' x '.join(map(str, origin.shape))},"
+            return f"{source_text(origin.source)}, extended to {' x '.join(map(str, origin.shape))}"
         case Piece(variable, division, number):
             parts = f"part {number + 1} of {len(division.sizes)}"
-            return f"{variable.name}, {parts} along dimension {division.dimension},"
+            return f"{variable.name}, {parts} along dimension {division.dimension}"
     return source_text(origin)
 
 
@@ -79,7 +79,7 @@ class View:
         return self.read.of(origin_array(arrays, self.origin))
 
     def __str__(self) -> str:
-        return "nothing" if self.read is None else f"{origin_text(self.origin)} {self.read}"
+        return "nothing" if self.read is None else f"{origin_text(self.origin)}, {self.read}"
 
 
 def plan_tensor_read(tensor: Tensor) -> View:

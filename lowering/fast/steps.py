@@ -23,7 +23,6 @@ from jax.extend import core as jax_core
 from codelet.views.tensor import Tensor, Variable
 from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
-from lowering.fast.calls import Calls, group_calls
 from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
@@ -33,6 +32,7 @@ from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,
+    CallsStep,
     CallStep,
     CopyStep,
     ExecuteStep,
@@ -200,7 +200,7 @@ def _call(state: EmissionState, step: CallStep) -> None:
     streams.send(state.streams, left)
 
 
-def _calls(state: EmissionState, calls: Calls) -> None:
+def _calls(state: EmissionState, calls: CallsStep) -> None:
     """Calls of one function in a row: a scan over what differs between them."""
     function = calls.function
     streams = state.streams.of(function.body)
@@ -217,9 +217,9 @@ def _calls(state: EmissionState, calls: Calls) -> None:
 
     shared = [state.read(tensor) for tensor in calls.shared.values()]
     stacked = [state.read(tensor) for tensor in calls.stacked.values()]
-    feeds = streams.take_for(state.streams, calls.count)
+    feeds = streams.take_for(state.streams, len(calls.calls))
     start = [state.read(tensor) for tensor in calls.carried.values()], state.held(kept)
-    (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
+    (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=len(calls.calls))
     state.put(kept, others)
     for (variable, tensor), value in zip(calls.carried.items(), own, strict=True):
         if variable in function.writes and variable not in calls.passed_on:
@@ -251,7 +251,7 @@ def _print(state: EmissionState, step: PrintStep) -> None:
 
 def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
     """Run steps on a state, which is changed in place."""
-    for step in group_calls(steps) if state.execution.groups_calls else steps:
+    for step in steps:
         match step:
             case ExecuteStep():
                 state.execution.execute(state.arrays, step)
@@ -265,7 +265,7 @@ def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
                 _while(state, step)
             case SwitchStep():
                 _switch(state, step)
-            case Calls():
+            case CallsStep():
                 _calls(state, step)
             case CallStep():
                 _call(state, step)

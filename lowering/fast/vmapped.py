@@ -54,7 +54,7 @@ class Vmapped:
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
         return {
-            name: str(inputs[0]) if len(inputs) == 1 else f"{len(inputs)} slices, each {inputs[0]}"
+            name: str(inputs[0]) + (f" for each of {len(inputs)} elements" if len(inputs) > 1 else "")
             for name, inputs in zip(self.family.codelet.inputs, self.inputs, strict=True)
         }
 

@@ -114,7 +114,8 @@ class Write:
         if self.radices is not None:
             return "a box of it, in place"
         by = " by a table" if any(term.table is not None for term in self._terms) else ""
-        return f"scattered{by}" if self._scattered_along is None else f"scattered{by} along one dimension"
+        along = self._scattered_along if len(self.access.dimensions) > 1 else None
+        return f"scattered{by}" + ("" if along is None else f" along dimension {along}")
 
 
 def plan_write(shape: tuple[int, ...], index: Index) -> Write:
@@ -152,7 +153,8 @@ class InTurn:
         return array
 
     def __str__(self) -> str:
-        return "; ".join(dict.fromkeys(map(str, self.writes)))
+        each = "; ".join(dict.fromkeys(map(str, self.writes)))
+        return each if len(self.writes) == 1 else f"{len(self.writes)} parts in turn: {each}"
 
 
 @dataclass(frozen=True)
