@@ -1,4 +1,4 @@
-"""Copies and pickles: what copies share, and what a file holds of a function.
+"""Copies and pickles: what copies share, what does not change, and what a file holds of a function.
 
 Graphs, programs and plans can be copied by `copy.deepcopy` and written by `pickle`. A copy is independent of the
 original; what never changes is shared by both, codelets too. In a file a codelet is a name: of the module and of
@@ -12,8 +12,9 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 from codelet.errors import SavingError
 
@@ -28,6 +29,26 @@ class Unchanging:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
+
+
+class Frozen:
+    """What cannot be assigned to once it is made, of slots: a frozen dataclass for what is made too often for one.
+
+    What makes one calls `__setstate__`, as `pickle` and `copy` do, or fills the slots of an object of a base class, and
+    changes its class.
+    """
+
+    __slots__ = ()
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        for name, part in state[1].items():
+            object.__setattr__(self, name, part)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a {type(self).__name__} does not change")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a {type(self).__name__} does not change")
 
 
 def _found(module: str, name: str) -> Any:

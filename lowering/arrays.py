@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from codelet.views.index import Key
+from codelet.views.grids import Key
 
 Array = jax.Array
 

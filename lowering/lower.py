@@ -25,7 +25,8 @@ from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
 from codelet.saving import Unchanging
 from codelet.tracing.statics import Settings, restored, trace_settings
-from codelet.views.tensor import Tensor, Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_text, source_variables
+from codelet.views.tensor import Tensor
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types, sent_by_stream

@@ -38,7 +38,8 @@ from jax.extend import core as jax_core
 from codelet.display import as_html
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size

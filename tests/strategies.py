@@ -22,7 +22,7 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
-from codelet.tracing.codelets import FieldType
+from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
 from lowering.plan.streams import Sent

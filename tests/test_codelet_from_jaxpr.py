@@ -11,7 +11,7 @@ from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet, _by_identity
-from codelet.tracing.codelets import FieldType
+from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import fresh_lengths
 from codelet.tracing.trace_ragged import trace_ragged
 from ipu_backend.model.cost import codelet_cycles

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
-from codelet.tracing.codelets import FieldType
+from codelet.tracing.field_types import FieldType
 
 FLOATS = FieldType((4,), np.dtype(np.float32))
 NUMBER = FieldType((), np.dtype(np.float32))

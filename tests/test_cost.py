@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
-from codelet.tracing.codelets import FieldType
+from codelet.tracing.field_types import FieldType
 from ipu_backend.model import poplibs
 from ipu_backend.model.body_cycles import ENTRY_CYCLES, TURN_CYCLES, WHILE_TURNS, UnknownCyclesWarning, jaxpr_cycles
 from ipu_backend.model.cost import CyclesError, codelet_cycles

@@ -374,7 +374,9 @@ def test_calls_in_a_row_are_one_loop():
     graph.add_vertex("step", cl.codelet(lambda a, b: a + b), a=a, b=b, out=a)
     adding = graph.add_function(graph.compute_sets[-1], [a, b], name="adding")
     rows = graph.add_variable("rows", (4, 2))
-    program = cl.Sequence(*(cl.Call(adding, a=rows[k], b=x) for k in range(4)), cl.Copy(x, y), cl.Call(adding, a=y, b=x))
+    program = cl.Sequence(
+        *(cl.Call(adding, a=rows[k], b=x) for k in range(4)), cl.Copy(x, y), cl.Call(adding, a=y, b=x)
+    )
     said = str(cl.lower(graph, program, inputs=[x, y, rows], outputs=[rows, y]).plan)
     assert (
         "4 calls of adding as one loop reads x, rows writes rows\n"

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
-from codelet.tracing.codelets import FieldType
+from codelet.tracing.field_types import FieldType
 from lowering.jaxprs.elementwise import dependences, may_overwrite
 from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.views.affine import Table
-from codelet.views.index import Grid, Index
-from codelet.views.integers import affine_length, common_divisor, narrowed, radices
+from codelet.views.digits import radices
+from codelet.views.grids import Grid
+from codelet.views.index import Index
+from codelet.views.integers import affine_length, common_divisor, narrowed
 from lowering import arrays
 from lowering.fast.reads import plan_read
 from lowering.fast.writes import plan_write

@@ -12,6 +12,7 @@ from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.steps import emit
 from lowering.jaxprs.equations import scan_counts
 from lowering.pipeline import plan_graph
+from lowering.plan.steps import CallStep, all_steps
 from tests.at_once import at_once
 from tests.strategies import dot, total
 
@@ -325,3 +326,23 @@ def test_what_a_stream_brings_anew_in_each_turn_is_not_carried():
     assert scan_counts(scan)[1] == 1
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(run({"y": np.ones(4, np.float32), "feed": values})["y"], 1 + values.sum(0))
+
+
+def test_a_loop_of_one_turn_needs_nothing_for_the_next():
+    s = Stencil()
+    run = s.run(cl.Repeat(1, [s.back, cl.Copy(s.w, s.v)]), outputs=["u"])
+    assert steps_text(run) == "inputs  u, v, w, sum\ncopy v -> u"
+
+
+def test_a_function_is_one_though_calls_within_others_need_less_of_it():
+    graph = cl.Graph()
+    a, b, x, y, z = (graph.add_variable(name, (2,)) for name in "abxyz")
+    inner = graph.add_function([cl.Copy(x, a), cl.Copy(y, b)], {})
+    outer = graph.add_function([cl.Call(inner), cl.Copy(a, z)], {})
+    program = [cl.Call(inner), cl.Copy(b, x), cl.Copy(a, y), cl.Call(outer)]
+    run = cl.lower(graph, program, inputs=[x, y], outputs=[z])
+    calls = [step for step in all_steps(run.plan.steps) if isinstance(step, CallStep)]
+    assert len({step.function for step in calls}) == 2
+    assert calls[0].reads == calls[1].reads
+    values = {"x": np.array([1.0, 2.0], np.float32), "y": np.array([3.0, 4.0], np.float32)}
+    np.testing.assert_array_equal(run(values)["z"], [3.0, 4.0])

@@ -24,7 +24,7 @@ from lowering.machine.memory import (
 )
 from lowering.machine.place import place
 from lowering.pipeline import plan_engine, plan_graph, plan_machine
-from lowering.plan.control import OUTSIDE, control
+from lowering.plan.control import OUTSIDE, Control, Part, control
 from lowering.plan.steps import (
     AbortStep,
     CopyStep,
@@ -68,12 +68,7 @@ def loops():
 def test_loops_have_heads_that_follow_their_ends():
     line = timeline(plan_engine(*loops()))
     assert [(m.depth, m.turns) for m in line.moments] == [(0, 1), (0, 2), (1, 2), (1, 6), (2, 6), (2, 6), (0, 1)]
-    parts, ends, turns = control(line.moments[3].step)
-    assert ([(part.body is None, part.after) for part in parts], ends, turns) == (
-        [(True, (OUTSIDE, 1)), (False, (0,))],
-        (1,),
-        3,
-    )
+    assert control(line.moments[3].step) == Control((Part(None, (OUTSIDE, 1)), Part(0, (0,), 1)), (1,), 3)
     assert [v.name for v in line.moments[3].writes] == ["turn"]
     assert str(line) == (
         "  0 execute one\n"

@@ -448,6 +448,13 @@ TENSORS = [
         "add a vertex that computes it",
     ),
     Mistake(
+        "an element of a tensor set",
+        lambda w: w.x.__setitem__(0, 3),
+        cl.TensorError,
+        "x[...] = 3",
+        "write the view by a vertex",
+    ),
+    Mistake(
         "a tensor as an array",
         lambda w: np.asarray(w.x),
         cl.TensorError,

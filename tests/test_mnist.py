@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from codelet.errors import MissingExtraError
 from codelet.models.mnist import SIZES, init_parameters, network
 from ipu_backend.cli import main
-from ipu_backend.jobs.mnist import Digits, MissingExtraError, batches, check_demo_extra, plain_network, train
+from ipu_backend.jobs.mnist import Digits, batches, check_demo_extra, plain_network, train
 from tests.at_once import at_once, with_slopes
 
 ROOT = Path(__file__).parents[1]

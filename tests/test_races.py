@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lowering.check import races, subset_sums
 from lowering.check.races import (
-    Axis,
+    Digits,
     Image,
     aliased_address,
     aliased_table_address,
@@ -87,7 +87,7 @@ def extents(draw: st.DrawFn, max_axes: int) -> list[int]:
 
 
 @st.composite
-def axes(draw: st.DrawFn, max_axes: int) -> tuple[Axis, ...]:
+def axes(draw: st.DrawFn, max_axes: int) -> Digits:
     return tuple((draw(strides), extent) for extent in draw(extents(max_axes)))
 
 
@@ -136,7 +136,7 @@ def tables_of_a_family(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 @given(image=images())
 def test_one_image(efforts, image: Image):
     table = enumerate_addresses(image)
-    assert (table.min(), table.max()) == (image.first, image.last)
+    assert (table.min(), table.max()) == image.ends
     with mock.patch.object(subset_sums, "EFFORTS", efforts):
         assert_witness(shared_by_vertices(image), brute_by_vertices(table))
         assert_witness(aliased_address(image), brute_aliased(table))
@@ -382,7 +382,7 @@ def test_named_cases_are_right_and_quick(name: str):
         address = question(*given_images)
         seconds.append(time.perf_counter() - start)
     assert (address is not None) == is_shared
-    assert all(image.first <= address <= image.last for image in given_images if address is not None)
+    assert all(image.ends[0] <= address <= image.ends[1] for image in given_images if address is not None)
     assert min(seconds) < 0.050
 
 
@@ -405,7 +405,7 @@ def test_images_agree_with_tables(seed: int):
     grid = random.integers(2, 12, 4).tolist()
     a = Image(30_000, tuple((int(random.integers(-900, 900)), extent) for extent in grid), ((1, 3),))
     b = Image(30_001, tuple((int(random.integers(-900, 900)), extent) for extent in grid), ())
-    num_elements = 70_001 + max(a.last, b.last)
+    num_elements = 70_001 + max(a.ends[1], b.ends[1])
     first, second = by_rows(enumerate_addresses(a) + 70_000), by_rows(enumerate_addresses(b) + 70_000)
     with mock.patch.object(subset_sums, "EFFORTS", ((10, 0), (20, 2**10), (math.inf, 2**14))):
         answers = shared_by_vertices(b), shared_by_families(a, b), shared_across_vertices(a, b)

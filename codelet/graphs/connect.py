@@ -22,7 +22,8 @@ from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.trace_ragged import trace_ragged
 from codelet.views.conditions import Condition
-from codelet.views.index import Axis, Index
+from codelet.views.grids import Axis
+from codelet.views.index import Index
 from codelet.views.ragged import Ragged
 from codelet.views.ragged_tables import RaggedTable
 from codelet.views.rows import Rows, groups_of, together

@@ -5,8 +5,7 @@ What an instruction of the user's did last is kept as a `Site`, by which `Graph.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from codelet.errors import (
     Line,
     MissingFieldError,
     ProgramError,
-    StaticFamiliesWarning,
     TileError,
 )
 from codelet.graphs.connect import check_fits, check_no_padding, connect
@@ -26,8 +24,9 @@ from codelet.graphs.family import Columns, Family, Field
 from codelet.graphs.names import Names
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.tiles import Tiles, tile_index
+from codelet.graphs.variants import Variants
 from codelet.programs.compute_sets import ComputeSet
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import restored, static_key, trace_settings
 from codelet.views.conditions import Condition
@@ -110,7 +109,7 @@ class VertexColumns:
         # By the identity of code, since equal code may be of different files; a line keeps its code alive.
         self._lines: list[Line] = []
         self._line_numbers: dict[tuple[int, int], int] = {}
-        self._variants: dict[tuple[ComputeSet, Codelet], set[Hashable]] = {}
+        self._variants = Variants()
 
     def __getstate__(self) -> dict[str, Any]:
         """Lines of code are the user's, not the graph's."""
@@ -142,26 +141,13 @@ class VertexColumns:
             self._lines.append(Line(frame.f_code, frame.f_lineno))
         return number
 
-    def _count_variant(self, compute_set: ComputeSet, traced: TracedCodelet, frame: FrameType) -> None:
-        """Note the static values of vertices, and warn where there are too many to compile a family for each."""
-        if not traced.static:
-            return
-        met = self._variants.setdefault((compute_set, traced.codelet), set())
-        if traced.variant in met:
-            return
-        met.add(traced.variant)
-        if len(met) == MANY_VARIANTS + 1:
-            text = static_families_text(traced, compute_set.name, MANY_VARIANTS, Line(frame.f_code, frame.f_lineno))
-            place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
-            warnings.warn_explicit(text, StaticFamiliesWarning, *place)
-
     def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType) -> Columns | None:
         """Columns for vertices of a new kind; None when an output is left off, so that one must be made."""
         compute_set, codelet = key[0], key[1]
         assert isinstance(compute_set, ComputeSet)
         assert isinstance(codelet, Codelet)
         traced, connected = connect(self._graph, codelet, fields, ())
-        self._count_variant(compute_set, traced, frame)
+        self._variants.note(compute_set, traced, frame)
         if any(name not in fields for name in traced.outputs):
             return None
         by_name = {field.name: field for field in connected}
@@ -213,7 +199,7 @@ class VertexColumns:
         fields = {name: _over(value, axes) for name, value in fields.items()}
         place = _over(place, axes)
         traced, connected = connect(self._graph, codelet, fields, axes)
-        self._count_variant(compute_set, traced, frame)
+        self._variants.note(compute_set, traced, frame)
         extents = tuple(axis.extent for axis in axes)
         if place is not None:
             if place.shape:
@@ -319,21 +305,3 @@ class VertexColumns:
                         self.sites[frame.f_lasti] = site
                     return None
         return self._add_family(compute_set, codelet, tile, fields, frame)
-
-
-MANY_VARIANTS = 64
-"""Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""
-
-
-def static_families_text(traced: TracedCodelet, compute_set: str, most: int, line: Line) -> str:
-    """What a user is told whose vertices have more than `most` different static values."""
-    own = ", ".join(f"{name}={value!r:.40}" for name, value in traced.static.items())
-    fields = ", ".join([*traced.inputs, *traced.static])
-    return (
-        f"the vertices of codelet {traced.name!r} in compute set {compute_set!r} have more than {most} static values\n"
-        f"  given:    {own}, and {most} others\n"
-        f"  expected: few static values: for each a family of vertices is traced and compiled (2,000 take 42 s)\n"
-        f"  fix:      a number that differs from vertex to vertex is vertex state (2,000 take 0.2 s): "
-        f"def {traced.name}({fields}), and add_vertex(..., {next(iter(traced.static))}=...) as now\n"
-        f"  at:       {line}"
-    )

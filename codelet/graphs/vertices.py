@@ -17,7 +17,8 @@ from codelet.graphs.family import Family, Field
 from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
-from codelet.views.index import Axis, Index, row_major
+from codelet.views.grids import Axis
+from codelet.views.index import Index, row_major
 from codelet.views.sources import Source, Variable, assembled, source_elements, source_variables
 from codelet.views.tensor import Tensor
 

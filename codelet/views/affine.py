@@ -25,8 +25,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from codelet.errors import ViewError
 from codelet.saving import Unchanging
+from codelet.views.digits import Digit, are_nested, ends
 from codelet.views.grids import Axis, Key
-from codelet.views.integers import combined, narrowed
+from codelet.views.integers import combined, narrowed, unwritable
 from codelet.views.operators import NoNumber
 from codelet.views.rows import Rows
 
@@ -88,8 +89,7 @@ class AffineMap(NoNumber, Unchanging):
         """The one of `shape` with the given values along `keys`, and constant along everything else."""
         if not keys:
             return cls.filled(int(values), shape)
-        values = np.ascontiguousarray(narrowed(values))
-        values.flags.writeable = False
+        values = unwritable(np.ascontiguousarray(narrowed(values)))
         return cls(0, shape, (0,) * len(shape), (), (Table(keys, values, 1),))
 
     @classmethod
@@ -149,6 +149,10 @@ class AffineMap(NoNumber, Unchanging):
             return self.strides[key]
         return dict(self.symbols).get(key, 0)
 
+    def digit(self, key: Key) -> Digit:
+        """What it depends on a dimension or axis by, but for tables."""
+        return Digit(self.coefficient(key), self.extent(key))
+
     @property
     def keys(self) -> tuple[Key, ...]:
         """The axes and then the dimensions along which it varies: idle symbols are not among them."""
@@ -202,12 +206,10 @@ class AffineMap(NoNumber, Unchanging):
             keys = tuple(key for key in keys if key not in together)
         else:
             for table in self.tables:
-                ends = int(table.values.min()) * table.scale, int(table.values.max()) * table.scale
-                low, high = low + min(ends), high + max(ends)
-        for key in keys:
-            reach = self.coefficient(key) * (self.extent(key) - 1)
-            low, high = low + min(reach, 0), high + max(reach, 0)
-        return low, high
+                reached = int(table.values.min()) * table.scale, int(table.values.max()) * table.scale
+                low, high = low + min(reached), high + max(reached)
+        least, most = ends(map(self.digit, keys))
+        return low + least, high + most
 
     def strided_view(self, array: np.ndarray, keys: Sequence[Key]) -> np.ndarray:
         """The elements of a flat array that it names, with one axis for each of `keys`; it has no tables."""
@@ -218,13 +220,8 @@ class AffineMap(NoNumber, Unchanging):
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether it has no tables, and each stride exceeds all that the smaller add up to: no two values agree."""
-        reach = 0
-        for stride, extent in sorted((abs(self.coefficient(key)), self.extent(key)) for key in self.keys):
-            if stride <= reach:
-                return False
-            reach += stride * (extent - 1)
-        return not self.tables
+        """Whether it has no tables, and its digits are nested: then no two values agree."""
+        return not self.tables and are_nested(map(self.digit, self.keys))
 
     # --- parts of it -----------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from codelet.errors import SymbolError, ViewError
 from codelet.views.affine import AffineMap, Table, aligned, is_combined, sorted_symbols
+from codelet.views.digits import chains, row_major_strides
 from codelet.views.grids import Axis, Key, common_axes, union_axes
 from codelet.views.index_text import index_text
-from codelet.views.integers import are_equal, divides, narrowed, row_major_strides
+from codelet.views.integers import are_equal, divides, narrowed
 from codelet.views.operators import NoNumber, shown
 from codelet.views.rows import Rows
 
@@ -270,17 +271,10 @@ class Arithmetic(AffineMap):
     def _coalesced(self) -> Self:
         """Neighbouring dimensions that tile one another merged, so that a reshape may split them anew."""
         tabled = {key for table in self.tables for key in table.keys}
-        groups: list[list[int]] = []
-        for d in range(self.ndim):
-            previous = groups[-1][-1] if groups else None
-            if (
-                previous is not None
-                and not {previous, d} & tabled
-                and self.strides[previous] == self.strides[d] * self.shape[d]
-            ):
-                groups[-1].append(d)
-            else:
-                groups.append([d])
+        groups = chains(
+            range(self.ndim),
+            lambda outer, d: not {outer, d} & tabled and self.strides[outer] == self.strides[d] * self.shape[d],
+        )
         place = {group[-1]: k for k, group in enumerate(groups)}
         tables = tuple(
             Table(tuple(place[key] if isinstance(key, int) else key for key in t.keys), t.values, t.scale)

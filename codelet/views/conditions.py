@@ -5,6 +5,7 @@ What `codelet.where` chooses by. As a field of a vertex one is vertex state, a b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _CHOOSE = "choose with `//`, `%` or a table, or with cl.where(condition, a, b)"
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition(NoNumber):
     """What a comparison of index expressions is. Conditions are combined by `&`, `|`, `^` and `~`.
 
@@ -30,10 +32,7 @@ class Condition(NoNumber):
     [-1, 1, 2, 3, 4, -1]
     """
 
-    __slots__ = ("index",)
-
-    def __init__(self, index: Index):
-        self.index = index
+    index: Index
 
     @property
     def axes(self) -> Any:

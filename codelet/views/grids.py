@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from codelet.saving import Unchanging
-from codelet.views.integers import narrowed
+from codelet.views.integers import narrowed, unwritable
 
 _copies = itertools.count(1)
 _last_serial = 0
@@ -59,8 +59,7 @@ class Axis(Unchanging):
         self.name = name
         self.ancestors: dict[Axis, np.ndarray] = {}
         for axis, positions in (ancestors or {}).items():
-            self.ancestors[axis] = narrowed(positions)
-            self.ancestors[axis].flags.writeable = False
+            self.ancestors[axis] = unwritable(narrowed(positions))
         self.joins: dict[Axis, Axis] = {}
         self.sort_key = (grid.serial, position, 0)
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import SymbolError
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis as Axis
 from codelet.views.grids import Grid as Grid
 from codelet.views.grids import Key as Key
@@ -22,7 +23,7 @@ from codelet.views.grids import union_axes as union_axes
 from codelet.views.index_text import index_text
 from codelet.views.indexing import take
 from codelet.views.integer_operators import IntegerOperators
-from codelet.views.integers import narrowed, row_major_strides
+from codelet.views.integers import narrowed
 from codelet.views.operators import NoNumber
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,12 @@ def narrowed(values: np.ndarray) -> np.ndarray:
         return values
     fits = values.dtype.itemsize < 4 or not values.size or (values.min() >= -(2**31) and values.max() < 2**31)
     return values.astype(np.int32 if fits else np.int64, copy=False)
+
+
+def unwritable(array: np.ndarray) -> np.ndarray:
+    """An array of ours itself, that nobody can write to from now on."""
+    array.flags.writeable = False
+    return array
 
 
 def blocks_of(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
@@ -55,36 +61,6 @@ def affine_length(values: np.ndarray) -> int:
     return len(values)
 
 
-def _runs_are_alike(column: np.ndarray, run: int) -> bool:
-    """Whether all runs of a column are its first one, moved."""
-    runs = column.reshape(-1, run)
-    inner = runs[0].astype(np.int64) - int(runs[0, 0])
-    step = max(1, (1 << 16) // run)
-    for start in range(0, len(runs), step):
-        block = runs[start : start + step].astype(np.int64)
-        if not np.array_equal(block, block[:, :1] + inner):
-            return False
-    return True
-
-
-def radices(columns: Sequence[np.ndarray]) -> list[int]:
-    """The extents, outermost first, of the fewest axes over which all columns are affine, as far as they are.
-
-    The columns are of one length n, and the product of the result is n. Where the columns are affine
-    within runs of equal length but the starts of the runs follow no rule, the outermost axis is left
-    irregular.
-    """
-    extents: list[int] = []
-    while (n := len(columns[0])) > 1:
-        run = min(map(affine_length, columns))
-        if run == n or n % run or not all(_runs_are_alike(column, run) for column in columns):
-            extents.append(n)
-            break
-        extents.append(run)
-        columns = [column[::run] for column in columns]
-    return extents[::-1]
-
-
 def combined(operation: np.ufunc, a: np.ndarray, b: np.ndarray | int, dtype: Any) -> np.ndarray:
     """A sum or a product computed as int64 and cut to a dtype, by blocks."""
     made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), dtype)
@@ -99,11 +75,3 @@ def divides(divisor: int, values: np.ndarray) -> bool:
 def are_equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays hold the same; most that differ do so in the first block."""
     return a is b or (a.shape == b.shape and all(np.array_equal(x, y) for x, y in blocks_of(a, b)))
-
-
-def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """By how many elements the positions along each dimension of an array in row-major order are apart."""
-    strides = [1] * len(shape)
-    for d in range(len(shape) - 2, -1, -1):
-        strides[d] = strides[d + 1] * shape[d + 1]
-    return tuple(strides)

@@ -69,6 +69,9 @@ class NoNumber:
     __index__ = _called("int")
     __array__ = _called("numpy.asarray")
 
+    def __setitem__(self, items: object, value: object) -> NoReturn:
+        raise self._refuse("`[...] =`", f"{shown(self)}[...] = {shown(value)}")
+
     def __pow__(self, other: object, modulus: object = None) -> Any:
         raise self._refuse("`**`", f"{shown(self)} ** {shown(other)}")
 

@@ -9,6 +9,7 @@ that any vertex sees, which no longer depends on the symbols that choose the row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +17,8 @@ import numpy as np
 from codelet.errors import SymbolError
 from codelet.saving import Unchanging
 from codelet.views.arithmetic import on_common_axes
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, union_axes
-from codelet.views.integers import row_major_strides
 from codelet.views.operators import NoNumber
 from codelet.views.rows import Rows
 
@@ -34,6 +35,7 @@ def refused_use(what: str, use: str, given: str) -> SymbolError:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ragged(NoNumber, Unchanging):
     """An index with a ragged dimension, made by a ragged table or by a slice whose length depends on a symbol.
 
@@ -43,12 +45,9 @@ class Ragged(NoNumber, Unchanging):
         rows: which elements are whose.
     """
 
-    __slots__ = ("dimension", "index", "rows")
-
-    def __init__(self, index: Index, dimension: int, rows: Rows):
-        self.index = index
-        self.dimension = dimension
-        self.rows = rows
+    index: Index
+    dimension: int
+    rows: Rows
 
     @property
     def axes(self) -> tuple[Axis, ...]:

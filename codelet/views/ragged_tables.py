@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
 from codelet.saving import Unchanging
 from codelet.views.index import Index, as_index
+from codelet.views.integers import unwritable
 from codelet.views.operators import NoNumber, shown
 from codelet.views.ragged import Ragged, refused_use
 from codelet.views.rows import Rows
 
 
+@dataclass(frozen=True, init=False, slots=True, eq=False, repr=False)
 class RaggedTable(NoNumber, Unchanging):
-    """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`."""
+    """Rows of integers of different lengths, looked up by a symbol. Made by `table` with `offsets`.
 
-    __slots__ = ("offsets", "values")
+    Attributes:
+        values: the entries of all rows, one row after another.
+        offsets: where each row starts among them, and where the last one ends: int64.
+    """
+
+    values: Index
+    offsets: np.ndarray
 
     def __init__(self, values: object, offsets: object):
         entries, ends = as_index(np.asarray(values)), np.asarray(offsets)
@@ -37,8 +47,8 @@ class RaggedTable(NoNumber, Unchanging):
                 given=f"offsets from {ends[0]} to {ends[-1]} for {entries.size} entries",
                 expected="offsets that never decrease, from 0 to the number of entries",
             )
-        self.values = entries
-        self.offsets = ends.astype(np.int64)
+        object.__setattr__(self, "values", entries)
+        object.__setattr__(self, "offsets", unwritable(ends.astype(np.int64)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from codelet.errors import ViewError
 from codelet.saving import Unchanging
 from codelet.views.grids import Axis, union_axes
+from codelet.views.integers import unwritable
 
 LENGTH_NAMES = ("n", "m", "k", "l", "p", "q", "r", "s")
 """What symbols for the lengths of rows are called."""
@@ -32,19 +34,20 @@ class RowLength(int):
         return LENGTH_NAMES[0]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows(Unchanging):
     """Whose elements are whose in a flat dimension: a row for each position of `axes`, in row-major order.
 
     Attributes:
         axes: the grid axes that choose a row.
-        offsets: where each row starts among all elements, and where the last one ends: int64, one more
-            than there are rows, never decreasing, from 0.
+        lengths: the number of elements of each row, int64.
     """
 
-    def __init__(self, axes: tuple[Axis, ...], lengths: np.ndarray):
-        self.axes = axes
-        self.offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        self.offsets.flags.writeable = False
+    axes: tuple[Axis, ...]
+    lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", unwritable(np.array(self.lengths, np.int64)))
         if self.total > MAX_ELEMENTS:
             raise ViewError(
                 "a ragged view has too many elements",
@@ -55,7 +58,7 @@ class Rows(Unchanging):
     @property
     def count(self) -> int:
         """The number of rows."""
-        return len(self.offsets) - 1
+        return len(self.lengths)
 
     @property
     def total(self) -> int:
@@ -63,9 +66,12 @@ class Rows(Unchanging):
         return int(self.offsets[-1])
 
     @functools.cached_property
-    def lengths(self) -> np.ndarray:
-        """The number of elements of each row."""
-        return np.diff(self.offsets)
+    def offsets(self) -> np.ndarray:
+        """Where each row starts among all elements, and where the last one ends: int64, one more than there are rows.
+
+        They never decrease, from 0.
+        """
+        return unwritable(np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)]))
 
     @functools.cached_property
     def owners(self) -> np.ndarray:
@@ -80,7 +86,7 @@ class Rows(Unchanging):
     @functools.cached_property
     def key(self) -> Hashable:
         """Equal for rows of the same lengths over the same axes."""
-        return self.axes, self.offsets.tobytes()
+        return self.axes, self.lengths.tobytes()
 
     def row(self, positions: Mapping[Axis, int]) -> slice:
         """The elements of the row at a position of the grid."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from codelet.views.tensor import Tensor
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Variable:
     """State of a graph: an array by name.
 
@@ -31,27 +33,15 @@ class Variable:
         layouts: those of its views that were met, by shape and strides; see `codelet/views/strided.py`.
     """
 
-    __slots__ = ("dtype", "first_element", "graph", "layouts", "name", "number", "shape", "value")
-    has_padding = False
-
-    def __init__(
-        self,
-        graph: Graph,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype,
-        number: int,
-        first_element: int,
-        value: np.ndarray | None = None,
-    ):
-        self.graph = graph
-        self.name = name
-        self.shape = shape
-        self.dtype = dtype
-        self.number = number
-        self.first_element = first_element
-        self.value = value
-        self.layouts: Layouts = {}
+    graph: Graph
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    number: int
+    first_element: int
+    value: np.ndarray | None = None
+    layouts: Layouts = field(default_factory=dict, init=False)
+    has_padding: ClassVar[bool] = False
 
     @property
     def size(self) -> int:

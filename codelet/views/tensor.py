@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from codelet.errors import TensorError, UnnamedError, ViewError
+from codelet.saving import Frozen
 from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.views.grids import Axis, union_axes
 from codelet.views.index import Index, as_index, row_major
@@ -30,10 +31,24 @@ if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
 
 
-_new = object.__new__
+class _Parts:
+    """The slots of a tensor, and what it is while they are filled: its class becomes `Tensor` when it is made.
+
+    Of the ways to make what is frozen, this costs least where one is made for every edge of a graph: a change of
+    class takes 20 ns; `object.__setattr__`, which frozen dataclasses call, takes 45 for each slot.
+    """
+
+    __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
+
+    source: Source
+    _index: Index | None
+    rows: Rows | None
+    ragged_dimension: int
+    layout: Layout | None
+    offset: int
 
 
-class Tensor(NoNumber):
+class Tensor(NoNumber, Frozen, _Parts):
     """A view: an array of references to elements of variables. Made by `Graph.add_variable` and by viewing.
 
     It is indexed as NumPy arrays are, and by grid symbols and tables as well; no view makes state.
@@ -49,15 +64,11 @@ class Tensor(NoNumber):
         offset: of a view that has a layout.
     """
 
-    __slots__ = ("_index", "layout", "offset", "ragged_dimension", "rows", "source")
+    __slots__ = ()
 
     def __init__(self, source: Source, index: Index, rows: Rows | None = None, ragged_dimension: int = 0):
-        self.source = source
-        self._index: Index | None = index
-        self.rows = rows
-        self.ragged_dimension = ragged_dimension
-        self.layout: Layout | None = None
-        self.offset = 0
+        state = {"source": source, "_index": index, "rows": rows, "ragged_dimension": ragged_dimension}
+        self.__setstate__((None, {**state, "layout": None, "offset": 0}))
 
     @property
     def index(self) -> Index:
@@ -65,14 +76,16 @@ class Tensor(NoNumber):
         index = self._index
         if index is None:
             assert self.layout is not None
-            index = self._index = Index(self.offset, self.layout.shape, self.layout.strides)
+            index = Index(self.offset, self.layout.shape, self.layout.strides)
+            object.__setattr__(self, "_index", index)
         return index
 
     def find_layout(self) -> Layout | None:
         """Its layout, where it is a strided view."""
         index = self.index
         if self.layout is None and index.is_strided and self.rows is None:
-            self.layout, self.offset = layout_of(self.source, index.shape, index.strides), index.offset
+            object.__setattr__(self, "offset", index.offset)
+            object.__setattr__(self, "layout", layout_of(self.source, index.shape, index.strides))
         return self.layout
 
     @property
@@ -179,13 +192,14 @@ class Tensor(NoNumber):
                 place = place.spans.get(stop - start) or place.after_slice(stop - start)
             else:
                 return self._view(items)
-        view = _new(Tensor)
+        view = _Parts()
         view.source = self.source
         view._index = view.rows = None
         view.ragged_dimension = 0
         view.layout = place.layout or place.end()
         view.offset = offset
-        return view
+        view.__class__ = Tensor
+        return view  # type: ignore[return-value]
 
     def _view(self, items: object) -> Tensor:
         """A view of some elements; see `__getitem__`, which does what is common by itself."""
@@ -266,10 +280,11 @@ class Tensor(NoNumber):
     __hash__ = object.__hash__
 
     def _refuse(self, use: str, given: str) -> TensorError:
-        decided = use in ("`bool`", "`int`", "`float`", "`complex`")
         fix = "add a vertex that computes it: graph.add_vertex(compute_set, codelet, field=tensor)"
-        if decided:
+        if use in ("`bool`", "`int`", "`float`", "`complex`"):
             fix = "decide by jnp.where in a codelet that computes it, or by cl.If or cl.RepeatWhile on its result"
+        elif use == "`[...] =`":
+            fix = "write the view by a vertex, add_vertex(..., out=tensor[...]), or by cl.Copy"
         elif use in ("`numpy.asarray`", "`jax.numpy.asarray`", "`format`"):
             fix += "; engine.read(tensor), or what a lowered function returns, has the numbers that it computed"
         return TensorError(

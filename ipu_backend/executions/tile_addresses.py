@@ -24,7 +24,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor, whole_view
 from ipu_backend.executions.tile_array import TileArray
 from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit

@@ -26,8 +26,9 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.hostdata import on_device
-from codelet.views.index import Axis, Grid, Key
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import Layouts, joined, rows_of
 from ipu_backend.executions.tile_steps import (
     Bringing,

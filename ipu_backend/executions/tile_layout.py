@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from codelet.views.integers import narrowed
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.arrays import Array, constant, reshape, slice_, take
 from lowering.machine.placement import Placement
 from lowering.machine.words import Words

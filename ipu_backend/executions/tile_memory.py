@@ -14,7 +14,7 @@ import numpy as np
 from codelet.display import as_block
 from codelet.errors import NotInGraphError
 from codelet.graphs.family import counted
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.machine.memory import Memory
 
 SHOWN = 8

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.views.tensor import Source, Tensor, Variable, source_variables
+from codelet.views.sources import Source, Variable, source_variables
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import Layouts, RowSelection, Selection
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
 from lowering.machine.exchange import StepExchange, Transfer

@@ -22,7 +22,8 @@ import numpy as np
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes
 from codelet.tracing.codelets import TracedCodelet
-from codelet.views.index import Axis, Index
+from codelet.views.grids import Axis
+from codelet.views.index import Index
 from codelet.views.rows import groups_of, together
 from codelet.views.sources import Source, Variable, assembled
 from codelet.views.tensor import Tensor

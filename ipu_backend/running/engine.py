@@ -27,7 +27,8 @@ from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
-from codelet.views.tensor import Tensor, Variable, source_variables, type_text
+from codelet.views.sources import Variable, source_variables, type_text
+from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_addresses import compile_addresses
 from ipu_backend.executions.tile_array import TileArray, compile_held, compile_logical, digest
 from ipu_backend.executions.tile_memory import TileMemory, read_tile

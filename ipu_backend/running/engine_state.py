@@ -19,7 +19,8 @@ from codelet.errors import ArrayError, UninitializedReadError
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import gather
 from codelet.hostdata import as_array, on_device
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
 from lowering.fast.execution import Execution
 from lowering.plan.elements import ElementSet
 

@@ -7,7 +7,8 @@ from typing import Any
 from codelet.errors import ArrayError, ForeignGraphError, NotInGraphError, ViewError
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
-from codelet.views.tensor import Tensor, Variable, source_variables
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
 
 
 class Names:

@@ -26,7 +26,7 @@ from jax.extend import core as jax_core
 from codelet.errors import ProgramAbortedError
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from ipu_backend.executions.tile_array import held_type
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
 from lowering.fast.execution import Execution

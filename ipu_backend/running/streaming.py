@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.errors import ArrayError, StreamError
 from codelet.programs.copies import Stream
-from codelet.views.tensor import type_text
+from codelet.views.sources import type_text
 from lowering.plan.steps import RepeatStep, Step
 from lowering.plan.streams import count_values
 

@@ -17,7 +17,8 @@ import numpy as np
 from codelet.errors import Line, ProgramError, SelfAliasError
 from codelet.graphs.graph import Graph
 from codelet.programs.checks import check_variables
-from codelet.views.tensor import Tensor, Variable, source_variables, views_padding
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor, views_padding
 from lowering.check.races import Image, aliased_address, shared_by_families
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, all_steps

@@ -25,7 +25,8 @@ from codelet.errors import (
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import free_axes, touching_vertices, vertex_numbers
-from codelet.views.tensor import Tensor, Variable, source_elements, source_variables
+from codelet.views.sources import Variable, source_elements, source_variables
+from codelet.views.tensor import Tensor
 from lowering.check.aliases import check_aliases
 from lowering.check.initialized import check_initialized, given_elements
 from lowering.check.races import (
@@ -64,8 +65,7 @@ class _Touched:
         index, source = self.tensor.index, self.tensor.source
         if index.tables or self.tensor.rows is not None or not isinstance(source, Variable):
             return None
-        vertex = tuple((index.coefficient(axis), axis.extent) for axis in self.family.axes)
-        inside = tuple(zip(index.strides, index.shape, strict=True))
+        vertex, inside = (tuple(map(index.digit, keys)) for keys in (self.family.axes, range(index.ndim)))
         return Image(index.offset + source.first_element, vertex, inside)
 
     @cached_property
@@ -99,7 +99,7 @@ class _Touched:
     def interval(self) -> tuple[int, int]:
         """The least and the greatest element that it may touch."""
         if self.image is not None:
-            return self.image.first, self.image.last
+            return self.image.ends
         if isinstance(self.tensor.source, Variable):
             ends = self.tensor.index.bounds()
             assert ends is not None

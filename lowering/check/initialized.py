@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from codelet.errors import UninitializedReadError
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Elementwise
@@ -57,7 +57,7 @@ class _Reader(Elementwise[ElementSet]):
             within.bind(argument, self.plan.graph.variable(parameter.name))
         return within
 
-    def leave(self, step: CallStep, fact: ElementSet) -> ElementSet:
+    def leave(self, step: CallStep, reached: ElementSet, fact: ElementSet) -> ElementSet:
         for k in step.function.written:
             fact.bind(self.plan.graph.variable(step.function.parameters[k].name), step.arguments[k])
         for parameter in step.function.parameters:

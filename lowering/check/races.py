@@ -26,7 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowering.check.subset_sums import Axis, solve
+from codelet.views.digits import are_nested, ends
+from lowering.check.subset_sums import solve
+
+Digits = tuple[tuple[int, int], ...]
+"""What adds `stride * index` to an address, for index in range(extent), as pairs (stride, extent)."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +43,16 @@ class Image:
     """
 
     offset: int
-    vertex: tuple[Axis, ...]
-    field: tuple[Axis, ...]
+    vertex: Digits
+    field: Digits
 
     def __post_init__(self):
         assert all(extent >= 1 for _, extent in self.vertex + self.field), self
 
     @cached_property
-    def first(self) -> int:
-        """The smallest address touched."""
-        return self.offset + sum(min(0, stride * (extent - 1)) for stride, extent in self.vertex + self.field)
-
-    @cached_property
-    def last(self) -> int:
-        """The largest address touched."""
-        return self.offset + sum(max(0, stride * (extent - 1)) for stride, extent in self.vertex + self.field)
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest address touched."""
+        return ends(self.vertex + self.field, self.offset)
 
 
 def enumerate_addresses(image: Image) -> np.ndarray:
@@ -175,16 +174,6 @@ def differing_pairs(a: Image, b: Image, symmetric: bool) -> Iterator[list[Pairs]
             yield [*map(equal_pairs, extents[:k]), pairs, *map(any_pairs, extents[k + 1 :])]
 
 
-def is_mixed_radix(axes: Iterable[Axis]) -> bool:
-    """Whether each stride exceeds all that the smaller ones add up to, so that no two indices share."""
-    reach = 0
-    for stride, extent in sorted((abs(stride), extent) for stride, extent in axes if extent > 1):
-        if stride <= reach:
-            return False
-        reach += stride * (extent - 1)
-    return True
-
-
 # The questions, for affine images
 
 
@@ -195,7 +184,7 @@ def shared_by_families(a: Image, b: Image) -> int | None:
     >>> shared_by_families(evens, odds), shared_by_families(evens, Image(998, (), ((1, 10),)))
     (None, 998)
     """
-    if a.last < b.first or b.last < a.first:
+    if a.ends[1] < b.ends[0] or b.ends[1] < a.ends[0]:
         return None
     whole_a, whole_b = (Image(image.offset, (), image.vertex + image.field) for image in (a, b))
     return shared_over_pairs(whole_a, whole_b, ())
@@ -208,7 +197,7 @@ def shared_by_vertices(image: Image) -> int | None:
     >>> shared_by_vertices(Image(0, ((8, 100),), ((1, 9),)))    # out[8*i:8*i+9]
     8
     """
-    if is_mixed_radix(image.vertex + image.field):
+    if are_nested(image.vertex + image.field):
         return None
     for axes in differing_pairs(image, image, symmetric=True):
         address = shared_over_pairs(image, image, axes)

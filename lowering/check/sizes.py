@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection
 
 from codelet.errors import OutOfTileMemoryError, SizeError
-from codelet.views.tensor import Variable, source_variables
+from codelet.views.sources import Variable, source_variables
 from lowering.plan.plan import Plan
 
 ELEMENT_BYTES = 24

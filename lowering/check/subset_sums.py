@@ -14,9 +14,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-Axis = tuple[int, int]
-"""(stride, extent): adds stride * index to an address, for index in range(extent)."""
-
 EFFORTS: Sequence[tuple[float, int]] = ((2_000, 0), (200_000, 2**26), (math.inf, 2**30))
 """(nodes, bits): how many nodes a search may visit, and how long a table of sums it may make, try after try.
 
@@ -61,7 +58,7 @@ def repeat_bits(bits: int, stride: int, extent: int) -> int:
     return bits
 
 
-def stack_levels(unknowns: Iterable[Axis], max_bits: int) -> list[Level]:
+def stack_levels(unknowns: Iterable[tuple[int, int]], max_bits: int) -> list[Level]:
     """The levels of (stride, extent) pairs, largest stride first, with `sums` no longer than `max_bits`."""
     levels: list[Level] = []
     reach, common, bits = 0, 0, 1
@@ -105,7 +102,7 @@ class Search:
         return None
 
 
-def solve(unknowns: Sequence[Axis], total: int) -> dict[int, int] | None:
+def solve(unknowns: Sequence[tuple[int, int]], total: int) -> dict[int, int] | None:
     """Values, by stride, with `sum(stride * value) == total` and 0 <= value < extent; None if there are none.
 
     The strides of `unknowns`, (stride, extent) pairs, are positive and distinct.

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from codelet.views.index import Index
-from codelet.views.sources import Join
-from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
+from codelet.views.sources import Join, Variable, source_variables
+from codelet.views.tensor import Tensor, whole_view
 from lowering.plan.steps import CallsStep, CallStep, Step
 
 FEWEST = 3

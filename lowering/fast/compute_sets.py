@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from codelet.graphs.family import Family
-from codelet.views.tensor import Source, Tensor, Variable, source_text
+from codelet.views.sources import Source, Variable, source_text
+from codelet.views.tensor import Tensor
 from lowering.arrays import Arrays
 from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made

@@ -19,8 +19,9 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import TracedCodelet
-from codelet.views.index import Axis, Key
-from codelet.views.tensor import Pad, Tensor
+from codelet.views.grids import Axis, Key
+from codelet.views.sources import Pad
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, reshape, transpose
 from lowering.fast.inputs import Input, Inputs, Viewed
 from lowering.fast.over_grid import Operand
@@ -38,7 +39,7 @@ from lowering.plan.access import Dimension, take_apart
 
 def _in_order(view: Rearrangement) -> bool:
     """Whether a value holds all elements of its root in the root's order."""
-    return not any(atom.repeats for atom in view.atoms) and view.atoms == view.memory
+    return view.digits == view.memory
 
 
 class InnerProduct(NamedTuple):

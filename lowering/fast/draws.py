@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import Axis, Key
+from codelet.views.grids import Axis, Key
 from lowering.arrays import Array
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.jaxprs.equations import Atomic, inner_jaxprs, needed

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from codelet.programs.copies import Stream
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import BodyStreams, Feeds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
 from lowering.fast import compute_sets as fused
 from lowering.fast import sources

@@ -25,9 +25,11 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, Index, Key, row_major
+from codelet.views.grids import Axis, Key
+from codelet.views.index import Index, row_major
 from codelet.views.integers import affine_length
-from codelet.views.tensor import Source, Tensor
+from codelet.views.sources import Source
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join
 from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart

@@ -15,8 +15,9 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, Index, Key
-from codelet.views.tensor import Variable
+from codelet.views.grids import Axis, Key
+from codelet.views.index import Index
+from codelet.views.sources import Variable
 from lowering.arrays import SMALL, Array, Arrays, constant
 from lowering.fast.moves import positions_of
 from lowering.fast.over_grid import Operand

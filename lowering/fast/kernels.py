@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from codelet.graphs.family import Family
-from codelet.views.index import Axis
+from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs

@@ -13,11 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Index, Key
-from codelet.views.integers import radices
+from codelet.views.digits import Digit, read_digits
+from codelet.views.grids import Axis, Key
+from codelet.views.index import Index
 
 
 class Digits(NamedTuple):
@@ -54,41 +53,28 @@ class Digits(NamedTuple):
         return order, [math.prod(self.index.extent(new) for new in self.renamed(key)) for key in closed], closed
 
 
-def _steps(values: np.ndarray, extents: Sequence[int]) -> list[int] | None:
-    """The step of each digit of a number in these radices; None where they do not add up to the values."""
-    cube = values.reshape(extents)
-    corner = int(cube.flat[0])
-    steps = [int(np.moveaxis(cube, k, 0)[1].flat[0]) - corner for k in range(cube.ndim)]
-    total = corner + sum(
-        np.multiply.outer(np.arange(n), s).reshape([-1 if k == j else 1 for j in range(cube.ndim)])
-        for k, (n, s) in enumerate(zip(extents, steps, strict=True))
-    )
-    return steps if all(steps) and np.array_equal(total, cube) else None
-
-
 def split_digits(index: Index) -> Digits | None:
     """An access map with a dimension for each digit of those that step in mixed radix; None where there is none."""
-    split: dict[int, tuple[int, list[int], list[int]]] = {}
+    offset = index.offset
+    split: dict[int, list[Digit]] = {}
     for d, extent in enumerate(index.shape):
         own = [table for table in index.tables if d in table.keys]
         if not own or any(table.keys != (d,) for table in own) or extent < 4:
             continue
         values = index.only((d,), tuple(own), 0).values_over((d,))
-        extents = radices([values])
-        steps = _steps(values, extents) if len(extents) > 1 else None
-        if steps is not None:
-            split[d] = int(values[0]), extents, steps
+        found = read_digits(values)
+        if found is not None and len(found) > 1 and all(digit.step for digit in found):
+            split[d] = found
+            offset += int(values[0])
     if not split:
         return None
-    shape: list[int] = []
-    strides: list[int] = []
+    digits: list[Digit] = []
     groups: list[tuple[int, ...]] = []
-    for d, extent in enumerate(index.shape):
-        _, extents, steps = split.get(d, (0, [extent], [index.strides[d]]))
-        groups.append(tuple(range(len(shape), len(shape) + len(extents))))
-        shape += extents
-        strides += steps
+    for d in range(index.ndim):
+        parts = split.get(d, [index.digit(d)])
+        groups.append(tuple(range(len(digits), len(digits) + len(parts))))
+        digits += parts
+    strides, shape = zip(*digits, strict=True)
     kept = [table for table in index.tables if not set(table.keys) & set(split)]
     tables = tuple(Table(tuple(k if isinstance(k, Axis) else groups[k][0] for k in t.keys), *t[1:]) for t in kept)
-    offset = index.offset + sum(first for first, _, _ in split.values())
-    return Digits(Index(offset, tuple(shape), tuple(strides), index.symbols, tables), tuple(groups))
+    return Digits(Index(offset, shape, strides, index.symbols, tables), tuple(groups))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import Axis, Key
+from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, arranged
 from lowering.jaxprs.rebuild import inline
 

@@ -2,23 +2,28 @@
 
 In comes a checked plan, out the same without the families, copies and repeats that no output depends on,
 and with what each repeat has to carry. Variables are live or not as a whole, backwards from the outputs, in
-repeats to a fixed point; what only ever feeds itself is dead. A write ends the life of the value before it
+loops to a fixed point; what only ever feeds itself is dead. A write ends the life of the value before it
 where emission makes the array anew: a variable that is written so in every turn, before it is read, is
 carried only if something after the loop reads it. Vertices with effects (`jax.debug.print`) always run.
+What is live where, `lowering/plan/solver.py` finds; what is left of the steps then follows from it.
 
 Source: strongly live variables, in F. Nielson, H. R. Nielson and C. Hankin, Principles of Program Analysis, 1999.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from codelet.views.index import Index
-from codelet.views.tensor import Variable, source_variables
+from codelet.views.sources import Variable, source_variables
 from lowering.fast.writes import plan_writes
-from lowering.plan.dataflow import flow_step
+from lowering.plan.control import control
+from lowering.plan.dataflow import flow_step, ordered
 from lowering.plan.plan import Plan
+from lowering.plan.solver import Analysis, Solution
 from lowering.plan.steps import (
     CallStep,
     CopyStep,
@@ -27,47 +32,34 @@ from lowering.plan.steps import (
     RepeatStep,
     RotateStep,
     Step,
-    StreamStep,
-    SwitchStep,
-    UndefStep,
-    WhileStep,
+    bodies,
     has_effects,
+    with_bodies,
 )
 
 Live = frozenset[Variable]
 
 
-def written_through(step: ExecuteStep | CopyStep | StreamStep, variable: Variable) -> list[Index]:
+def written_through(step: Step, variable: Variable) -> list[Index]:
     """The access maps through which a step writes a variable by itself, not as a part of a join."""
     written = (touch for touch in step.touches() if touch.is_written and not touch.is_empty)
     return [touch.tensor.index for touch in written if touch.tensor.source is variable]
 
 
-def _before(step: ExecuteStep | CopyStep | StreamStep, live: Live) -> Live:
-    """What is live before a step that runs."""
-    through = {variable: written_through(step, variable) for variable in step.writes}
-    made = {v for v, indices in through.items() if indices and not plan_writes(v.shape, indices).needs_old}
-    return (live - made) | set(step.reads)
+def _made_and_read(step: Step) -> tuple[Live, Live]:
+    """The variables that a step itself makes anew, and those that it reads."""
+    touches = list(step.touches())
+    written = {variable for touch in touches if touch.is_written for variable in touch.variables}
+    through = {variable: written_through(step, variable) for variable in written}
+    made = frozenset(v for v, indices in through.items() if indices and not plan_writes(v.shape, indices).needs_old)
+    return made, frozenset(variable for touch in touches if touch.is_read for variable in touch.variables)
 
 
-def _prune_execute(step: ExecuteStep, live: Live) -> tuple[list[Step], Live]:
-    families = []
-    for family in step.families:
-        written = [field.tensor for field in family.fields if field.is_written and field.tensor is not None]
-        needed = any(variable in live for tensor in written for variable in source_variables(tensor.source))
-        if needed or family.codelet.has_effects:
-            families.append(family)
-    if not families:
-        return [], live
-    pruned = flow_step(replace(step, families=tuple(families)))
-    assert isinstance(pruned, ExecuteStep)
-    return [pruned], _before(pruned, live)
-
-
-def _prune_rotate(step: RotateStep, live: Live) -> tuple[list[Step], Live]:
-    order = step.variables
-    sources = {before for before, variable in zip((order[-1], *order), order, strict=False) if variable in live}
-    return ([step], (live - set(order)) | sources) if sources else ([], live)
+def _needed_families(step: ExecuteStep, needed: Live) -> Step:
+    """A step with those of its families that write something needed, or have effects."""
+    writers = {touch.family for touch in step.touches() if touch.is_written and not needed.isdisjoint(touch.variables)}
+    families = [family for family in step.families if family in writers or family.codelet.has_effects]
+    return flow_step(replace(step, families=tuple(families)))
 
 
 def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyStep]:
@@ -86,123 +78,128 @@ def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyS
     return list(found.values())
 
 
-class _Pruner:
-    """Prunes steps backwards. What is needed of what a function writes grows until all its calls are served."""
+class _Within(NamedTuple):
+    """What is live within a step with bodies: the copies to make behind it, what is live before these, and within."""
+
+    copies: list[CopyStep]
+    after: Live
+    solution: Solution[Live]
+
+
+class _Pruner(Analysis[Live]):
+    """Finds which variables are live at every place, and what is left of steps.
+
+    What is needed of what a function writes grows until all its calls are served.
+    """
+
+    forward = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.needed: dict[FunctionBody, Live] = {}
-        self.pruned: dict[FunctionBody, FunctionBody] = {}
-        self.known: dict[tuple[Step, Live], tuple[list[Step], Live]] = {}  # in this round, of steps with bodies
+        self.settled = True
+        self.functions: dict[FunctionBody, FunctionBody] = {}
+        self.has_effects, self.made_and_read = functools.cache(has_effects), functools.cache(_made_and_read)
+        self.needed_families = functools.cache(_needed_families)
 
-    def function(self, function: FunctionBody, needed: Live) -> FunctionBody:
+    def meet(self, one: Live, other: Live) -> Live:
+        return one | other
+
+    def is_needed(self, step: Step, live: Live) -> bool:
+        """Whether a step is to run, given what is live after it."""
+        return (not live.isdisjoint(step.writes) or self.has_effects(step)) and bool(control(step).parts)
+
+    def itself(self, step: Step, live: Live) -> Step:
+        """What is left of a step without bodies that is needed."""
+        return self.needed_families(step, live.intersection(step.writes)) if isinstance(step, ExecuteStep) else step
+
+    def own(self, step: Step, fact: Live) -> Live:
+        if not bodies(step) and not self.is_needed(step, fact):
+            return fact
+        if isinstance(step, RotateStep):
+            order = step.variables
+            sources = {before for before, own in zip((order[-1], *order), order, strict=False) if own in fact}
+            return (fact - set(order)) | sources
+        made, read = self.made_and_read(self.itself(step, fact))
+        return (fact - made) | read
+
+    def enter(self, step: CallStep, fact: Live) -> Live:
+        function = step.function
+        given = dict(zip(function.parameters, step.arguments, strict=True))
+        outside = lambda v: source_variables(given[v].source) if v in given else (v,)  # noqa: E731
+        needed = frozenset(variable for variable in function.writes if not fact.isdisjoint(outside(variable)))
+        before = self.needed.setdefault(function, needed)
+        self.settled &= needed <= before
+        self.needed[function] = before | needed
+        return self.needed[function]
+
+    def leave(self, step: CallStep, reached: Live, fact: Live) -> Live:
+        needed = self.needed[step.function]
+        pairs = zip(step.function.parameters, step.arguments, strict=True)
+        given = {
+            v for own, argument in pairs if own in fact or own in needed for v in source_variables(argument.source)
+        }
+        return (reached - needed) | (fact - set(step.function.parameters)) | given
+
+    def within(self, step: Step, live: Live) -> _Within:
+        """What is live within a step with bodies, given what is live after it: found once for each need."""
+        if (step, live) not in self._known:
+            copies, after, solution = [], live, super().solve(step, live, self.part)
+            if isinstance(step, RepeatStep) and live - solution.beyond:
+                copies = _copies_behind(step.body, solution.beyond, live)
+            if copies:
+                after -= {variable for copy in copies for variable in copy.writes}
+                after |= {variable for copy in copies for variable in copy.reads}
+                solution = super().solve(step, after, self.part)
+            self._known[step, live] = _Within(copies, after, solution)
+        return self._known[step, live]
+
+    def solve(self, step: Step, fact: Live, part: Callable[[Step, int | None, Live], Live]) -> Solution[Live]:
+        return self.within(step, fact).solution if self.is_needed(step, fact) else Solution({}, fact)
+
+    def settle(self, steps: Sequence[Step], live: Live) -> None:
+        """Find what is needed of functions."""
+        self.settled = False
+        while not self.settled:
+            self.settled = True
+            self._known.clear()
+            self.beyond(steps, live)
+
+    def function(self, step: CallStep) -> FunctionBody:
         """A function with what is left of its body for all that its calls need."""
-        needed |= self.needed.get(function, frozenset())
-        if function not in self.pruned or needed != self.needed[function]:
-            self.needed[function] = needed
-            body, before = self.steps(function.body, needed)
-            ordered = lambda variables: tuple(sorted(variables, key=lambda variable: variable.number))  # noqa: E731
-            self.pruned[function] = replace(function, body=body, reads=ordered(before), writes=ordered(needed))
-        return self.pruned[function]
+        if step.function not in self.functions:
+            needed = self.needed[step.function]
+            body, reads = self.left(step.function.body, needed), self.through(step, 0, needed)
+            self.functions[step.function] = replace(
+                step.function, body=body, reads=ordered(reads), writes=ordered(needed)
+            )
+        return self.functions[step.function]
 
-    def call(self, step: CallStep, live: Live) -> tuple[list[Step], Live]:
-        if not live & set(step.writes) and not has_effects(step):
-            return [], live
-        given = dict(zip(step.function.parameters, step.arguments, strict=True))
-        needed = frozenset(
-            variable
-            for variable in step.function.writes
-            if live & (set(source_variables(given[variable].source)) if variable in given else {variable})
-        )
-        function = self.function(step.function, needed)
-        made = flow_step(replace(step, function=function))
-        return [made], (live - set(function.writes)) | set(made.reads)
+    def left_of(self, step: Step, live: Live) -> list[Step]:
+        """What is left of a step, given what is live after it."""
+        if not self.is_needed(step, live):
+            return []
+        if isinstance(step, CallStep):
+            return [flow_step(replace(step, function=self.function(step)))]
+        if not bodies(step):
+            return [self.itself(step, live)]
+        copies, after, (reaching, _) = self.within(step, live)
+        needed = [reaching[k] for k, part in enumerate(control(step).parts) if part.body is not None]
+        made = with_bodies(step, [*map(self.left, bodies(step), needed)])
+        if isinstance(made, RepeatStep):
+            made = replace(made, index=made.index if made.index in reaching[0] | after else None)
+        made = flow_step(made)
+        if isinstance(made, RepeatStep):
+            made = replace(made, carried=tuple(variable for variable in made.writes if variable in reaching[1]))
+        return [*([made] if self.is_needed(made, after) else []), *copies]
 
-    def turns(self, step: RepeatStep, after: Live) -> tuple[RepeatStep, Live]:
-        """A repeat with what is left of its body and what it carries; and what is live before it."""
-        counter = frozenset() if step.index is None else frozenset([step.index])
-        between = after
-        while True:
-            body, start = self.steps(step.body, between)
-            if start - counter <= between:
-                break
-            between |= start - counter
-        index = step.index if counter & (start | after) else None
-        pruned = flow_step(replace(step, body=body, index=index))
-        assert isinstance(pruned, RepeatStep)
-        carried = tuple(variable for variable in pruned.writes if variable in between)
-        return replace(pruned, carried=carried), start - counter
-
-    def repeat(self, step: RepeatStep, live: Live) -> tuple[list[Step], Live]:
-        if not step.count:
-            return [], live
-        pruned, start = self.turns(step, live)
-        behind = _copies_behind(pruned.body, start, live)
-        if behind:
-            live = live - {variable for copy in behind for variable in copy.writes}
-            live |= {variable for copy in behind for variable in copy.reads}
-            pruned, start = self.turns(step, live)
-        if not pruned.body and pruned.index not in live:
-            return [*behind], live
-        return [pruned, *behind], start
-
-    def switch(self, step: SwitchStep, live: Live) -> tuple[list[Step], Live]:
-        pruned = [self.steps(branch, live) for branch in step.branches]
-        made = flow_step(replace(step, branches=tuple(branch for branch, _ in pruned)))
-        if not any(branch for branch, _ in pruned):
-            return [], live
-        return [made], frozenset().union(source_variables(step.control.source), *(before for _, before in pruned))
-
-    def while_loop(self, step: WhileStep, live: Live) -> tuple[list[Step], Live]:
-        if not live & set(step.writes) and not has_effects(step):
-            return [], live
-        flag = frozenset() if step.abort is None else frozenset([step.abort])
-        look = live | set(source_variables(step.predicate.source)) | flag
-        while True:
-            condition, before = self.steps(step.condition, look)
-            body, start = self.steps(step.body, before)
-            if start <= look:
-                return [flow_step(replace(step, condition=condition, body=body))], before
-            look |= start
-
-    def made_of_others(self, step: RepeatStep | SwitchStep | WhileStep, live: Live) -> tuple[list[Step], Live]:
-        """As `step`, of one with bodies: once for each need, since loops around it ask again and again."""
-        if (step, live) not in self.known:
-            match step:
-                case RepeatStep():
-                    found = self.repeat(step, live)
-                case SwitchStep():
-                    found = self.switch(step, live)
-                case WhileStep():
-                    found = self.while_loop(step, live)
-            self.known[step, live] = found
-        return self.known[step, live]
-
-    def step(self, step: Step, live: Live) -> tuple[list[Step], Live]:
-        """What is left of a step, given what is live after it; and what is live before it."""
-        match step:
-            case ExecuteStep():
-                return _prune_execute(step, live)
-            case RotateStep():
-                return _prune_rotate(step, live)
-            case RepeatStep() | SwitchStep() | WhileStep():
-                return self.made_of_others(step, live)
-            case CopyStep():
-                return ([step], _before(step, live)) if live & set(step.writes) else ([], live)
-            case CallStep():
-                return self.call(step, live)
-            case StreamStep():
-                return [step], _before(step, live)  # whether needed or not: the next value is the next copy's
-            case UndefStep():
-                return [], live
-        needed = has_effects(step) or bool(live & set(step.writes))
-        return ([step], live | set(step.reads)) if needed else ([], live)
-
-    def steps(self, steps: Sequence[Step], live: Live) -> tuple[tuple[Step, ...], Live]:
+    def left(self, steps: Sequence[Step], live: Live) -> tuple[Step, ...]:
+        """What is left of some steps, given what is live after them."""
         kept: list[Step] = []
         for step in reversed(steps):
-            own, live = self.step(step, live)
-            kept = own + kept
-        return tuple(kept), live
+            kept += reversed(self.left_of(step, live))
+            live = self.beyond((step,), live)
+        return tuple(reversed(kept))
 
 
 def prune(plan: Plan) -> Plan:
@@ -210,9 +207,5 @@ def prune(plan: Plan) -> Plan:
     live = frozenset(variable for tensor in plan.outputs for variable in source_variables(tensor.source))
     live |= frozenset() if plan.abort is None else frozenset([plan.abort])
     pruner = _Pruner()
-    while True:
-        before = dict(pruner.pruned)
-        pruner.known.clear()
-        steps, _ = pruner.steps(plan.steps, live)
-        if before == pruner.pruned:
-            return replace(plan, steps=steps)
+    pruner.settle(plan.steps, live)
+    return replace(plan, steps=pruner.left(plan.steps, live))

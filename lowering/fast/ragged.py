@@ -19,7 +19,8 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import Lengths
-from codelet.views.index import Axis, Grid, Index, Key
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from codelet.views.rows import Rows, groups_of, together
 from codelet.views.tensor import Tensor

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codelet.views.index import Index, Key
+from codelet.views.grids import Key
+from codelet.views.index import Index
 from lowering.arrays import Array
 from lowering.fast.mixed_radix import split_digits
 from lowering.fast.moves import Move, Way, moved, moves_text

@@ -31,7 +31,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.fast.prune import written_through
 from lowering.fast.writes import plan_writes
 from lowering.plan.dataflow import flow_step
@@ -78,7 +78,7 @@ class _Equals(Analysis[Equal]):
     def enter(self, step: CallStep, fact: Equal) -> Equal:
         return _without(fact, step.function.parameters)
 
-    def leave(self, step: CallStep, fact: Equal) -> Equal:
+    def leave(self, step: CallStep, reached: Equal, fact: Equal) -> Equal:
         return _without(fact, (*step.writes, *step.function.parameters))
 
 

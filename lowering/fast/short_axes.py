@@ -12,7 +12,8 @@ import math
 from dataclasses import replace
 
 from codelet.graphs.family import Family, Field, VertexState
-from codelet.views.index import Axis, Grid, Index, Key
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 
 SHORT = 64

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.views.index import Index, Key
+from codelet.views.grids import Key
+from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from codelet.views.tensor import Pad, Source, Tensor, Variable, source_elements, source_text, source_variables
+from codelet.views.sources import Pad, Source, Variable, source_elements, source_text, source_variables
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.extend import Extension, extend
 from lowering.fast.partition import Division

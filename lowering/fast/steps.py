@@ -20,7 +20,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
 from lowering.fast.emission_state import EmissionState, JittedFunction

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
-from codelet.views.index import Axis
+from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
 from lowering.fast.inputs import Input, Inputs, Viewed

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from jax import lax
 
-from codelet.views.index import Index, Key, row_major
+from codelet.views.grids import Key
+from codelet.views.index import Index, row_major
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.interleave import Interleaving, find_interleaving, interleave
 from lowering.fast.mixed_radix import Digits, split_digits

@@ -2,8 +2,8 @@
 
 Vertices that multiply chunks, and vertices that add the chunks' results up, emit as a `reduce_sum` of a
 `dot_general`, with the rearrangements between them that lay partials out as variables. The sum is taken
-into the product: over its atoms, each a part of a dimension of an operand, it is one contraction of the
-operands as they lie in memory, neighbouring atoms merged. A sum of products of broadcast operands is a
+into the product: over its digits, each a part of a dimension of an operand, it is one contraction of the
+operands as they lie in memory, neighbouring digits merged. A sum of products of broadcast operands is a
 contraction too. Rearrangements that cancel vanish, and so does what nobody needs.
 """
 
@@ -22,11 +22,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import row_major
+from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.equations import Atomic, with_bodies
 from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rearrangement import Atom, Rearrangement, rearrange, rearrangement, rearranges, split_atom
+from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement, rearranges
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 
 # --- arithmetic -------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def precision_of(product: jax_core.JaxprEqn) -> Any:
 class Contraction:
     """`sum over labels that are not in result of left * right`: an einsum whose labels are parts of dimensions.
 
-    `left` and `right` name the label at each atom of their rearrangements, in memory order; `result` those of
+    `left` and `right` name the label at each digit of their rearrangements, in memory order; `result` those of
     the result, in order.
     """
 
@@ -71,44 +71,15 @@ class Contraction:
     preferred_element_type: Any
 
 
-def _by_dimension(view: Rearrangement, shape: tuple[int, ...]) -> list[list[Atom]] | None:
-    """The atoms of a root's view sorted by the dimensions of the root, those that run through several split."""
-    dims: list[list[Atom]] = [[] for _ in shape]
-    for atom in view.memory:
-        for d, (weight, extent) in enumerate(zip(row_major(shape).strides, shape, strict=True)):
-            low, high = max(weight, atom.weight), min(weight * extent, atom.weight * atom.extent)
-            if low < high:
-                if low % atom.weight or high % low or (low != weight and low % weight):
-                    return None
-                dims[d].append(Atom(False, low, high // low))
-    return dims
-
-
-def _refined(dim: Sequence[Atom], cuts: Sequence[int]) -> list[Atom] | None:
-    """A dimension's atoms, split into parts of the extents in `cuts`."""
-    left, refined = list(dim)[::-1], []
-    for size in cuts:
-        if not left:
-            return None
-        atom = left.pop()
-        if atom.extent != size:
-            if atom.extent % size:
-                return None
-            atom, inner = split_atom(atom, atom.extent // size)
-            left.append(inner)
-        refined.append(atom)
-    return None if left else refined
-
-
-def _common_cuts(*dims: Sequence[Atom]) -> list[int] | None:
+def _common_cuts(*dims: Sequence[Digit]) -> list[int] | None:
     """The extents of the coarsest common refinement of dimensions that are equal in size."""
-    sizes = [math.prod(atom.extent for atom in dim) for dim in dims]
+    sizes = [math.prod(digit.extent for digit in dim) for dim in dims]
     assert len(set(sizes)) == 1, sizes
     weights = {1}
     for dim in dims:
         weight = 1
-        for atom in reversed(dim):
-            weight *= atom.extent
+        for digit in reversed(dim):
+            weight *= digit.extent
             weights.add(weight)
     ordered = sorted(weights, reverse=True)
     if any(a % b for a, b in itertools.pairwise(ordered)):
@@ -117,19 +88,19 @@ def _common_cuts(*dims: Sequence[Atom]) -> list[int] | None:
 
 
 class _Labels:
-    """Deals out labels to the atoms of operands and result, dimension by dimension."""
+    """Deals out labels to the digits of operands and result, dimension by dimension."""
 
     def __init__(self) -> None:
         self.extents: dict[int, int] = {}
-        self.at: list[dict[Atom, int]] = [{}, {}, {}]
+        self.at: list[dict[Digit, int]] = [{}, {}, {}]
 
-    def add(self, dims: Sequence[Sequence[Atom] | None]) -> bool:
+    def add(self, dims: Sequence[Sequence[Digit] | None]) -> bool:
         """One dimension as operands and result see it (None where one has it not); False if they do not fit."""
         given = [dim for dim in dims if dim is not None]
         cuts = _common_cuts(*given) if given else []
         if cuts is None:
             return False
-        refined = [None if dim is None else _refined(dim, cuts) for dim in dims]
+        refined = [None if dim is None else regrouped(dim, cuts) for dim in dims]
         if any(own is None and dim is not None for own, dim in zip(refined, dims, strict=True)):
             return False
         for k, size in enumerate(cuts):
@@ -137,14 +108,8 @@ class _Labels:
             self.extents[label] = size
             for where, own in zip(self.at, refined, strict=True):
                 if own is not None:
-                    where[own[k]] = label
+                    where[own[k][0]] = label
         return True
-
-
-def _by_memory(labels: dict[Atom, int]) -> tuple[int, ...]:
-    """The labels of an operand as they lie in memory; repetitions lie nowhere."""
-    real = [atom for atom in labels if not atom.repeats]
-    return tuple(labels[atom] for atom in sorted(real, key=lambda atom: -atom.weight))
 
 
 def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None, int | None]]:
@@ -181,7 +146,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     if product.primitive.name == "mul" and any(len(shape) != view.root.aval.ndim for shape in shapes):
         return None  # one of them is a scalar
     sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
-    outside = _by_dimension(view, view.root.aval.shape)
+    outside = regrouped(view.memory, view.root.aval.shape)
     if outside is None:
         return None
     labels = _Labels()
@@ -195,7 +160,7 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
         if not labels.add(tuple(dim or None for dim in dims)):
             return None
     summed = {int(axis) for axis in eqn.params["axes"]}
-    if any(atom.repeats for d in summed for atom in view.dims[d]):
+    if any(not digit.step for d in summed for digit in view.dims[d]):
         return None
     return _as_contraction(eqn, product, sides, labels, [dim for d, dim in enumerate(view.dims) if d not in summed])
 
@@ -205,22 +170,22 @@ def _as_contraction(
     product: jax_core.JaxprEqn,
     sides: Sequence[Rearrangement],
     labels: _Labels,
-    kept: Sequence[Sequence[Atom]],
+    kept: Sequence[Sequence[Digit]],
 ) -> Contraction | None:
     """The contraction, if a dot can do it and it is one: some label is summed, and some is in one operand only."""
     result: list[int] = []
     for dim in kept:
-        for atom in dim:
-            # An atom of the sum's operand may have been cut finer for the operands of the product.
+        for digit in dim:
+            # A digit of the sum's operand may have been cut finer for the operands of the product.
             parts = [
                 (part, label)
                 for part, label in labels.at[2].items()
-                if not part.repeats and atom.weight <= part.weight < atom.weight * atom.extent
+                if digit.step <= part.step < digit.step * digit.extent
             ]
-            if atom.repeats or not parts:
+            if not parts:
                 return None
-            result += [label for _, label in sorted(parts, key=lambda item: -item[0].weight)]
-    left, right = _by_memory(labels.at[0]), _by_memory(labels.at[1])
+            result += [label for _, label in sorted(parts, reverse=True)]
+    left, right = (tuple(at[digit] for digit in in_memory(at)) for at in labels.at[:2])
     gone = set(left) | set(right)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
         return None
@@ -290,9 +255,9 @@ def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any
 
 
 @functools.lru_cache(maxsize=1024)
-def _rearranging(atoms: tuple[Atom, ...], kind: jax.ShapeDtypeStruct, shape: tuple[int, ...]) -> jax_core.ClosedJaxpr:
+def _rearranging(digits: tuple[Digit, ...], kind: jax.ShapeDtypeStruct, shape: tuple[int, ...]) -> jax_core.ClosedJaxpr:
     """`rearrange` traced for a root."""
-    return jax.make_jaxpr(lambda root: [rearrange(root, atoms, shape)])(kind)
+    return jax.make_jaxpr(lambda root: [rearrange(root, digits, shape)])(kind)
 
 
 def _has_elements(var: Any) -> bool:
@@ -336,7 +301,7 @@ class _Found:
             return builder.traced(lambda left, right: [_dot(found, left, right, shape)], operands)
         if eqn in self.views:
             shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-            return builder.inlined(_rearranging(self.views[eqn].atoms, struct(operands[0]), shape), operands)
+            return builder.inlined(_rearranging(self.views[eqn].digits, struct(operands[0]), shape), operands)
         return builder.equation(with_bodies(eqn, contract), operands)
 
 

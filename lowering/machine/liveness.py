@@ -27,7 +27,8 @@ import numpy as np
 
 from codelet.graphs.family import counted
 from codelet.views.index import Index
-from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor, whole_view
 from lowering.check.initialized import read_before_written
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange

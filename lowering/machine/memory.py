@@ -31,7 +31,7 @@ from jax.extend import core as jax_core
 from codelet.errors import OutOfTileMemoryError
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import edges_by_vertex
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.jaxprs.equations import inner_jaxprs
 from lowering.machine.liveness import Liveness, LiveRange
 from lowering.machine.placement import checked_tile

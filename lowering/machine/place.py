@@ -30,7 +30,8 @@ import numpy as np
 from codelet.errors import ProgramError, TileError
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes, over_axes, vertex_numbers
-from codelet.views.tensor import Tensor, Variable, source_elements
+from codelet.views.sources import Variable, source_elements
+from codelet.views.tensor import Tensor
 from lowering.check.sizes import check_host_size
 from lowering.machine.balance import balanced, least_bound
 from lowering.machine.exchange import Exchange, plan_exchange

@@ -11,7 +11,7 @@ import numpy as np
 from codelet.errors import TileError
 from codelet.graphs.family import Family, counted
 from codelet.target import Target
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
 from lowering.plan.plan import Plan
 

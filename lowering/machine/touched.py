@@ -19,7 +19,8 @@ from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.affine import Table
 from codelet.views.index import Index
-from codelet.views.tensor import Source, Tensor, Variable, source_elements
+from codelet.views.sources import Source, Variable, source_elements
+from codelet.views.tensor import Tensor
 from lowering.machine.placement import Placement
 from lowering.plan.runs import NONE, Runs, overlaps, stretches, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from codelet.views.index import Index, Key, row_major
+from codelet.views.grids import Key
+from codelet.views.index import Index, row_major
 from codelet.views.integers import affine_length, common_divisor, narrowed
 
 

@@ -27,9 +27,12 @@ from codelet.programs.program import Execute, Program, Recording
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Grid, Index, Key, row_major
-from codelet.views.integers import affine_length, narrowed, radices
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.digits import chains, radices, row_major_strides
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
+from codelet.views.integers import affine_length, narrowed
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.plan.join_ragged import join_rows
 from lowering.plan.plan import Plan
 from lowering.plan.split_exceptions import split_exceptions
@@ -65,10 +68,9 @@ def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
     Tables along `axis` alone become affine wherever they are.
     """
     extents = [part.extent for part in parts]
-    weights = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
     symbols = {a: c for a, c in index.symbols if a is not axis}
     own = index.coefficient(axis)
-    symbols.update({part: own * weight for part, weight in zip(parts, weights, strict=True)})
+    symbols.update({part: own * weight for part, weight in zip(parts, row_major_strides(extents), strict=True)})
     offset, tables = index.offset, []
     for table in index.tables:
         if axis not in table.keys:
@@ -185,25 +187,19 @@ def order_axes(family: Family) -> Family:
 def merge_axes(family: Family) -> Family:
     """Merge neighbouring axes that every field crosses as one."""
     tabled, indices = _tabled_axes(family), _indices(family)
-    groups: list[list[int]] = []
-    for k, axis in enumerate(family.axes):
-        previous = family.axes[groups[-1][-1]] if groups else None
-        if (
-            previous is not None
-            and previous not in tabled
-            and axis not in tabled
-            and all(i.coefficient(previous) == i.coefficient(axis) * axis.extent for i in indices)
-        ):
-            groups[-1].append(k)
-        else:
-            groups.append([k])
+
+    def follows(outer: Axis, axis: Axis) -> bool:
+        tiles = (i.coefficient(outer) == i.coefficient(axis) * axis.extent for i in indices)
+        return not {outer, axis} & tabled and all(tiles)
+
+    groups = chains(family.axes, follows)
     if len(groups) == len(family.axes):
         return family
-    parts = Grid([range(math.prod(family.axes[k].extent for k in group)) for group in groups]).axes
-    names: dict[Key, Key] = {family.axes[group[-1]]: part for group, part in zip(groups, parts, strict=True)}
-    gone = {family.axes[k]: 0 for group in groups for k in group[:-1]}
+    parts = Grid([range(math.prod(axis.extent for axis in group)) for group in groups]).axes
+    names: dict[Key, Key] = {group[-1]: part for group, part in zip(groups, parts, strict=True)}
+    gone = {axis: 0 for group in groups for axis in group[:-1]}
     change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
-    labels = tuple("*".join(family.axis_names[k] for k in group) for group in groups)
+    labels = tuple("*".join(family.names[axis] for axis in group) for group in groups)
     return _on_fields(family, change, range(len(family.axes)), parts, labels)
 
 
@@ -213,7 +209,7 @@ def _boundary(family: Family, axis: Axis) -> int | None:
     if written is None or not isinstance(written.source, Variable) or axis in _tabled_axes(family):
         return None
     stride = abs(written.index.coefficient(axis))
-    for weight in row_major(written.source.shape).strides:
+    for weight in row_major_strides(written.source.shape):
         count = weight // stride if stride and weight % stride == 0 else 0
         if 1 < count < axis.extent and axis.extent % count == 0 and written.index.offset % weight < stride:
             return count

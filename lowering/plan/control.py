@@ -6,6 +6,8 @@ run (the timeline, and whoever solves equations over it) asks here, and knows no
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from lowering.plan.steps import CallStep, RepeatStep, Step, SwitchStep, WhileStep
@@ -18,19 +20,32 @@ class Part(NamedTuple):
     """A part of a step.
 
     Attributes:
-        body: its steps; None for what the step does itself.
+        body: which of the step's bodies it is; None for what the step does itself.
         after: the numbers of the parts that may run right before it, `OUTSIDE` for what comes before the step.
         deeper: by how many loops it is deeper than the step.
         branch: which of the branches of a choice it is; None for what is none.
     """
 
-    body: tuple[Step, ...] | None
+    body: int | None
     after: tuple[int, ...]
     deeper: int = 0
     branch: int | None = None
 
 
-class Control(NamedTuple):
+class Way(NamedTuple):
+    """How control goes through a step, in one direction.
+
+    Attributes:
+        order: the number of each part, and those of the parts from which it is reached, `OUTSIDE` where from without.
+        ends: the numbers of the parts behind which the step is left, `OUTSIDE` where none may run.
+    """
+
+    order: tuple[tuple[int, tuple[int, ...]], ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Control:
     """How control goes through a step.
 
     Attributes:
@@ -43,40 +58,52 @@ class Control(NamedTuple):
     ends: tuple[int, ...]
     turns: int = 1
 
-    @property
+    @functools.cached_property
     def is_loop(self) -> bool:
         """Whether a part may run again."""
         return any(j >= k for k, part in enumerate(self.parts) for j in part.after)
 
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The numbers of the parts that may be the first."""
-        return tuple(k for k, part in enumerate(self.parts) if OUTSIDE in part.after)
+    @functools.cached_property
+    def forward(self) -> Way:
+        """The way that control goes."""
+        return Way(tuple((k, part.after) for k, part in enumerate(self.parts)), self.ends)
 
-    def before(self, k: int) -> tuple[int, ...]:
-        """The numbers of the parts that may run right after one, `OUTSIDE` for what comes after the step."""
-        following = tuple(j for j, part in enumerate(self.parts) if k in part.after)
-        return (*following, *[OUTSIDE] * (k in self.ends))
+    @functools.cached_property
+    def backward(self) -> Way:
+        """The way against it."""
+        following = [[j for j, part in enumerate(self.parts) if k in part.after] for k in range(len(self.parts))]
+        order = [(k, (*own, *[OUTSIDE] * (k in self.ends))) for k, own in enumerate(following)]
+        starts = [k for k, part in enumerate(self.parts) if OUTSIDE in part.after]
+        return Way(tuple(order[::-1]), tuple(starts) or self.ends)
 
 
 _ALONE = Control((Part(None, (OUTSIDE,)),), (0,))
 _NEVER = Control((), (OUTSIDE,))
+_CALL = Control((Part(0, (OUTSIDE,)),), (0,))
+_WHILE = Control((Part(0, (OUTSIDE, 2), 1), Part(None, (0,)), Part(1, (1,), 1)), (1,))
+
+
+@functools.cache
+def _repeat(turns: int) -> Control:
+    again = (1,) if turns > 1 else ()
+    return Control((Part(None, (OUTSIDE, *again)), Part(0, (0,), 1)), (1,), turns)
+
+
+@functools.cache
+def _switch(count: int) -> Control:
+    branches = [Part(k, (0,), branch=k) for k in range(count)]
+    return Control((Part(None, (OUTSIDE,)), *branches), tuple(range(1, count + 1)))
 
 
 def control(step: Step) -> Control:
     """How control goes through a step, by its kind."""
     match step:
-        case RepeatStep(count=0):
-            return _NEVER
         case RepeatStep():
-            next_turn = (1,) if step.count > 1 else ()
-            return Control((Part(None, (OUTSIDE, *next_turn)), Part(step.body, (0,), 1)), (1,), step.count)
+            return _repeat(step.count) if step.count else _NEVER
         case WhileStep():
-            look = Part(step.condition, (OUTSIDE, 2), 1), Part(None, (0,)), Part(step.body, (1,), 1)
-            return Control(look, (1,))
+            return _WHILE
         case SwitchStep():
-            branches = tuple([Part(branch, (0,), branch=k) for k, branch in enumerate(step.branches)])
-            return Control((Part(None, (OUTSIDE,)), *branches), tuple(range(1, len(branches) + 1)))
+            return _switch(len(step.branches))
         case CallStep():
-            return Control((Part(step.function.body, (OUTSIDE,)),), (0,))
+            return _CALL
     return _ALONE

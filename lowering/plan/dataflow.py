@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, FunctionBody, RotateStep, Step, bodies, with_bodies
 
 
-def _ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+def ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+    """Variables, each once, in the order in which they were made."""
     return tuple(sorted(set(variables), key=lambda variable: variable.number))
 
 
@@ -31,7 +32,7 @@ def flow_step(step: Step) -> Step:
     own = list(step.touches())
     reads = [variable for touch in own if touch.is_read for variable in touch.variables]
     writes = [variable for touch in own if touch.is_written for variable in touch.variables]
-    return replace(step, reads=_ordered(reads + inside[0]), writes=_ordered(writes + inside[1]))
+    return replace(step, reads=ordered(reads + inside[0]), writes=ordered(writes + inside[1]))
 
 
 class _Flow:
@@ -49,7 +50,7 @@ class _Flow:
         if function not in self.made:
             body = self.body(function.body)
             reads, writes = _of_all(body)
-            self.made[function] = replace(function, body=body, reads=_ordered(reads), writes=_ordered(writes))
+            self.made[function] = replace(function, body=body, reads=ordered(reads), writes=ordered(writes))
         return self.made[function]  # type: ignore[return-value]
 
     def step(self, step: Step) -> Step:

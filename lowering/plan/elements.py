@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codelet.views.index import Axis, Index
-from codelet.views.tensor import Tensor, Variable, source_text, source_variables
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.sources import Variable, source_text, source_variables
+from codelet.views.tensor import Tensor
 from lowering.check.sizes import check_host_memory
 from lowering.plan.runs import NONE, Runs, difference, intersection, union
 

@@ -18,7 +18,8 @@ from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Grid, Index
+from codelet.views.grids import Axis, Grid
+from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from codelet.views.rows import Rows
 from codelet.views.tensor import Tensor

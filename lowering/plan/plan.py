@@ -11,7 +11,8 @@ from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.plan.steps import (
     CallStep,
     ExecuteStep,

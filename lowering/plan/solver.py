@@ -43,7 +43,6 @@ class Analysis(ABC, Generic[Fact]):
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
-        self._control = functools.cache(control)
 
     @abstractmethod
     def own(self, step: Step, fact: Fact) -> Fact:
@@ -65,8 +64,8 @@ class Analysis(ABC, Generic[Fact]):
         """What holds where a call begins, in the way that facts go, from what reaches it."""
         return fact
 
-    def leave(self, step: CallStep, fact: Fact) -> Fact:
-        """What holds beyond a call, from what holds beyond its body."""
+    def leave(self, step: CallStep, reached: Fact, fact: Fact) -> Fact:
+        """What holds beyond a call, from what reaches it and what holds beyond its body, which may be changed."""
         return fact
 
     def look(self, step: Step, fact: Fact) -> None:
@@ -80,52 +79,44 @@ class Analysis(ABC, Generic[Fact]):
         """Steps in the order in which facts go."""
         return steps if self.forward else steps[::-1]
 
-    def body(self, step: Step, k: int) -> tuple[Step, ...]:
-        """The steps of the part `k` of a step, which is a body."""
-        body = self._control(step).parts[k].body
-        assert body is not None
-        return body
-
     def through(self, step: Step, k: int, fact: Fact) -> Fact:
-        """What holds beyond the body that is part `k` of a step: once for each fact."""
-        if (step, k, fact) not in self._known:
-            self._known[step, k, fact] = self.beyond(self.body(step, k), fact)
-        return self._known[step, k, fact]
+        """What holds beyond body `k` of a step: once for each fact."""
+        key = (step.function if isinstance(step, CallStep) else (step, k)), fact
+        if key not in self._known:
+            self._known[key] = self.beyond(bodies(step)[k], fact)
+        return self._known[key]
 
-    def part(self, step: Step, k: int, fact: Fact) -> Fact:
-        """What holds beyond part `k` of a step."""
-        own = self._control(step).parts[k].body is None
-        return self.own(step, self.copied(fact)) if own else self.through(step, k, fact)
+    def part(self, step: Step, body: int | None, fact: Fact) -> Fact:
+        """What holds beyond a part of a step, which is one of its bodies or what it does itself."""
+        return self.own(step, self.copied(fact)) if body is None else self.through(step, body, fact)
 
-    def looked_at(self, step: Step, k: int, fact: Fact) -> Fact:
+    def looked_at(self, step: Step, body: int | None, fact: Fact) -> Fact:
         """As `part`, of a part that is looked at."""
-        body = self._control(step).parts[k].body
         if body is None:
             self.look(step, fact)
         elif not isinstance(step, CallStep) or self.looks_into(step, fact):
-            return self.visit(body, fact)
-        return self.part(step, k, fact)
+            return self.visit(bodies(step)[body], fact)
+        return self.part(step, body, fact)
 
-    def solve(self, step: Step, fact: Fact, part: Callable[[Step, int, Fact], Fact]) -> Solution[Fact]:
+    def solve(self, step: Step, fact: Fact, part: Callable[[Step, int | None, Fact], Fact]) -> Solution[Fact]:
         """What holds within a step with bodies, and beyond it, by what holds beyond each part."""
-        flow = self._control(step)
-        if not flow.parts:
-            return Solution({}, fact)
+        flow = control(step)
+        order, ends = flow.forward if self.forward else flow.backward
         beyond = {OUTSIDE: self.enter(step, fact) if isinstance(step, CallStep) else fact}
         reaching: dict[int, Fact] = {}
-        sources = [own.after if self.forward else flow.before(k) for k, own in enumerate(flow.parts)]
         changed = True
         while changed:
             changed = False
-            for k in self.directed(range(len(flow.parts))):
-                met = [beyond[j] for j in sources[k] if j in beyond]  # what is not known yet rules nothing out
+            for k, sources in order:
+                met = [beyond[j] for j in sources if j in beyond]  # what is not known yet rules nothing out
                 if not met:
                     continue
                 reached = functools.reduce(self.meet, met)
                 if k not in reaching or not self.same(reaching[k], reached):
-                    changed, reaching[k], beyond[k] = flow.is_loop, reached, part(step, k, reached)
-        end = functools.reduce(self.meet, [beyond[j] for j in (flow.ends if self.forward else flow.starts)])
-        return Solution(reaching, self.leave(step, self.copied(end)) if isinstance(step, CallStep) else end)
+                    reaching[k], beyond[k] = reached, part(step, flow.parts[k].body, reached)
+                    changed = flow.is_loop
+        end = functools.reduce(self.meet, [beyond[j] for j in ends])
+        return Solution(reaching, self.leave(step, fact, self.copied(end)) if isinstance(step, CallStep) else end)
 
     def beyond(self, steps: Sequence[Step], fact: Fact) -> Fact:
         """What holds beyond some steps."""
@@ -141,10 +132,10 @@ class Analysis(ABC, Generic[Fact]):
             if not bodies(step):
                 self.look(step, fact)
                 fact = self.own(step, fact)
-            elif self._control(step).is_loop:
+            elif control(step).is_loop:
                 solution = self.solve(step, fact, self.part)
-                for k in self.directed(range(len(self._control(step).parts))):
-                    self.looked_at(step, k, solution.reaching[k])
+                for k, part in self.directed([*enumerate(control(step).parts)]):
+                    self.looked_at(step, part.body, solution.reaching[k])
                 fact = self.copied(solution.beyond)
             else:
                 fact = self.copied(self.solve(step, fact, self.looked_at).beyond)
@@ -176,10 +167,10 @@ class Elementwise(Analysis[Fact]):
 
     def through(self, step: Step, k: int, fact: Fact) -> Fact:
         """What holds beyond a body, from what it does to each element where it is gone through again and again."""
-        if not isinstance(step, CallStep) and not self._control(step).is_loop:
-            return self.beyond(self.body(step, k), fact)
+        body = bodies(step)[k]
+        if not isinstance(step, CallStep) and not control(step).is_loop:
+            return self.beyond(body, fact)
         key = step.function if isinstance(step, CallStep) else (step, k)
         if key not in self._known:
-            body = self.body(step, k)
             self._known[key] = Effect(self.beyond(body, self.nothing), self.beyond(body, self.everything))
         return self._known[key].on(fact)

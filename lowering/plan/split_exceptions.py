@@ -14,7 +14,8 @@ import numpy as np
 
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.views.affine import Table
-from codelet.views.index import Axis, Grid, Index, Key
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 
 MOST_PARTS = 8

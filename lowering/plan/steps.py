@@ -13,7 +13,8 @@ from functools import partial
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
 from codelet.programs.copies import Stream
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.plan.touch import Touch, whole
 
 

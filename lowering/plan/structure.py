@@ -8,8 +8,10 @@ from collections.abc import Hashable
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.views.index import Axis, Index
-from codelet.views.tensor import Pad, Source, Tensor, Variable
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.sources import Pad, Source, Variable
+from codelet.views.tensor import Tensor
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codelet.graphs.graph import Graph
-from codelet.views.tensor import Variable
+from codelet.views.sources import Variable
 from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
@@ -86,14 +86,13 @@ def _lay_out(
     """Add the moments of steps."""
     for step in steps:
         assert not isinstance(step, (CallStep, RotateStep)), step
-        parts, _, times = control(step)
-        head = len(moments)
-        for part in parts:
+        own, head = control(step), len(moments)
+        for part in own.parts:
             if part.body is None:
-                moments.append(Moment(len(moments), step, depth, turns * times, branches))
+                moments.append(Moment(len(moments), step, depth, turns * own.turns, branches))
             else:
                 inside = branches if part.branch is None else (*branches, (head, part.branch))
-                _lay_out(moments, part.body, depth + part.deeper, turns * times, inside)
+                _lay_out(moments, bodies(step)[part.body], depth + part.deeper, turns * own.turns, inside)
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:

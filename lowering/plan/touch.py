@@ -8,8 +8,9 @@ from typing import Literal
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis
-from codelet.views.tensor import Tensor, Variable, source_variables, whole_view
+from codelet.views.grids import Axis
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor, whole_view
 
 Mode = Literal["read", "write", "update", "end"]
 
