@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -20,7 +19,6 @@ from codelet.views.index import Index
 from codelet.views.sources import Variable
 from lowering.arrays import SMALL, Array, Arrays, constant
 from lowering.fast.moves import positions_of
-from lowering.fast.over_grid import Operand
 from lowering.fast.partition import Division, divide, within
 from lowering.fast.reads import Read, plan_access, plan_read
 from lowering.fast.sources import Origin, Piece, origin_array, origin_text
@@ -92,7 +90,7 @@ class Computed:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Vertex state that is an array, with the key of each of its dimensions."""
+    """What is held: vertex state that is an array, or a field without elements; with the key of each dimension."""
 
     values: np.ndarray
     keys: tuple[Key, ...]
@@ -116,32 +114,7 @@ class Held:
         return "held"
 
 
-@dataclass(frozen=True, eq=False)
-class Empty:
-    """A field without elements."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """Of each dimension of the array."""
-        return tuple(range(len(self.shape)))
-
-    def of(self, arrays: Arrays) -> Array:
-        """The array."""
-        return jnp.zeros(self.shape, self.dtype)
-
-    def __str__(self) -> str:
-        return "empty"
-
-
-Input = Viewed | Computed | Held | Empty
-
-
-def operands(inputs: Sequence[Input], arrays: Arrays) -> list[Operand]:
-    """The arrays of inputs, each with the key of each of its dimensions."""
-    return [(each.of(arrays), each.keys) for each in inputs]
+Input = Viewed | Computed | Held
 
 
 def _plan_state(field: Field, axes: tuple[Axis, ...]) -> Input:
@@ -208,5 +181,5 @@ def plan_input(field: Field, axes: tuple[Axis, ...]) -> Input:
     if tensor is None:
         return _plan_state(field, axes)
     if not tensor.size:
-        return Empty(tensor.shape, tensor.dtype)
+        return Held(np.zeros(tensor.shape, tensor.dtype), tuple(range(tensor.ndim)))
     return Viewed(tensor.source, plan_read(tensor.source.shape, tensor.index), tensor.dtype)

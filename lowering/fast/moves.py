@@ -6,7 +6,7 @@ Which they are is decided when a plan is made; emission then carries them out on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,57 +37,15 @@ def positions_of(offset: int, terms: Sequence[Term], scale: Sequence[int] | None
     return lax.add(total, np.asarray(offset, dtype)) if offset else total
 
 
-class Slice(NamedTuple):
-    """From where to where, and in which steps, along every dimension."""
+class Lax(NamedTuple):
+    """An operation of `jax.lax` on the array, by its name, with what else it takes."""
 
-    starts: tuple[int, ...]
-    stops: tuple[int, ...]
-    steps: tuple[int, ...]
-
-    def of(self, array: Array) -> Array:
-        """The array after the move."""
-        return lax.slice(array, self.starts, self.stops, self.steps)
-
-
-class Reshape(NamedTuple):
-    """To a shape."""
-
-    shape: tuple[int, ...]
+    name: str
+    arguments: tuple[Any, ...]
 
     def of(self, array: Array) -> Array:
         """The array after the move."""
-        return lax.reshape(array, self.shape)
-
-
-class Transpose(NamedTuple):
-    """To an order of dimensions."""
-
-    order: tuple[int, ...]
-
-    def of(self, array: Array) -> Array:
-        """The array after the move."""
-        return lax.transpose(array, self.order)
-
-
-class Repeat(NamedTuple):
-    """To a shape that has dimensions more, the array's own at `places`."""
-
-    shape: tuple[int, ...]
-    places: tuple[int, ...]
-
-    def of(self, array: Array) -> Array:
-        """The array after the move."""
-        return lax.broadcast_in_dim(array, self.shape, self.places)
-
-
-class Reverse(NamedTuple):
-    """Of dimensions."""
-
-    dimensions: tuple[int, ...]
-
-    def of(self, array: Array) -> Array:
-        """The array after the move."""
-        return lax.rev(array, self.dimensions)
+        return getattr(lax, self.name)(array, *self.arguments)
 
 
 class Gather(NamedTuple):
@@ -113,7 +71,7 @@ class Stack(NamedTuple):
         return jnp.stack([moved(array, way) for way in self.ways], self.at)
 
 
-Move = Slice | Reshape | Transpose | Repeat | Reverse | Gather | Stack
+Move = Lax | Gather | Stack
 
 
 def moved(array: Array, moves: Sequence[Move]) -> Array:
@@ -137,8 +95,7 @@ class Way:
     def slice(self, bounds: Sequence[tuple[int, int, int]]) -> None:
         """Slice every dimension: its start, stop and step."""
         if any(bound != (0, n, 1) for bound, n in zip(bounds, self.shape, strict=True)):
-            starts, stops, steps = zip(*bounds, strict=True)
-            self._add(Slice(starts, stops, steps), [len(range(*bound)) for bound in bounds])
+            self._add(Lax("slice", tuple(zip(*bounds, strict=True))), [len(range(*bound)) for bound in bounds])
 
     def slice_dimension(self, at: int, start: int, stop: int, step: int = 1) -> None:
         """Slice one dimension."""
@@ -147,22 +104,22 @@ class Way:
     def reshape(self, shape: Sequence[int]) -> None:
         """Reshape."""
         if self.shape != tuple(shape):
-            self._add(Reshape(tuple(shape)), shape)
+            self._add(Lax("reshape", (tuple(shape),)), shape)
 
     def transpose(self, order: Sequence[int]) -> None:
         """Transpose."""
         if list(order) != list(range(len(self.shape))):
-            self._add(Transpose(tuple(order)), [self.shape[d] for d in order])
+            self._add(Lax("transpose", (tuple(order),)), [self.shape[d] for d in order])
 
     def repeat(self, shape: Sequence[int], places: Sequence[int]) -> None:
-        """Repeat along new dimensions; see `Repeat`."""
+        """Repeat along new dimensions of a shape, the array's own at `places`."""
         if len(shape) > len(places):
-            self._add(Repeat(tuple(shape), tuple(places)), shape)
+            self._add(Lax("broadcast_in_dim", (tuple(shape), tuple(places))), shape)
 
     def reverse(self, dimensions: Sequence[int]) -> None:
         """Reverse dimensions."""
         if dimensions:
-            self._add(Reverse(tuple(dimensions)), self.shape)
+            self._add(Lax("rev", (tuple(dimensions),)), self.shape)
 
     def gather(self, at: int, start: int, terms: Sequence[Term]) -> None:
         """Gather along a dimension; see `Gather`."""
@@ -175,23 +132,19 @@ class Way:
         self._add(Stack(at, tuple(tuple(way.moves) for way in ways)), (*shape[:at], len(ways), *shape[at:]))
 
 
-def _phrases(moves: Sequence[Move]) -> list[str]:
-    found: list[str] = []
-    for move in moves:
-        match move:
-            case Slice():
-                found.append("sliced")
-            case Reverse():
-                found.append("reversed")
-            case Gather():
-                found.append("gathered by a table" if any(term.table for term in move.terms) else "gathered")
-            case Stack():
-                found.append(f"{len(move.ways)} slices stacked")
-    return list(dict.fromkeys(found))
+_WORDS = {"slice": "sliced", "rev": "reversed", "transpose": "transposed"}
+
+
+def _phrase(move: Move) -> str:
+    match move:
+        case Lax(name):
+            return _WORDS.get(name, "")
+        case Gather():
+            return "gathered by a table" if any(term.table for term in move.terms) else "gathered"
+        case Stack():
+            return f"{len(move.ways)} slices stacked"
 
 
 def moves_text(moves: Sequence[Move]) -> str:
     """What moves come to, in words: `sliced, gathered by a table`; `as it lies` where no element moves."""
-    return ", ".join(_phrases(moves)) or (
-        "transposed" if any(isinstance(m, Transpose) for m in moves) else "as it lies"
-    )
+    return ", ".join(phrase for phrase in dict.fromkeys(map(_phrase, moves)) if phrase) or "as it lies"
