@@ -1,4 +1,4 @@
-"""The answers of `lowering.check.races` against sets and dictionaries, and how long they take."""
+"""The answers of the checks' arithmetic and stamps against sets and dictionaries, and how long they take."""
 
 import math
 import time
@@ -16,15 +16,12 @@ from lowering.check.races import (
     Digits,
     Image,
     aliased_address,
-    aliased_table_address,
-    by_rows,
     enumerate_addresses,
     shared_across_vertices,
     shared_by_families,
-    shared_by_table_vertices,
-    shared_by_tables,
     shared_by_vertices,
 )
+from lowering.check.stamps import aliased_table_address, by_rows, shared_by_table_vertices, shared_by_tables
 from tests.examples import examples
 
 thorough = examples(300)

@@ -117,6 +117,11 @@ class AffineMap(NoNumber, Unchanging):
         return math.prod(self.shape)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are no positions."""
+        return 0 in self.shape or any(axis.extent == 0 for axis in self.axes)
+
+    @property
     def axes(self) -> tuple[Axis, ...]:
         """The grid axes of all symbols written in it, idle ones too, in the order in which they were made."""
         found = {axis for axis, _ in self.symbols}
@@ -161,6 +166,18 @@ class AffineMap(NoNumber, Unchanging):
         dimensions = (d for d, n in enumerate(self.shape) if (self.strides[d] and n != 1) or d in tabled)
         return (*(axis for axis in self.axes if axis not in idle), *dimensions)
 
+    @property
+    def table_groups(self) -> list[tuple[Key, ...]]:
+        """The keys of tables, those of tables that share a key together."""
+        groups: list[set[Key]] = []
+        for table in self.tables:
+            keys = set(table.keys)
+            for group in [group for group in groups if group & keys]:
+                groups.remove(group)
+                keys |= group
+            groups.append(keys)
+        return [tuple(key for key in self.keys if key in group) for group in groups]
+
     def values_over(self, keys: Sequence[Key], dtype: Any = np.int64) -> np.ndarray:
         """Its values, with one array axis for each of `keys`, which must include all it varies over.
 
@@ -194,7 +211,7 @@ class AffineMap(NoNumber, Unchanging):
     def bounds(self) -> tuple[int, int] | None:
         """The least and greatest value over all positions, exactly; None where there are no positions."""
         keys = self.keys
-        if 0 in self.shape or any(axis.extent == 0 for axis in self.axes):
+        if self.is_empty:
             return None
         low = high = self.offset
         tabled = [key for table in self.tables for key in table.keys]

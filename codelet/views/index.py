@@ -24,6 +24,7 @@ from codelet.views.index_text import index_text
 from codelet.views.indexing import take
 from codelet.views.integer_operators import IntegerOperators
 from codelet.views.integers import narrowed
+from codelet.views.inverse import Inverse, inverted
 from codelet.views.operators import NoNumber
 
 
@@ -122,6 +123,26 @@ class Index(IntegerOperators):
             else:
                 for number, block in part[0].blocks(rest, limit):
                     yield start * inside + number, block
+
+    def inverse(self) -> Inverse:
+        """Where each element stands that it names: at which position along each grid axis and each dimension.
+
+        Raises:
+            ViewError: an element that it names twice.
+
+        >>> import codelet as cl
+        >>> i = cl.grid(3)
+        >>> x = cl.Graph().add_variable("x", (20,))
+        >>> inverse = x[6 * i + 1 : 6 * i + 5].index.inverse()  # four elements of six
+        >>> inverse.elements.values().tolist()
+        [[1, 2, 3, 4], [7, 8, 9, 10], [13, 14, 15, 16]]
+        >>> inverse.places[i.axes[0]].values().tolist(), inverse.places[0].values()[0].tolist()
+        ([[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]], [0, 1, 2, 3])
+        >>> found = inverse.at(x[9:13].index)
+        >>> found.places[0].values().tolist(), found.is_named.index.values().tolist()
+        ([2, 3, 3, 3], [1, 1, 0, 0])
+        """
+        return inverted(self)
 
     def __repr__(self) -> str:
         return f"Index({self.text()})" if not self.shape else f"Index({self.text()}, shape={self.shape})"

@@ -127,6 +127,7 @@ class IntegerOperators(Arithmetic):
 
     def _extreme(self: Any, other: Any, operation: np.ufunc, sign: int) -> Any:
         """The lesser or the greater of two indices; one of them itself where it is that everywhere."""
+        other = self.operand(other)
         low, high = ((self - other) * sign).bounds() or (0, 0)
         if low < 0 < high:
             return self._elementwise(operation, other)
@@ -153,9 +154,10 @@ class IntegerOperators(Arithmetic):
             return self._no_operand(symbol, other)
         difference = self - operand
         low, high = difference.bounds() or (0, 0)
-        # The sign decides, so that ends of one sign, or no distance between them, decide for all.
-        if low > 0 or high < 0 or low == high:
-            return Condition(0 * difference + int(operation(low, 0)))
+        # The sign decides, so that ends between which all signs decide alike decide for all.
+        answers = {bool(operation(sign, 0)) for sign in (-1, 0, 1) if min(low, 1) <= sign <= max(high, -1)}
+        if len(answers) == 1:
+            return Condition(0 * difference + int(answers.pop()))
         return Condition(difference._elementwise(operation, self.operand(0)))
 
     def __lt__(self, other: object) -> Any:

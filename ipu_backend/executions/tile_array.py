@@ -29,22 +29,11 @@ from codelet.hostdata import on_device
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from ipu_backend.executions.tile_layout import Layouts, joined, rows_of
-from ipu_backend.executions.tile_steps import (
-    Bringing,
-    ComputeSet,
-    CopySet,
-    Operand,
-    Putting,
-    Storing,
-    Taking,
-    TileBatch,
-    plan_compute_set,
-    plan_copy,
-    plan_putting,
-    plan_taking,
-)
-from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape
+from ipu_backend.executions.tile_copies import CopySet, Taking, plan_copy, plan_putting, plan_taking
+from ipu_backend.executions.tile_layout import Layouts, Putting, joined, rows_of
+from ipu_backend.executions.tile_receiving import Bringing
+from ipu_backend.executions.tile_steps import ComputeSet, Operand, Result, TileBatch, plan_compute_set
+from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape, transpose
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import emit
@@ -107,10 +96,11 @@ def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
     return found
 
 
-def _store(storing: Storing, results: Sequence[dict[str, Array]], before: Array) -> Array:
-    """The words of a variable after tiles have computed."""
-    parts = [results[k][name] for k, name in storing.results]
-    return storing.words.of(joined([*parts, before] if storing.keeps else parts))
+def _taken(results: Sequence[dict[str, Array]], result: Result) -> Array:
+    """What a batch has computed, over rows and lanes, with its own dimensions in order."""
+    array = results[result.batch][result.name]
+    over = array.ndim - len(result.dimensions)
+    return transpose(array, [*range(over), *(over + d for d in result.dimensions)])
 
 
 # --- the execution --------------------------------------------------------------------------------------
@@ -152,7 +142,7 @@ class TileArray(Execution):
     def copy_set(self, step: CopyStep) -> CopySet:
         """The tables of a copy."""
         if step not in self._copies:
-            self._copies[step] = plan_copy(step, self.layouts)
+            self._copies[step] = plan_copy(step, self.layouts, self.exchange.of(step).before)
         return self._copies[step]
 
     def load(self, variable: Variable, array: Array) -> Array:
@@ -160,13 +150,13 @@ class TileArray(Execution):
         if variable not in self.layouts:
             return array
         array = on_device(array)
-        return self.layouts.selections(variable)[0].of(reshape(array, (array.size,)))
+        return self.layouts.loading(variable).of(reshape(array, (array.size,)))
 
     def unload(self, variable: Variable, held: Array) -> Array:
         """The value of a variable, from its array of tiles by words."""
         if variable not in self.layouts:
             return held
-        return reshape(self.layouts.selections(variable)[1].of(reshape(held, (held.size,))), variable.shape)
+        return self.layouts.unloading(variable).of(reshape(held, (held.size,)))
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of a variable, zeros where it has no value yet."""
@@ -175,18 +165,17 @@ class TileArray(Execution):
             arrays[variable] = jnp.zeros(shape, variable.dtype)
         return arrays[variable]
 
-    def _source(self, arrays: Arrays, taking: Taking) -> Array:
-        """All that a view's elements are taken from, flat."""
-        parts = [self.held(arrays, variable) for variable in taking.variables]
-        parts += [constant(np.stack(taking.padding))] if taking.padding else []
-        return joined(parts)
+    def _source(self, arrays: Arrays, source: Bringing | Taking) -> list[Array]:
+        """What is brought to tiles; or all that elements are taken from, wherever it is."""
+        parts = [self.held(arrays, variable) for variable in source.variables]
+        if isinstance(source, Bringing):
+            return [bring(source, parts)]
+        return parts + ([constant(np.stack(source.padding))] if source.padding else [])
 
-    def _put(self, arrays: Arrays, puttings: Sequence[Putting], source: Array) -> None:
-        made = {}
-        for putting in puttings:
-            parts = [source, self.held(arrays, putting.variable)] if putting.keeps else [source]
-            made[putting.variable] = putting.words.of(joined(parts))
-        arrays.update(made)
+    def _put(self, arrays: Arrays, putting: Putting, parts: Sequence[Array]) -> Array:
+        """The array of a variable, some of its words from elsewhere."""
+        kept = [self.held(arrays, putting.variable)] if putting.keeps else []
+        return putting.words.of(joined([*parts, *kept]))
 
     def read(self, arrays: Arrays, tensor: Tensor) -> Array:
         """The value of a view without symbols."""
@@ -194,27 +183,28 @@ class TileArray(Execution):
             return jnp.zeros(tensor.shape, tensor.dtype)
         if any(variable not in self.layouts for variable in source_variables(tensor.source)):
             return super().read(arrays, tensor)
-        taking = plan_taking(tensor, self.layouts)
-        return reshape(taking.words.of(self._source(arrays, taking)), tensor.shape)
+        taking, words = plan_taking(tensor, self.layouts)
+        return words.of(joined(self._source(arrays, taking)))
 
     def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
         """Write a value to a view without symbols. The arrays are changed."""
-        origin = np.arange(tensor.size).reshape(tensor.shape)
-        self._put(arrays, plan_putting(tensor, origin, tensor.size, self.layouts), reshape(value, (value.size,)))
+        arrays.update({own.variable: self._put(arrays, own, [value]) for own in plan_putting(tensor, self.layouts)})
 
     def copy(self, arrays: Arrays, step: CopyStep) -> None:
         """Copy a view to another, from tile to tile. The arrays are changed."""
         if step.source.size:
             plan = self.copy_set(step)
-            self._put(arrays, plan.puttings, self._source(arrays, plan.taking))
+            parts = self._source(arrays, plan.source)
+            arrays.update({own.variable: self._put(arrays, own, parts) for own in plan.puttings})
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set: tiles receive, compute, and send home. The arrays are changed."""
         plan = self.compute_set(step)
-        brought = [bring(own, [self.held(arrays, variable) for variable in own.variables]) for own in plan.bringings]
+        brought = [self._source(arrays, own)[0] for own in plan.bringings]
         results = [compute(batch, brought) for batch in plan.batches]
-        made = {own.variable: _store(own, results, self.held(arrays, own.variable)) for own in plan.storings}
-        arrays.update(made)
+        for own in plan.storings:
+            parts = [_taken(results, result) for result in own.results]
+            arrays[own.putting.variable] = self._put(arrays, own.putting, parts)
 
 
 def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:

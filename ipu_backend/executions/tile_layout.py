@@ -8,16 +8,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.views.integers import narrowed
+from codelet.views.digits import row_major_strides
+from codelet.views.index import Index
 from codelet.views.sources import Variable
+from ipu_backend.executions.positions import Positions, changes
 from lowering.arrays import Array, constant, reshape, slice_, take
+from lowering.machine.pieces import Pieces, pieces_of, side_by_side
 from lowering.machine.placement import Placement
 from lowering.machine.words import Words
 
@@ -28,91 +31,122 @@ LEAST_RUN = 4
 class Selection:
     """Words of a flat array by their positions, as XLA takes them best: as they are, by slices, or one by one.
 
-    Attributes:
-        positions: of any shape, not negative.
-        real: of the same shape, or one that broadcasts to it: where what is taken matters; None for everywhere.
+    Args:
+        shape: of what is taken.
+        pieces: where in the array each of it is; what is in no piece does not matter, and follows the piece before.
+        size: of the array.
     """
 
-    def __init__(self, positions: np.ndarray, real: np.ndarray | None = None):
-        self.positions = positions
-        self.real = real
+    def __init__(self, shape: tuple[int, ...], pieces: Pieces, size: int):
+        self.shape = shape
+        self.pieces = pieces
+        self.size = size
+        self.count = math.prod(shape)
 
     @functools.cached_property
     def start(self) -> int | None:
         """Where the words begin, if they follow each other."""
-        flat = self.positions.reshape(-1)
-        moved = flat - np.arange(len(flat))
-        if self.real is not None:
-            moved = moved[np.broadcast_to(self.real, self.positions.shape).reshape(-1)]
-        return int(moved[0]) if len(moved) and moved[0] >= 0 and (moved == moved[0]).all() else None
+        moved = self.pieces.moves
+        return int(moved[0]) if moved[0] >= 0 and (moved == moved[0]).all() else None
 
     @functools.cached_property
     def run(self) -> int:
-        """Of how many words that follow each other all of it consists."""
-        flat = self.positions.reshape(-1)
-        breaks = np.flatnonzero(np.diff(flat) != 1) + 1
-        return int(np.gcd.reduce(breaks, initial=len(flat)))
+        """Of how many words that follow each other all of it consists; 1 where these would not be in the array."""
+        starts, moved = self.pieces.starts[1:], self.pieces.moves
+        inside = moved[0] >= 0 and (np.append(starts, self.count) + moved <= self.size).all()
+        return int(np.gcd.reduce(starts, initial=self.count)) if inside else 1
+
+    def _by(self, run: int) -> Positions:
+        """Where so many words that follow each other begin."""
+        starts = np.append(0, self.pieces.starts[1:]) // run
+        return Positions((self.count // run,), (run,), starts, self.pieces.moves, self.size - run)
 
     @functools.cached_property
-    def _table(self) -> Array:
-        step = self.run if self.run >= LEAST_RUN else 1
-        return constant(narrowed(self.positions.reshape(-1)[::step]))
+    def _taken(self) -> Positions:
+        return self._by(self.run if self.run >= LEAST_RUN else 1)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Where in the array each of it is."""
+        return self._by(1).numbers.reshape(self.shape) if len(self.pieces.starts) else np.zeros(self.shape, np.int64)
+
+    @property
+    def real(self) -> np.ndarray:
+        """Where `positions` matter, bool of their shape."""
+        made = np.zeros(self.count, bool)
+        made[self.pieces.runs.numbers()] = True
+        return made.reshape(self.shape)
 
     def of(self, flat: Array) -> Array:
-        """The words, in the shape of `positions`."""
-        shape = self.positions.shape
-        if not self.positions.size:
-            return lax.full(shape, 0, flat.dtype)
+        """The words, in their shape."""
+        if not len(self.pieces.starts):
+            return lax.full(self.shape, 0, flat.dtype)
         if self.start is not None:
-            stop = min(self.start + self.positions.size, flat.size)
-            behind = self.positions.size - (stop - self.start)
-            if not behind or behind % shape[-1] == 0:  # whole rows, of which nothing matters
+            stop = min(self.start + self.count, flat.size)
+            behind = self.count - (stop - self.start)
+            if not behind or behind % self.shape[-1] == 0:  # whole rows, of which nothing matters
                 found = slice_(flat, (self.start,), (stop,), (1,))
-                return reshape(lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found, shape)
-        if self.run >= LEAST_RUN:
-            numbers = lax.GatherDimensionNumbers((1,), (), (0,))
-            taken = lax.gather(flat, self._table[:, None], numbers, (self.run,), mode="promise_in_bounds")
-            return reshape(taken, shape)
-        return reshape(take(flat, self._table), shape)
+                padded = lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found
+                return reshape(padded, self.shape)
+        if self.run < LEAST_RUN:
+            return reshape(take(flat, self._taken.array()), self.shape)
+        numbers = lax.GatherDimensionNumbers((1,), (), (0,))
+        begins = self._taken.array()[:, None]
+        return reshape(lax.gather(flat, begins, numbers, (self.run,), mode="promise_in_bounds"), self.shape)
+
+
+def _steps_along(places: np.ndarray, real: np.ndarray) -> tuple[int, ...]:
+    """By how much places differ along each dimension but the first, where the row begins that has most."""
+    rows = np.broadcast_to(real, places.shape).reshape(len(places), -1).sum(axis=1)
+    row = places[int(rows.argmax())]
+    lines = (np.moveaxis(row, d, 0).reshape(n, -1)[:2, 0] for d, n in enumerate(row.shape))
+    return tuple(int(line[-1] - line[0]) for line in lines)
 
 
 class RowSelection:
     """For every row words of it, by their places in the row: no row sees another.
 
-    Attributes:
+    Args:
         places: of shape (rows, *any), not negative.
-        real: where what is taken matters, as in `Selection`.
+        real: of the same shape, or one that broadcasts to it: where what is taken matters.
         extents: of the words that follow each other from each place on, which are taken together.
+        width: how many words a row has.
     """
 
-    def __init__(self, places: np.ndarray, real: np.ndarray | None = None, extents: tuple[int, ...] = ()):
-        self.places = places
-        self.extents = extents
+    def __init__(self, places: np.ndarray, real: np.ndarray, extents: tuple[int, ...], width: int):
+        self.shape = (*places.shape, *extents)
         self.run = math.prod(extents)
-        count = math.prod(places.shape[1:])
-        flat, steps = places.reshape(len(places), count), np.arange(count) * self.run
-        fits = flat == steps
-        if real is not None:
-            fits |= ~np.broadcast_to(real, places.shape).reshape(len(places), count)
-        self.is_prefix = bool(fits.all())
-
-    @functools.cached_property
-    def _table(self) -> Array:
-        if self.run >= LEAST_RUN:
-            return constant(narrowed(self.places[..., None]))
-        return constant(narrowed(self.places[..., None] + np.arange(self.run)))
+        self.start: int | None = None
+        if not math.prod(self.shape):
+            return
+        flat = None if real.all() else np.flatnonzero(np.broadcast_to(real, places.shape))
+        together = tuple(self.run * step for step in row_major_strides(places.shape[1:]))
+        for steps in (together, _steps_along(places, real)):
+            added = places - Index(0, places.shape, (0, *steps)).values()
+            starts, added = changes(added.reshape(-1), flat)
+            if len(added) == 1:
+                break
+        if len(added) == 1 and steps == together and int(added[0]) + math.prod(self.shape[1:]) <= width:
+            self.start = int(added[0])
+        if self.run < LEAST_RUN:
+            shape, steps, starts, most = (*places.shape, self.run), (*steps, 1), starts * self.run, width - 1
+        else:
+            shape, most = places.shape, width - self.run
+        self.places = Positions(shape, (0, *steps), starts, added, most)
 
     def of(self, rows: Array) -> Array:
         """The words, in the shape of `places` and `extents`, of an array of rows by words."""
-        shape = (*self.places.shape, *self.extents)
-        count = math.prod(shape[1:])
-        if self.is_prefix and count <= rows.shape[1]:
-            return reshape(lax.slice_in_dim(rows, 0, count, axis=1) if count < rows.shape[1] else rows, shape)
+        if not math.prod(self.shape):
+            return lax.full(self.shape, 0, rows.dtype)
+        if self.start is not None:
+            stop = self.start + math.prod(self.shape[1:])
+            return reshape(slice_(rows, (0, self.start), (len(rows), stop), (1, 1)), self.shape)
+        places = self.places.array()
         if self.run < LEAST_RUN:
-            return reshape(jax.vmap(take)(rows, self._table), shape)
-        numbers = lax.GatherDimensionNumbers((self.places.ndim - 1,), (), (0,))
+            return reshape(jax.vmap(take)(rows, places), self.shape)
+        numbers = lax.GatherDimensionNumbers((places.ndim - 1,), (), (0,))
         slices = lambda row, at: lax.gather(row, at, numbers, (self.run,), mode="promise_in_bounds")  # noqa: E731
-        return reshape(jax.vmap(slices)(rows, self._table), shape)
+        return reshape(jax.vmap(slices)(rows, places[..., None]), self.shape)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
@@ -129,8 +163,8 @@ class Layouts:
 
     def __init__(self, placement: Placement):
         self.placement = placement
+        self.num_elements = len(placement.element_tiles)
         self._placed = set(placement.plan.variables)
-        self._selections: dict[Variable, tuple[Selection, Selection]] = {}
 
     def __contains__(self, variable: Variable) -> bool:
         """Whether a variable is on tiles: what is no variable of the graph is not."""
@@ -140,26 +174,49 @@ class Layouts:
         """Where the elements of a variable are in its array."""
         return self.placement.words_of(variable)
 
-    def selections(self, variable: Variable) -> tuple[Selection, Selection]:
-        """From the elements of a variable in order to its array, and back."""
-        if variable not in self._selections:
-            words = self.of(variable)
-            self._selections[variable] = Selection(words.elements, words.real), Selection(words.addresses)
-        return self._selections[variable]
+    def loading(self, variable: Variable) -> Selection:
+        """The array of a variable, from its elements in order."""
+        words = self.of(variable)
+        return Selection(words.shape, words.pieces.inverse(), variable.size)
 
-    def flat(self, variables: Sequence[Variable], numbers: np.ndarray, padding: Sequence[Any] = ()) -> np.ndarray:
-        """Where elements lie in the arrays of some variables end to end, with the values of padding behind."""
-        found = np.full(numbers.shape, -1, np.int64)
-        base = 0
+    def unloading(self, variable: Variable) -> Selection:
+        """The elements of a variable in order, from its array."""
+        words = self.of(variable)
+        return Selection(variable.shape, words.pieces, math.prod(words.shape))
+
+    def numbers(self, variable: Variable) -> Pieces:
+        """The number of the element in each word of the array of a variable, flat."""
+        return self.of(variable).pieces.inverse().moved(0, variable.first_element)
+
+    def flat(self, variables: Sequence[Variable], num_padding: int = 0) -> tuple[Pieces, int]:
+        """Where elements, by their numbers, lie in the arrays of some variables end to end, and the size of that.
+
+        So many values of padding stand behind the arrays, and their numbers behind those of elements.
+        """
+        found, base = [], 0
         for variable in variables:
-            own = numbers - variable.first_element
-            inside = (own >= 0) & (own < variable.size)
-            found[inside] = self.of(variable).addresses[own[inside]] + base
-            base += int(np.prod(self.of(variable).shape))
-        negative = numbers < 0
-        found[negative] = base - 1 - numbers[negative]
-        assert not padding or found.max(initial=0) < base + len(padding)
-        return found
+            found.append(self.of(variable).pieces.moved(variable.first_element, base))
+            base += math.prod(self.of(variable).shape)
+        found.append(pieces_of([self.num_elements], [base], num_padding))
+        return side_by_side(found), base + num_padding
+
+
+@dataclass(frozen=True, eq=False)
+class Putting:
+    """New words of a variable: of a flat array, with the variable's own array before behind it where it keeps any."""
+
+    variable: Variable
+    keeps: bool
+    words: Selection
+
+
+def put(variable: Variable, words: Pieces, size: int, layouts: Layouts) -> Putting:
+    """The words of a variable, by where they are in a flat array of a size; those that are not are kept."""
+    layout = layouts.of(variable)
+    keeps = int(words.lengths.sum()) < variable.size
+    if keeps:
+        words = words.over(pieces_of([0], [size], math.prod(layout.shape)))
+    return Putting(variable, keeps, Selection(layout.shape, words, size + math.prod(layout.shape) * keeps))
 
 
 def rows_of(array: Array, rows: np.ndarray | None) -> Array:

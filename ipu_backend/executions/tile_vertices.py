@@ -167,27 +167,27 @@ def _following(index: Index) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _connected(tensor: Tensor, family: Family, numbers: Numbers) -> Varying:
-    """The elements of a field without rows."""
-    index, axes = tensor.index, tensor.index.axes
+def connected(tensor: Tensor, axes: Sequence[Axis], numbers: Numbers) -> Varying:
+    """The elements of a view without rows, over those of some axes of which it is."""
+    index, own = tensor.index, tensor.index.axes
     inner = _following(index)
     while True:
-        positions = index[tuple(0 if d in inner else slice(None) for d in range(index.ndim))].values(axes)
+        positions = index[tuple(0 if d in inner else slice(None) for d in range(index.ndim))].values(own)
         extents = tuple(index.shape[d] for d in inner)
         if not inner or numbers.follow(tensor.source, positions, math.prod(extents)):
-            over = tuple(map(family.axes.index, axes))
+            over = tuple(map(axes.index, own))
             return Varying(over, np.asarray(numbers.of(tensor.source, positions)), inner, extents)
         inner = inner[1:]
 
 
 def _whole(family: Family, tiles: np.ndarray, numbers: Numbers) -> Batch:
     """A family without ragged fields."""
-    connected = {own.name: own.tensor for own in family.fields if own.tensor is not None}
+    tensors = {own.name: own.tensor for own in family.fields if own.tensor is not None}
     return Batch(
         family.codelet,
         tiles.reshape(family.extents),
-        {name: _connected(tensor, family, numbers) for name, tensor in connected.items()},
-        {name: tensor.source for name, tensor in connected.items()},
+        {name: connected(tensor, family.axes, numbers) for name, tensor in tensors.items()},
+        {name: tensor.source for name, tensor in tensors.items()},
         {own.name: _state(own, family) for own in family.fields if own.tensor is None},
         tuple(own.name for own in family.fields if own.is_read and own.tensor is not None),
         tuple(own.name for own in family.fields if own.is_written),
@@ -237,7 +237,9 @@ def _some(family: Family, tiles: np.ndarray, vertices: np.ndarray, numbers: Numb
     for own in family.fields:
         if own.tensor is not None:
             ragged = own.tensor.rows is not None
-            made = chosen.rows(own.tensor, numbers) if ragged else chosen.each(_connected(own.tensor, family, numbers))
+            made = (
+                chosen.rows(own.tensor, numbers) if ragged else chosen.each(connected(own.tensor, family.axes, numbers))
+            )
             elements[own.name] = made
     whole = _state_of(family)
     return Batch(

@@ -11,12 +11,14 @@ Answers are exact: by arithmetic for affine views, by enumeration for tables and
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
 from codelet.errors import Line, ProgramError, SelfAliasError
 from codelet.graphs.graph import Graph
 from codelet.programs.checks import check_variables
+from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, views_padding
 from lowering.check.races import Image, aliased_address, shared_by_families
@@ -24,12 +26,13 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, all_steps
 
 
-def _image(tensor: Tensor) -> Image | None:
-    """The affine form of a view without symbols; None for tables, joins and pads."""
-    if tensor.index.tables or not isinstance(tensor.source, Variable):
+def affine_image(tensor: Tensor, axes: Sequence[Axis] = ()) -> Image | None:
+    """The affine form of a view over a grid; None for tables, joins and pads."""
+    index = tensor.index
+    if index.tables or tensor.rows is not None or not isinstance(tensor.source, Variable):
         return None
-    inside = tuple(zip(tensor.index.strides, tensor.index.shape, strict=True))
-    return Image(tensor.index.offset + tensor.source.first_element, (), inside)
+    vertex, inside = (tuple(map(index.digit, keys)) for keys in (axes, range(index.ndim)))
+    return Image(index.offset + tensor.source.first_element, vertex, inside)
 
 
 def _repeated(elements: np.ndarray) -> int | None:
@@ -43,7 +46,7 @@ def _named_twice(tensor: Tensor) -> int | None:
     """An element that a view names twice."""
     if tensor.is_whole_variable or tensor.size < 2:
         return None
-    image = _image(tensor)
+    image = affine_image(tensor)
     return _repeated(tensor.elements()) if image is None else aliased_address(image)
 
 
@@ -51,7 +54,7 @@ def _shared(a: Tensor, b: Tensor) -> int | None:
     """An element that two views, neither of which names any twice, both name."""
     if not (a.size and b.size) or not set(source_variables(a.source)) & set(source_variables(b.source)):
         return None
-    images = _image(a), _image(b)
+    images = affine_image(a), affine_image(b)
     if images[0] is not None and images[1] is not None:
         return shared_by_families(images[0], images[1])
     return _repeated(np.concatenate([a.elements().reshape(-1), b.elements().reshape(-1)]))

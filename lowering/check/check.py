@@ -2,8 +2,8 @@
 
 A compute set's vertices run in no order, so no element may be written by two of them, nor written by one
 and read by another; a vertex may read what it writes itself. All answers are exact: by arithmetic for
-affine fields (`lowering/check/races.py`), by stamping elements for tables, joins and pads. What copies and calls may
-not write is in `lowering/check/aliases.py`, what may be read in `lowering/check/initialized.py`.
+affine fields (`lowering/check/races.py`), by stamping elements for tables, joins and pads (`stamps.py`). What copies
+and calls may not write is in `lowering/check/aliases.py`, what may be read in `lowering/check/initialized.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,16 @@ from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import free_axes, touching_vertices, vertex_numbers
 from codelet.views.sources import Variable, source_elements, source_variables
 from codelet.views.tensor import Tensor
-from lowering.check.aliases import check_aliases
+from lowering.check.aliases import affine_image, check_aliases
 from lowering.check.initialized import check_initialized, given_elements
-from lowering.check.races import (
+from lowering.check.races import Image, aliased_address, shared_across_vertices, shared_by_families, shared_by_vertices
+from lowering.check.stamps import (
     Addresses,
-    Image,
-    aliased_address,
     aliased_table_address,
     are_distinct,
     by_rows,
-    shared_across_vertices,
-    shared_by_families,
     shared_by_table_vertices,
     shared_by_tables,
-    shared_by_vertices,
 )
 from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step, all_steps
@@ -62,11 +58,7 @@ class _Touched:
     @cached_property
     def image(self) -> Image | None:
         """The affine form; None for tables, joins and pads."""
-        index, source = self.tensor.index, self.tensor.source
-        if index.tables or self.tensor.rows is not None or not isinstance(source, Variable):
-            return None
-        vertex, inside = (tuple(map(index.digit, keys)) for keys in (self.family.axes, range(index.ndim)))
-        return Image(index.offset + source.first_element, vertex, inside)
+        return affine_image(self.tensor, self.family.axes)
 
     @cached_property
     def addresses(self) -> Addresses:
@@ -120,18 +112,14 @@ def _aliased(touch: _Touched) -> int | None:
     """An element that one vertex names twice in this field."""
     if touch.image is not None:
         return aliased_address(touch.image)
-    if touch.is_one_to_one:
-        return None
-    return _on_tables(aliased_table_address, touch, None)
+    return None if touch.is_one_to_one else _on_tables(aliased_table_address, touch, None)
 
 
 def _shared_within(touch: _Touched) -> int | None:
     """An element that two vertices touch through one field."""
     if touch.image is not None:
         return shared_by_vertices(touch.image)
-    if touch.is_one_to_one:
-        return None
-    return _on_tables(shared_by_table_vertices, touch, None)
+    return None if touch.is_one_to_one else _on_tables(shared_by_table_vertices, touch, None)
 
 
 def _shared_between(a: _Touched, b: _Touched) -> int | None:

@@ -33,7 +33,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.arrays import Array, join
-from lowering.jaxprs.equations import Atomic, bind, bodies_of, evaluate, needed, scan_counts
+from lowering.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts
 from lowering.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from lowering.jaxprs.rebuild import rewrite, struct
 from lowering.jaxprs.recompute import LIGHT
@@ -234,10 +234,6 @@ def _extended(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
     return run
 
 
-def _has_extended(jaxpr: jax_core.Jaxpr) -> bool:
-    return any(_carried(eqn) or any(_has_extended(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
-
-
 def carry_extended(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose scans carry what each turn extends extended, in the bodies of loops as well."""
-    return rewrite(closed, _extended, carry_extended) if _has_extended(closed.jaxpr) else closed
+    return rewrite(closed, _extended)

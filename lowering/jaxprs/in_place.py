@@ -41,7 +41,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import row_major
+from codelet.views.digits import row_major_strides
 from lowering.arrays import Array
 from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
 from lowering.jaxprs.primitives import is_understood
@@ -202,7 +202,7 @@ def _scattered(array: Array, value: Array, starts: Sequence[int]) -> Array:
     """An array with a value at known positions."""
     dtype = np.int32 if array.size < 2**31 else np.int64
     places = np.zeros((), dtype)
-    for d, (start, weight) in enumerate(zip(starts, row_major(array.shape).strides, strict=True)):
+    for d, (start, weight) in enumerate(zip(starts, row_major_strides(array.shape), strict=True)):
         if value.shape[d] == 1:
             places = places + np.asarray(start * weight, dtype)
         else:
@@ -240,11 +240,6 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
     return (_scattered if value.size < MOST_SCATTERED * array.size else _chosen)(array, value, known)
 
 
-def _replaced(closed: jax_core.ClosedJaxpr, found: set[jax_core.JaxprEqn]) -> jax_core.ClosedJaxpr:
-    rule = lambda eqn: (lambda *operands: [_updated(eqn, operands)]) if eqn in found else None  # noqa: E731
-    return rewrite(closed, rule, lambda body: _replaced(body, found))
-
-
 def update_safely(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> jax_core.ClosedJaxpr:
     """A jaxpr with the updates that XLA would miscompile made in another way, in the bodies of loops as well.
 
@@ -253,4 +248,5 @@ def update_safely(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> jax
         inlined: whether it will stand in another one of ours, so that its inputs may be computed from each other.
     """
     found = updates_in_danger(closed, inlined=inlined)
-    return _replaced(closed, found) if found else closed
+    rule = lambda eqn: (lambda *operands: [_updated(eqn, operands)]) if eqn in found else None  # noqa: E731
+    return rewrite(closed, rule)

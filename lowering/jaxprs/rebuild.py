@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, Sources, inlines, needed, operands_of, with_bodies
+from lowering.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, with_bodies
 
 _DEBUG_INFO = jax_core.DebugInfo("lowering", "rebuilt", None, None)
 
@@ -91,18 +91,21 @@ def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operan
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
 
 
-def rewrite(
-    closed: jax_core.ClosedJaxpr, rule: Rule, within: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
-) -> jax_core.ClosedJaxpr:
-    """A jaxpr with functions in the place of some equations, the bodies of others' loops and choices changed."""
+def _applies(rule: Rule, jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a rule has something to do in a jaxpr, or in the bodies of its loops and choices."""
+    return any(rule(eqn) or any(_applies(rule, body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
+
+
+def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule) -> jax_core.ClosedJaxpr:
+    """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well."""
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         function = rule(eqn)
         if function is None:
-            return builder.equation(with_bodies(eqn, within), operands)
+            return builder.equation(with_bodies(eqn, lambda body: rewrite(body, rule)), operands)
         return builder.traced(function, operands)
 
-    return rebuild(closed, run)
+    return rebuild(closed, run) if _applies(rule, closed.jaxpr) else closed
 
 
 def retrace(function: Callable[..., Sequence[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

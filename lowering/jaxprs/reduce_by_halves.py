@@ -29,7 +29,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bind, bodies_of
+from lowering.jaxprs.equations import bind
 from lowering.jaxprs.primitives import REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import rewrite
 
@@ -44,10 +44,6 @@ def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]  # type: ignore[attr-defined]
     inner = max((int(axis) for axis in axes if shape[axis] > 1), default=None)
     return inner is not None and 0 not in shape and math.prod(shape[inner + 1 :]) >= LEAST_BENEATH
-
-
-def _has_slow(jaxpr: jax_core.Jaxpr) -> bool:
-    return any(_is_slow(eqn) or any(_has_slow(body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
 
 
 def _halves(operation: Callable[[Any, Any], Any], array: Array, axes: tuple[int, ...]) -> Array:
@@ -93,4 +89,4 @@ def _replacement(eqn: jax_core.JaxprEqn) -> Callable[[Array], list[Array]] | Non
 
 def reduce_by_halves(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slow reductions done by halves, in the bodies of loops as well."""
-    return rewrite(closed, _replacement, reduce_by_halves) if _has_slow(closed.jaxpr) else closed
+    return rewrite(closed, _replacement)

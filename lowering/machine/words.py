@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lowering.machine.pieces import Pieces, pieces_of
 from lowering.plan.runs import Runs, stretches
 
 
@@ -43,11 +44,14 @@ class Words:
         return len(self.counts), int(self.counts.max(initial=0))
 
     @functools.cached_property
+    def pieces(self) -> Pieces:
+        """The `row * words + word` that each element stands for."""
+        return pieces_of(self.runs.starts, self.rows * self.shape[1] + self.first_words, self.runs.lengths)
+
+    @functools.cached_property
     def addresses(self) -> np.ndarray:
         """`row * words + word` of each element, int64 of shape (size,)."""
-        origin = self.rows * self.shape[1] + self.first_words - self.runs.starts
-        lengths = self.runs.lengths
-        return np.repeat(origin, lengths) + np.arange(int(lengths.sum()))
+        return self.pieces.at(np.arange(int(self.runs.lengths.sum())))
 
     @functools.cached_property
     def elements(self) -> np.ndarray:
@@ -84,7 +88,7 @@ def number_words(tiles: np.ndarray, axis: np.ndarray) -> Words:
     """
     runs, homes = stretches(tiles)
     rows = np.searchsorted(axis, homes)
-    order = np.argsort(rows, kind="stable")
+    order = np.argsort(rows.astype(np.uint16 if len(axis) < 1 << 16 else np.int64), kind="stable")  # as for `balanced`
     lengths = runs.lengths[order]
     counts = np.bincount(rows, runs.lengths, len(axis)).astype(np.int64)
     first_words = np.empty(len(rows), np.int64)

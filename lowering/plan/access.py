@@ -86,18 +86,6 @@ class Access(NamedTuple):
 # --- taking an access map apart -----------------------------------------------------------------------
 
 
-def _table_groups(index: Index) -> list[tuple[Key, ...]]:
-    """The keys of tables, those of tables that share a key together."""
-    groups: list[set[Key]] = []
-    for table in index.tables:
-        keys = set(table.keys)
-        for group in [group for group in groups if group & keys]:
-            groups.remove(group)
-            keys |= group
-        groups.append(keys)
-    return [tuple(key for key in index.keys if key in group) for group in groups]
-
-
 def _table_term(index: Index, keys: tuple[Key, ...]) -> tuple[int, Term | None, bool]:
     """The least value of what an index adds up to along keys of tables, the rest of it, and if that runs backwards."""
     own = tuple(table for table in index.tables if set(table.keys) <= set(keys))
@@ -121,7 +109,7 @@ def flat_terms(index: Index) -> tuple[int, list[Term], frozenset[Key]]:
     """The offset of the least element read, the terms from there on, and the keys that run backwards."""
     offset, terms, backwards = index.offset, [], set()
     tabled: set[Key] = set()
-    for keys in _table_groups(index):
+    for keys in index.table_groups:
         tabled.update(keys)
         least, term, is_reversed = _table_term(index, keys)
         offset += least

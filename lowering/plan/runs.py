@@ -7,9 +7,12 @@ cut and counted by their ends, and never listed. All is by sorting and by binary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+
+_MANY = 1 << 16
+"""So many ends are looked up by counting."""
 
 
 class Runs(NamedTuple):
@@ -39,7 +42,7 @@ class Runs(NamedTuple):
         """
         if not numbers.size:
             return np.zeros(numbers.shape, np.int64)
-        run = np.searchsorted(self.starts, numbers, side="right") - 1
+        run = ranks(self.starts, numbers, "right") - 1
         assert run.min() >= 0
         assert (numbers < self.stops[run]).all()
         lengths = self.lengths
@@ -93,6 +96,19 @@ def union_of(sets: Sequence[Runs]) -> Runs:
     return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.stops for s in sets]))
 
 
+def ranks(ordered: np.ndarray, numbers: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+    """As `numpy.searchsorted`; by counting where there are many of both, which then takes a tenth as long.
+
+    >>> ranks(np.array([3, 5, 5]), np.array([2, 5, 9]), "right")
+    array([0, 3, 3])
+    """
+    if min(len(ordered), len(numbers)) < _MANY or ordered[-1] - ordered[0] > 4 * len(numbers):
+        return np.searchsorted(ordered, numbers, side=side)
+    first = ordered[0] - 1
+    until = np.cumsum(np.bincount(ordered - first), dtype=np.int64)
+    return until[np.clip(numbers - (first if side == "right" else first + 1), 0, len(until) - 1)]
+
+
 class Overlaps(NamedTuple):
     """The stretches that stretches and runs have in common: their ends, and of which stretch and run each is."""
 
@@ -104,8 +120,8 @@ class Overlaps(NamedTuple):
 
 def overlaps(starts: np.ndarray, stops: np.ndarray, runs: Runs) -> Overlaps:
     """All that stretches, in any order, and runs have in common, stretch by stretch."""
-    low = np.searchsorted(runs.stops, starts, side="right")
-    counts = np.maximum(np.searchsorted(runs.starts, stops, side="left") - low, 0)
+    low = ranks(runs.stops, starts, "right")
+    counts = np.maximum(ranks(runs.starts, stops, "left") - low, 0)
     ends = np.cumsum(counts)
     first = np.repeat(np.arange(len(starts)), counts)
     second = np.arange(len(first)) + np.repeat(low - (ends - counts), counts)
