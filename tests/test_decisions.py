@@ -55,7 +55,7 @@ def test_conv():
     assert decisions(run.plan) == (
         "execute convolve reads x, w writes convolve/out\n"
         "    runs as a convolution: windows of x move over row and column, w is the kernel\n"
-        "      reads x: x, as it lies, zeros around it\n"
+        "      reads x: pad(x, 0.0) within its zeros, as it lies\n"
         "      reads w: w, as it lies\n"
         "  writes convolve/out: all of it"
     )

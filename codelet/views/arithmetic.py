@@ -290,13 +290,18 @@ class Arithmetic(AffineMap):
             return self
         if 0 in shape:
             return self.filled(0, shape).mentioning(self.axes)
+        return self.take_flat(type(self)(0, shape, row_major_strides(shape)))
+
+    def take_flat(self, positions: Self) -> Self:
+        """Its elements at flat positions, those in row-major order."""
         merged = self._coalesced()
-        flat = type(self)(0, shape, row_major_strides(shape))
+        if merged.shape == (self.size,) and merged.strides == (1,) and not (merged.symbols or merged.tables):
+            return positions + merged.offset if merged.offset else positions
         inner = [
-            flat // stride % extent
+            positions // stride % extent
             for stride, extent in zip(row_major_strides(merged.shape), merged.shape, strict=True)
         ]
-        return merged.compose(inner, shape)
+        return merged.compose(inner, positions.shape)
 
     def spread(self, rows: Rows) -> Self:
         """A map of shape () that may depend on the axes of rows, at every element: of shape (total,), without them."""

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from codelet.views.index import Index
-from codelet.views.sources import Join, Variable, source_variables
+from codelet.views.patchwork import joined
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.plan.steps import CallsStep, CallStep, Step
 
@@ -42,8 +43,7 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
         if (steps == steps[0]).all():
             return Tensor(first.source, Index(int(offsets[0]), shape, (int(steps[0]), *strides)))
         return Tensor(first.source, Index(0, shape, (0, *strides), (), Index.from_values(offsets, (0,), shape).tables))
-    join = Join(tuple(tensor.expand(0) for tensor in tensors), 0)
-    return whole_view(join)
+    return whole_view(joined([tensor.expand(0) for tensor in tensors], 0))
 
 
 def _elements(tensors: Sequence[Tensor]) -> np.ndarray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from codelet.graphs.family import Family
-from codelet.views.sources import Source, Variable, source_text
+from codelet.views.sources import Patchwork, Source, Variable, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Arrays
 from lowering.fast.calls import group_calls
@@ -21,7 +21,7 @@ from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
 from lowering.fast.partition import Division, split
 from lowering.fast.short_axes import merge_short_axes
-from lowering.fast.sources import Piece, View, plan_tensor_read, source_array, write_view
+from lowering.fast.sources import Piece, Viewed, plan_view_of, repeats, source_array, write_view
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
@@ -53,8 +53,10 @@ class Store:
             arrays[self.source] = self.writes.into(before, self.source.shape, values)
 
     def __str__(self) -> str:
-        how = "element by element of what it views" if self.writes is None else self.writes
-        return f"{source_text(self.source)}: {how}"
+        if isinstance(self.source, Patchwork):
+            how = "element by element" if repeats(self.source) else "as one array, then cut into its variables"
+            return f"{source_text(self.source)}: {how}"
+        return f"{source_text(self.source)}: {self.writes}"
 
 
 def _plan_stores(written: Sequence[tuple[Tensor, tuple[int, str]]]) -> tuple[Store, ...]:
@@ -150,7 +152,7 @@ def execute(arrays: Arrays, step: FusedStep) -> None:
 class FusedCopy(CopyStep):
     """A copy with how its source is read and its destination is written."""
 
-    view: View | None = None
+    view: Viewed | None = None
     store: Store | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -165,7 +167,7 @@ def _fused_copy(step: CopyStep) -> FusedCopy:
     """A copy with how it runs."""
     (store,) = _plan_stores([(step.destination, (0, ""))])
     return FusedCopy(
-        step.source, step.destination, step.reads, step.writes, step.line, plan_tensor_read(step.source), store
+        step.source, step.destination, step.reads, step.writes, step.line, plan_view_of(step.source), store
     )
 
 

@@ -8,7 +8,7 @@ would be copied once for each element of the window: 2.5 to 45 times slower, for
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,14 +20,11 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.grids import Axis, Key
-from codelet.views.sources import Pad
-from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, reshape, transpose
-from lowering.fast.inputs import Input, Inputs, Viewed
+from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand
-from lowering.fast.reads import Read
 from lowering.fast.small_windows import overlaps
-from lowering.fast.sources import View, plan_tensor_read
+from lowering.fast.sources import Viewed, plan_within_zeros
 from lowering.jaxprs.contract import is_exact, precision_of
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
@@ -134,7 +131,7 @@ class Convolution:
     image: Field
     kernel: Field
     result: tuple[str, np.dtype]
-    image_input: View | Viewed
+    image_input: Viewed
     widths: tuple[tuple[int, int], ...]
     kernel_input: Input
     dimensions: tuple[Dimension, ...]
@@ -168,22 +165,12 @@ class Convolution:
     @property
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
-        zeros = ", zeros around it" if any(map(any, self.widths)) else ""
-        return {self.image.name: f"{self.image_input}{zeros}", self.kernel.name: str(self.kernel_input)}
+        return {self.image.name: str(self.image_input), self.kernel.name: str(self.kernel_input)}
 
     def text(self, names: Mapping[Axis, str]) -> str:
         """How the family runs, in words."""
         over = " and ".join(names[window.axis] for window in self.windows)
         return f"as a convolution: windows of {self.image.name} move over {over}, {self.kernel.name} is the kernel"
-
-
-def _zeros_around(tensor: Tensor, unpadded: Collection[int]) -> tuple[View | Viewed, tuple[tuple[int, int], ...]]:
-    """What a view views, without zeros around it, but those of the dimensions of `unpadded`; and their widths."""
-    source = tensor.source
-    if isinstance(source, Pad) and source.value == 0 and all(source.widths[d] == (0, 0) for d in unpadded):
-        return plan_tensor_read(source.part), source.widths
-    read = Read((), tuple(range(len(source.shape))), source.shape)
-    return Viewed(source, read, source.dtype), ((0, 0),) * len(source.shape)
 
 
 def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precision: Any) -> Convolution | str:
@@ -220,7 +207,8 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
     if ({window.axis for window in windows} | {axis for _, axis in batch}) & set(kernel_axes):
         return f"{kernel.name} moves with it"
     ((name, kind),) = family.codelet.outputs.items()
-    array, widths = _zeros_around(image.tensor, set(range(len(access.shape))) - {w.dimension for w in windows})
+    kept = set(range(len(access.shape))) - {window.dimension for window in windows}
+    array, widths = plan_within_zeros(image.tensor.source, kept)
     return Convolution(
         image,
         kernel,

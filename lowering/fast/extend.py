@@ -28,7 +28,7 @@ from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index, row_major
 from codelet.views.integers import affine_length
-from codelet.views.sources import Source
+from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join
 from lowering.jaxprs.recompute import LIGHT
@@ -267,6 +267,9 @@ class Extension:
     def dtype(self) -> np.dtype:
         """The dtype of its elements."""
         return self.source.dtype
+
+    def __str__(self) -> str:
+        return f"{source_text(self.source)}, extended to {' x '.join(map(str, self.shape))}"
 
     @property
     def inside(self) -> tuple[tuple[int, int], ...]:

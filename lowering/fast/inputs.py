@@ -17,44 +17,12 @@ from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.sources import Variable
-from lowering.arrays import SMALL, Array, Arrays, constant
+from lowering.arrays import SMALL, Arrays, constant
 from lowering.fast.moves import positions_of
 from lowering.fast.partition import Division, divide, within
-from lowering.fast.reads import Read, plan_access, plan_read
-from lowering.fast.sources import Origin, Piece, origin_array, origin_text
+from lowering.fast.reads import plan_access, plan_read
+from lowering.fast.sources import Piece, Viewed, nothing
 from lowering.plan.access import Access, Term, flat_terms, take_apart
-
-
-@dataclass(frozen=True, eq=False)
-class Viewed:
-    """An input that reads an array through an access map.
-
-    Attributes:
-        origin: what is read.
-        read: how.
-        dtype: of its elements.
-    """
-
-    origin: Origin
-    read: Read
-    dtype: np.dtype
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """Of each dimension of the array."""
-        return self.read.keys
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.read.shape
-
-    def of(self, arrays: Arrays) -> Array:
-        """The array, from those before the compute set."""
-        return self.read.of(origin_array(arrays, self.origin))
-
-    def __str__(self) -> str:
-        return f"{origin_text(self.origin)}, {self.read}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +58,7 @@ class Computed:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What is held: vertex state that is an array, or a field without elements; with the key of each dimension."""
+    """Vertex state that is an array, with the key of each of its dimensions."""
 
     values: np.ndarray
     keys: tuple[Key, ...]
@@ -181,5 +149,5 @@ def plan_input(field: Field, axes: tuple[Axis, ...]) -> Input:
     if tensor is None:
         return _plan_state(field, axes)
     if not tensor.size:
-        return Held(np.zeros(tensor.shape, tensor.dtype), tuple(range(tensor.ndim)))
+        return nothing(tensor.shape, tensor.dtype)
     return Viewed(tensor.source, plan_read(tensor.source.shape, tensor.index), tensor.dtype)

@@ -1,25 +1,28 @@
-"""Sources: variables, joins and padded views as arrays, and views of them read and written as a whole."""
+"""Sources: variables and patchworks as arrays, and views of them read and written as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from codelet.views.boxes import Box, lengths_of
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from codelet.views.sources import Pad, Source, Variable, source_elements, source_text, source_variables
+from codelet.views.sources import Patch, Patchwork, Source, Variable, source_elements, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.extend import Extension, extend
 from lowering.fast.partition import Division
-from lowering.fast.reads import Read, plan_view
+from lowering.fast.patchwork import Placed, assemble, patchwork_array, without_zeros
+from lowering.fast.reads import Read, plan_read, plan_view
 from lowering.fast.writes import plan_write
+
+# --- what is read ---------------------------------------------------------------------------------------
 
 
 class Piece(NamedTuple):
@@ -29,112 +32,182 @@ class Piece(NamedTuple):
     division: Division
     number: int
 
+    def __str__(self) -> str:
+        parts = f"part {self.number + 1} of {len(self.division.sizes)}"
+        return f"{self.variable.name}, {parts} along dimension {self.division.dimension}"
 
-Origin = Source | Extension | Piece
-"""What is read; a piece, and an extension that several read, are made before."""
+
+@dataclass(frozen=True, eq=False)
+class WithinZeros:
+    """A patchwork without zeros that stand around it: a region of it, and its patches."""
+
+    source: Patchwork
+    region: Box
+    patches: tuple[Placed, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return lengths_of(self.region)
+
+    def __str__(self) -> str:
+        return f"{source_text(self.source)} within its zeros"
 
 
-def origin_text(origin: Origin) -> str:
-    """What is read, in words."""
-    match origin:
-        case Extension():
-            return f"{source_text(origin.source)}, extended to {' x '.join(map(str, origin.shape))}"
-        case Piece(variable, division, number):
-            parts = f"part {number + 1} of {len(division.sizes)}"
-            return f"{variable.name}, {parts} along dimension {division.dimension}"
-    return source_text(origin)
+Origin = Source | Extension | WithinZeros | Piece
+"""What is read. Pieces are made before."""
 
 
 def origin_array(arrays: Arrays, origin: Origin) -> Array:
     """What is read, as an array, which is added to those of the variables before a step."""
     if origin not in arrays:
-        assert not isinstance(origin, Piece)
-        is_extension = isinstance(origin, Extension)
-        source = source_array(arrays, origin.source if is_extension else origin)
-        arrays[origin] = origin.make(source) if is_extension else source
+        match origin:
+            case Extension():
+                arrays[origin] = origin.make(origin_array(arrays, origin.source))
+            case WithinZeros(source, region, patches):
+                arrays[origin] = assemble(source.shape, region, patches, _values(arrays, source), source.dtype)
+            case Variable() | Patchwork():
+                arrays[origin] = source_array(arrays, origin)
     return arrays[origin]
+
+
+def _values(arrays: Arrays, source: Patchwork) -> dict[Patch, Array]:
+    """The elements of the patches that are no padding."""
+    own = [(patch, patch.variable) for patch in source.patches]
+    return {p: plan_view_of(Tensor(v, p.index)).of(arrays) for p, v in own if v is not None}
 
 
 def source_array(arrays: Arrays, source: Source) -> Array:
     """The elements of a source as an array of its shape."""
-    if isinstance(source, Variable):
-        if source not in arrays:
-            arrays[source] = jnp.zeros(source.shape, source.dtype)
-        return arrays[source]
-    if isinstance(source, Pad):
-        return lax.pad(read_view(arrays, source.part), source.value, [(a, b, 0) for a, b in source.widths])
-    return lax.concatenate([read_view(arrays, part) for part in source.parts], source.dimension)
+    if isinstance(source, Patchwork):
+        return patchwork_array(source, _values(arrays, source))
+    if source not in arrays:
+        arrays[source] = jnp.zeros(source.shape, source.dtype)
+    return arrays[source]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """How a view without symbols is read, as an array of its shape; with no read where it has no elements."""
+class Viewed:
+    """What is read through an access map.
 
-    tensor: Tensor
-    origin: Origin
-    read: Read | None
+    Attributes:
+        origin: of what; None of nothing, where there are no elements.
+        read: how.
+        dtype: of its elements.
+    """
+
+    origin: Origin | None
+    read: Read
+    dtype: np.dtype
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Of each dimension of the array."""
+        return self.read.keys
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.read.shape
 
     def of(self, arrays: Arrays) -> Array:
-        """The elements of the view."""
-        if self.read is None:
-            return jnp.zeros(self.tensor.shape, self.tensor.dtype)
+        """The array, from those before, to which what is made on the way is added."""
+        if self.origin is None:
+            return jnp.zeros(self.shape, self.dtype)
         return self.read.of(origin_array(arrays, self.origin))
 
     def __str__(self) -> str:
-        return "nothing" if self.read is None else f"{origin_text(self.origin)}, {self.read}"
+        if self.origin is None:
+            return "nothing"
+        name = source_text(self.origin) if isinstance(self.origin, (Variable, Patchwork)) else str(self.origin)
+        return f"{name}, {self.read}"
 
 
-def plan_tensor_read(tensor: Tensor) -> View:
-    """How a view without symbols is read."""
+def nothing(shape: tuple[int, ...], dtype: np.dtype) -> Viewed:
+    """What is read where there are no elements."""
+    return Viewed(None, Read((), tuple(range(len(shape))), shape), dtype)
+
+
+def whole(origin: Source | WithinZeros, dtype: np.dtype) -> Viewed:
+    """All of what can be read, as it lies."""
+    return Viewed(origin, Read((), tuple(range(len(origin.shape))), origin.shape), dtype)
+
+
+def plan_view_of(tensor: Tensor) -> Viewed:
+    """How a view without symbols is read, as an array of its shape."""
     if not tensor.size:
-        return View(tensor, tensor.source, None)
-    extensions, views = ([], {}) if tensor.is_whole_variable else extend([tensor])
+        return nothing(tensor.shape, tensor.dtype)
+    extensions, views = ([], {}) if tensor.is_whole_source else extend([tensor])
     origin = extensions[0] if extensions else tensor.source
-    return View(tensor, origin, plan_view(origin.shape, views.get(tensor, tensor).index))
+    return Viewed(origin, plan_view(origin.shape, views.get(tensor, tensor).index), tensor.dtype)
+
+
+def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
+    """All of a source without the zeros around it, and how many of these stand before and after each dimension.
+
+    Along dimensions that are `kept` zeros are elements of it, and none stand around it.
+    """
+    if not isinstance(source, Patchwork):
+        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
+    region, patches = without_zeros(source, kept)
+    if lengths_of(region) == source.shape:
+        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
+    widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
+    return whole(WithinZeros(source, region, tuple(patches)), source.dtype), widths
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
-    return plan_tensor_read(tensor).of(dict(arrays))
+    return plan_view_of(tensor).of(dict(arrays))
 
 
-def _repeats(source: Source) -> bool:
+# --- what is written ------------------------------------------------------------------------------------
+
+
+def _write_variable(arrays: Arrays, variable: Variable, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    write = plan_write(variable.shape, index)
+    before = None if write.is_whole else source_array(arrays, variable)
+    arrays[variable] = write.into(before, variable.shape, value, keys)
+
+
+def repeats(source: Patchwork) -> bool:
     """Whether an element stands at several positions of a source."""
     numbers = source_elements(source)
     numbers = numbers[numbers >= 0]
     return bool(numbers.size) and bool((np.bincount(numbers - numbers.min()) > 1).any())
 
 
-def _write_elements(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
+def _write_elements(arrays: Arrays, source: Patchwork, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
     order = (*index.axes, *range(index.ndim))
     numbers = source_elements(source)[index.values_over(order)].reshape(-1)
     value = reshape(arranged(value, keys, order, [index.extent(key) for key in order]), numbers.shape)
-    for variable in source_variables(source):
+    for variable in source.variables:
         positions = numbers - variable.first_element
         inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
         if inside.size:
             target = Index.from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
             own = value if every else take(value, constant(narrowed(inside)))
-            write_view(arrays, variable, target, own, (0,))
+            _write_variable(arrays, variable, target, own, (0,))
 
 
 def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write `value`, with one dimension for each of `keys`, through an access map."""
     if 0 in value.shape:
         return
-    if not isinstance(source, Variable) and _repeats(source):
-        _write_elements(arrays, source, index, value, keys)
-        return
-    write = plan_write(source.shape, index)
-    after = write.into(None if write.is_whole else source_array(arrays, source), source.shape, value, keys)
     if isinstance(source, Variable):
-        arrays[source] = after
-        return
-    for part, box in source.regions():
-        piece = lax.slice(after, [side.start for side in box], [side.stop for side in box])
-        write_view(arrays, part.source, part.index, piece, range(part.ndim))
+        _write_variable(arrays, source, index, value, keys)
+    elif repeats(source):
+        _write_elements(arrays, source, index, value, keys)
+    else:
+        write = plan_write(source.shape, index)
+        before = None if write.is_whole else source_array(arrays, source)
+        after = write.into(before, source.shape, value, keys)
+        for patch in source.patches:
+            if patch.variable is not None:
+                read = plan_read(source.shape, patch.places)
+                _write_variable(arrays, patch.variable, patch.index, read.of(after), read.keys)
 
 
 def write_tensor(arrays: Arrays, tensor: Tensor, value: Array) -> None:

@@ -15,10 +15,11 @@ from codelet.graphs.family import Family
 from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
-from lowering.fast.inputs import Input, Inputs, Viewed
+from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.reads import plan_read
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
+from lowering.fast.sources import Viewed
 
 
 @dataclass(frozen=True, eq=False)

@@ -213,22 +213,22 @@ class ElementSet:
         """
         source = tensor.source
         if isinstance(source, Variable):
-            held = self._of(source)
-            if not held.is_all:
-                self._held[source] = held | Elements.of_view(tensor.index, axes, source.size, source.name)
+            self._add(source, tensor.index, axes)
             return
         touched = Elements.of_view(tensor.index, axes, source.size, source_text(source))
-        if touched.is_all:
-            for part, _ in source.regions():
-                self.add(part, ())
-            return
-        marked = touched.as_flags().reshape(source.shape)
-        for part, box in source.regions():
-            chosen = marked[box]
-            if chosen.all():
-                self.add(part, ())
-            elif chosen.any():
-                self.add(part.flatten()[np.flatnonzero(chosen)], ())
+        marked = None if touched.is_all else touched.as_flags()
+        for patch in source.patches:
+            if patch.variable is not None:
+                chosen = None if marked is None else marked[patch.places.values()]
+                if chosen is None or chosen.all():
+                    self._add(patch.variable, patch.index, ())
+                elif chosen.any():
+                    self._add(patch.variable, patch.index.reshape((chosen.size,))[np.flatnonzero(chosen)], ())
+
+    def _add(self, variable: Variable, index: Index, axes: tuple[Axis, ...]) -> None:
+        held = self._of(variable)
+        if not held.is_all:
+            self._held[variable] = held | Elements.of_view(index, axes, variable.size, variable.name)
 
     def remove(self, tensor: Tensor) -> None:
         """Remove the elements of a view without symbols."""
