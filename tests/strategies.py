@@ -362,11 +362,37 @@ def readings(draw: Any, tensor: cl.Tensor, extents: Sequence[int]) -> Recipe:
 
 
 @st.composite
+def rearranged(draw: Any, tensor: cl.Tensor) -> cl.Tensor:
+    """The elements of a tensor in another order, each once, through joins and pads of one another and more."""
+    for _ in range(draw(st.integers(2, 4))):
+        at = draw(st.integers(0, tensor.ndim - 1))
+        n = tensor.shape[at]
+        before, inside = (slice(None),) * at, (slice(1, -1),) * tensor.ndim
+        kind = draw(st.sampled_from(["joined", "joined", "padded", "turned", "table", "flat", "twice"]))
+        cut = draw(st.integers(0, n))
+        if kind == "joined":
+            tensor = cl.concat([tensor[(*before, slice(cut, None))], tensor[(*before, slice(cut))]], at)
+        elif kind == "padded":
+            mode = draw(st.sampled_from(["constant", "constant", "wrap"])) if tensor.size else "constant"
+            tensor = tensor.pad(1, mode)[inside]
+        elif kind == "turned":
+            tensor = tensor.T.pad(1, value=cut)[inside].reverse(tensor.ndim - 1 - at).T
+        elif kind == "table":
+            tensor = tensor[(*before, np.asarray(draw(st.permutations(range(n))), int))]
+        elif kind == "flat":
+            line = tensor.flatten()
+            tensor = cl.concat([line[cut:], line[:cut]]).reshape(tensor.shape)
+        else:
+            tensor = cl.concat([tensor, tensor], at)[(*before, slice(cut, cut + n))]
+    return tensor
+
+
+@st.composite
 def writing(
     draw: Any, make: Callable[[tuple[int, ...]], cl.Tensor], extents: Sequence[int], shape: tuple[int, ...]
 ) -> Callable:
     """A way to write a field of `shape` at every position, no element twice, into a variable that `make` makes."""
-    kind = draw(st.sampled_from(["spread", "table", "joined", "doubled", "padded"]))
+    kind = draw(st.sampled_from(["spread", "table", "joined", "doubled", "padded", "nested"]))
     count = int(np.prod(extents))
     if kind == "table":
         places = np.asarray(draw(st.permutations(range(count + draw(st.integers(0, 2)))))).astype(np.int32)
@@ -395,6 +421,8 @@ def writing(
         target = cl.concat([half, half.reverse(0)])[full[0] :]
     elif kind == "padded":
         target = make(full).pad(1)[(slice(1, -1),) * len(full)]
+    elif kind == "nested" and full:
+        target = draw(rearranged(make(full)))
     else:
         target = make(full)
 
@@ -492,7 +520,7 @@ class _Builder:
         draw, graph = self.draw, self.case.graph
         held = [v for v in graph.variables if v.size and v.shape and not v.name.startswith(UNSURE)]
         names = [v.name for v in held if v.dtype == np.dtype(self.dtype)]
-        choice = draw(st.integers(0, 6))
+        choice = draw(st.integers(0, 7))
         if choice == 0 or not names:
             shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
             return self.variable(shape)
@@ -506,7 +534,9 @@ class _Builder:
             tensor = tensor.T.flatten() if draw(st.booleans()) else tensor.expand(0)
         if choice == 4:
             tensor = cl.concat([self.padded(tensor.flatten()), self.padded(tensor.flatten())])
-        if choice >= 5:
+        if choice == 5:
+            tensor = self.padded(draw(rearranged(self.padded(tensor) if draw(st.booleans()) else tensor)))
+        if choice >= 6:
             tensor = self.padded(self.padded(tensor) if draw(st.booleans()) else tensor)
         return tensor
 
@@ -708,6 +738,7 @@ class _Builder:
                     *(target, target[0], target[::2], target[::-1].T, target[[-1]]),
                     target.pad(1)[(slice(1, -1),) * len(shape)],
                     cl.concat([target[1:].flatten(), target[:1].flatten()]),
+                    draw(rearranged(target)),
                 ]
             )
         )
@@ -1027,7 +1058,10 @@ def cases(
 
 @st.composite
 def viewed(draw: Any) -> tuple[cl.Tensor, np.ndarray]:
-    """A chain of views of variables, and NumPy's same chain on the numbers of their elements."""
+    """A chain of views of variables, and NumPy's same chain on the numbers of their elements.
+
+    Where padding stands these are -1 less its value.
+    """
     graph = cl.Graph()
     shape = tuple(draw(st.lists(st.integers(0, 6), min_size=0, max_size=3)))
     tensor = graph.add_variable("x", shape)
@@ -1080,14 +1114,15 @@ def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, 
         full = np.broadcast_to(widths, (array.ndim, 2))
         extends_nothing = any(n == 0 and pair.any() for n, pair in zip(array.shape, full, strict=True))
         mode = "constant" if extends_nothing else draw(st.sampled_from(["constant", "edge", "wrap", "reflect"]))
-        return tensor.pad(widths, mode), padded_numbers(array, widths, mode)
+        value = draw(st.integers(0, 2)) if mode == "constant" else 0
+        return tensor.pad(widths, mode, value), padded_numbers(array, widths, mode, value)
     items = draw(items_for(array.shape))
     return tensor[items], array[items]
 
 
-def padded_numbers(numbers: np.ndarray, widths: Any, mode: Any) -> np.ndarray:
-    """The numbers of elements after a pad. Padding is an element of no variable: its number is -1."""
-    return np.pad(numbers, widths, constant_values=-1) if mode == "constant" else np.pad(numbers, widths, mode)
+def padded_numbers(numbers: np.ndarray, widths: Any, mode: Any, value: int = 0) -> np.ndarray:
+    """The numbers of elements after a pad. Padding is an element of no variable: its number is -1 less its value."""
+    return np.pad(numbers, widths, constant_values=-1 - value) if mode == "constant" else np.pad(numbers, widths, mode)
 
 
 @st.composite

@@ -212,7 +212,7 @@ def test_padding_has_no_edges():
     assert convolved(by_loops=True).num_edges == graph.num_edges == sum(1 for _ in graph.edges())
     corner = graph.vertex("windows", oy=0, ox=0)
     assert [e[1:] for e in corner.edges()] == [
-        ("x", corner.family.fields[0].tensor.source.part.source, start, 2) for start in (0, 5, 20, 25)
+        ("x", graph.variable("x").source, start, 2) for start in (0, 5, 20, 25)
     ] + [("out", graph.variable("y").source, 0, 1)]
     assert len(graph.readers(graph.variable("x")[0, 0, 0])) == 4
     assert graph.readers(graph.variable("x").pad(1)[0]) == []

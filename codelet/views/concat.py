@@ -8,7 +8,7 @@ from codelet.errors import FieldTypeError, ForeignGraphError, ViewError
 from codelet.views.extents import as_dimension
 from codelet.views.grids import common_axes, union_axes
 from codelet.views.index import row_major
-from codelet.views.sources import Join
+from codelet.views.patchwork import joined
 from codelet.views.tensor import Tensor
 
 
@@ -56,18 +56,14 @@ def concat(tensors: Sequence[Tensor], dimension: int = 0) -> Tensor:
                 given=f"shapes {first.shape} and {tensor.shape}",
                 expected=f"shapes that differ in dimension {at} alone",
             )
-    # A join must be one array for all positions of the grid: symbols become dimensions of it.
+    # What is joined must be one array for all positions of the grid: symbols become dimensions of it.
     written = common_axes(axis for tensor in tensors for axis in tensor.axes)
     indices = [tensor.index.over(written).without_idle_symbols() for tensor in tensors]
     axes = union_axes([index.axes for index in indices])
     extents = tuple(axis.extent for axis in axes)
-    parts = []
-    for tensor, index in zip(tensors, indices, strict=True):
-        own = tensor.source
-        if isinstance(own, Join) and own.dimension == at and not axes and tensor.is_whole_source:
-            parts += own.parts
-            continue
-        spread = index.lifted(axes).broadcast_to((*extents, *tensor.shape))
-        parts.append(Tensor(tensor.source, spread))
-    join = Join(tuple(parts), len(axes) + at)
-    return Tensor(join, row_major(join.shape).bound(axes).mentioning(written))
+    spread = [
+        Tensor(tensor.source, index.lifted(axes).broadcast_to((*extents, *tensor.shape)))
+        for tensor, index in zip(tensors, indices, strict=True)
+    ]
+    source = joined(spread, len(axes) + at)
+    return Tensor(source, row_major(source.shape).bound(axes).mentioning(written))

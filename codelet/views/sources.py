@@ -1,20 +1,19 @@
-"""Sources: what tensors view. Variables, tensors laid end to end, and tensors with padding around them."""
+"""Sources: what tensors view. Variables, and patchworks of elements of several variables and of padding."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from codelet.views.padding import Widths
+from codelet.views.index import Index
 from codelet.views.strided import Layouts
 
 if TYPE_CHECKING:
     from codelet.graphs.graph import Graph
-    from codelet.views.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,99 +51,70 @@ class Variable:
         return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
-Box = tuple[slice, ...]
-"""A slice of every dimension, its start and stop given."""
-
-
-def source_variables(source: Source) -> tuple[Variable, ...]:
-    """The variables a source holds elements of, each once, in the order in which they were made."""
-    return (source,) if isinstance(source, Variable) else source.variables
-
-
-def _variables_of(parts: Sequence[Tensor]) -> tuple[Variable, ...]:
-    found = {variable for part in parts for variable in source_variables(part.source)}
-    return tuple(sorted(found, key=lambda variable: variable.number))
-
-
-class Join:
-    """Tensors of one dtype laid end to end along a dimension: what a view over several variables views.
+@dataclass(frozen=True, slots=True, eq=False)
+class Patch:
+    """Part of a patchwork: elements of a variable, or padding.
 
     Attributes:
-        parts: the tensors, with no symbols: those of the joined tensors are leading dimensions here.
-        dimension: along which they are joined.
-        variables: those it holds elements of, each once, in the order in which they were made.
-        has_padding: whether any position is padding.
+        variable: whose elements; None for padding.
+        value: what the padding holds, a NumPy scalar of the dtype; None for elements of a variable.
+        index: the flat positions of the elements in the variable, without symbols; of padding all 0.
+        places: the flat positions in the patchwork where they lie, of the same shape, each another.
     """
 
-    __slots__ = ("dimension", "dtype", "graph", "has_padding", "layouts", "parts", "shape", "variables")
+    variable: Variable | None
+    value: Any
+    index: Index
+    places: Index
 
-    def __init__(self, parts: tuple[Tensor, ...], dimension: int):
-        self.parts = parts
-        self.dimension = dimension
-        self.graph = parts[0].graph
-        self.dtype = parts[0].dtype
-        shape = list(parts[0].shape)
-        shape[dimension] = sum(part.shape[dimension] for part in parts)
-        self.shape = tuple(shape)
-        self.variables = _variables_of(parts)
-        self.has_padding = any(part.source.has_padding for part in parts)
-        self.layouts: Layouts = {}
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Patchwork:
+    """An array put together of patches: what a view of several variables, or of padding, views.
+
+    Every position is that of a patch, and no patch is empty. Patches of variables do not overlap; padding may lie under
+    patches that come after it, which count: so a tensor with padding around it is two patches.
+
+    Attributes:
+        graph: the graph its elements belong to.
+        shape: its shape; symbols of joined or padded tensors are leading dimensions.
+        dtype: its NumPy dtype.
+        patches: what it is put together of, none of it another patchwork; see `codelet/views/patchwork.py`.
+        layouts: as of a variable.
+        variables: those it holds elements of, each once, in the order in which they were made.
+    """
+
+    graph: Graph
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    patches: tuple[Patch, ...]
+    layouts: Layouts = field(default_factory=dict, init=False)
+    variables: tuple[Variable, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = {patch.variable for patch in self.patches if patch.variable is not None}
+        object.__setattr__(self, "variables", tuple(sorted(found, key=lambda variable: variable.number)))
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    def regions(self) -> Iterator[tuple[Tensor, Box]]:
-        """Every part, with the box of the join that it fills."""
-        start = 0
-        for part in self.parts:
-            corner = [0] * part.ndim
-            corner[self.dimension] = start
-            yield part, tuple(slice(a, a + n) for a, n in zip(corner, part.shape, strict=True))
-            start += part.shape[self.dimension]
-
-    def __repr__(self) -> str:
-        return source_text(self)
-
-
-class Pad:
-    """A tensor with padding around it: positions that are elements of no variable and hold one value.
-
-    Attributes:
-        part: the tensor, with no symbols: those of the padded tensor are leading dimensions here.
-        widths: how many positions of padding stand before and after it in each dimension.
-        value: what the padding holds, a NumPy scalar of the tensor's dtype.
-        variables: those the tensor views elements of, each once, in the order in which they were made.
-    """
-
-    __slots__ = ("dtype", "graph", "layouts", "part", "shape", "value", "variables", "widths")
-    has_padding = True
-
-    def __init__(self, part: Tensor, widths: Widths, value: Any):
-        self.part = part
-        self.widths = widths
-        self.value = value
-        self.graph = part.graph
-        self.dtype = part.dtype
-        self.shape = tuple(a + n + b for (a, b), n in zip(widths, part.shape, strict=True))
-        self.variables = _variables_of((part,))
-        self.layouts: Layouts = {}
+    def has_padding(self) -> bool:
+        """Whether any patch is padding."""
+        return any(patch.variable is None for patch in self.patches)
 
     @property
     def size(self) -> int:
         """The number of elements and of positions of padding."""
         return math.prod(self.shape)
 
-    def regions(self) -> Iterator[tuple[Tensor, Box]]:
-        """The tensor, with the box of the padded one that it fills."""
-        yield self.part, tuple(slice(a, a + n) for (a, _), n in zip(self.widths, self.part.shape, strict=True))
-
     def __repr__(self) -> str:
         return source_text(self)
 
 
-Source = Variable | Join | Pad
+Source = Variable | Patchwork
+
+
+def source_variables(source: Source) -> tuple[Variable, ...]:
+    """The variables a source holds elements of, each once, in the order in which they were made."""
+    return (source,) if isinstance(source, Variable) else source.variables
 
 
 def type_text(dtype: np.dtype, shape: Sequence[object]) -> str:
@@ -153,12 +123,13 @@ def type_text(dtype: np.dtype, shape: Sequence[object]) -> str:
 
 
 def source_text(source: Source) -> str:
-    """What a tensor views, by name: `x`, `concat(x, y)`, or `pad(x, 0.0)`."""
+    """What a tensor views, by name: `x`, `concat(x, y)`, `pad(x, 0.0)`, `pad(concat(x, y), 0.0)`."""
     if isinstance(source, Variable):
         return source.name
-    if isinstance(source, Pad):
-        return f"pad({source_text(source.part.source)}, {source.value})"
-    return f"concat({', '.join(source_text(part.source) for part in source.parts)})"
+    names = [patch.variable.name for patch in source.patches if patch.variable is not None]
+    values = dict.fromkeys(str(patch.value) for patch in source.patches if patch.variable is None)
+    inside = names[0] if values and len(names) == 1 else f"concat({', '.join(names)})"
+    return f"pad({', '.join([inside, *values])})" if values else inside
 
 
 class _Numbers:
@@ -172,27 +143,25 @@ class _Numbers:
 
 
 def assembled(
-    source: Join | Pad,
+    source: Patchwork,
     dtype: np.dtype,
     of_variable: Callable[[Variable, np.ndarray], np.ndarray],
     of_padding: Callable[[Any], Any],
 ) -> np.ndarray:
-    """What stands at every position of a source, in one dimension.
+    """What stands at every position of a patchwork, in one dimension.
 
     Args:
-        source: of several tensors, or with padding.
+        source: the patchwork.
         dtype: of what stands there.
         of_variable: what stands at flat positions of a variable.
         of_padding: what stands for padding of a value.
     """
-    made = np.full(source.shape, of_padding(source.value) if isinstance(source, Pad) else 0, dtype)
-    for part, box in source.regions():
-        own, positions = part.source, part.index.values()
-        if isinstance(own, Variable):
-            made[box] = of_variable(own, positions)
-        else:
-            made[box] = assembled(own, dtype, of_variable, of_padding)[positions]
-    return made.reshape(-1)
+    made = np.zeros(source.size, dtype)
+    for patch in source.patches:
+        variable = patch.variable
+        stands = of_padding(patch.value) if variable is None else of_variable(variable, patch.index.values())
+        made[patch.places.values()] = stands
+    return made
 
 
 def source_elements(source: Source) -> Any:

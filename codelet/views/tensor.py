@@ -1,9 +1,8 @@
 """Variables, and tensors: views of variables.
 
 A `Tensor` is a source and an access map, an `Index` into the flat elements of the source. Viewing a
-tensor composes the map and never makes state. The source is a `Variable`; or a `Join` of several
-tensors laid end to end, so that a view over several variables is an ordinary view of their join; or a
-`Pad`, a tensor among positions that are elements of no variable and all hold one value.
+tensor composes the map and never makes state. The source is a `Variable`; or a `Patchwork` of tensors laid end to
+end or among padding, so that a view of several variables is an ordinary view of one source.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from codelet.views.index import Index, as_index, row_major
 from codelet.views.indexing import expanded_items
 from codelet.views.operators import NoNumber, shown
 from codelet.views.padding import MODES, as_padding, as_widths, repeated_positions
+from codelet.views.patchwork import padded
 from codelet.views.ragged import Ragged
 from codelet.views.rows import LENGTH_NAMES, RowLength, Rows
-from codelet.views.sources import Pad, Source, Variable, source_elements, source_text, source_variables, type_text
+from codelet.views.sources import Source, Variable, source_elements, source_text, source_variables, type_text
 from codelet.views.strided import Layout, layout_of
 
 if TYPE_CHECKING:
@@ -405,19 +405,19 @@ class Tensor(NoNumber, Frozen, _Parts):
         if mode != "constant":
             if not (isinstance(value, int) and value == 0):
                 raise ViewError(f"a pad of mode {mode!r} is given a value", given=value, expected="mode 'constant'")
-            padded = self
+            extended = self
             for d, (before, after) in enumerate(pairs):
                 positions = repeated_positions(self.shape[d], before, after, mode) if before or after else slice(None)
-                padded = padded[(slice(None),) * d + (positions,)]
-            return padded
+                extended = extended[(slice(None),) * d + (positions,)]
+            return extended
         held = as_padding(value, self.dtype)
         if not any(map(any, pairs)):
             return self
-        # As of a join, symbols become dimensions of what is padded.
+        # As of what is joined, symbols become dimensions of what is padded.
         index = self.index.without_idle_symbols()
         axes = index.axes
-        pad = Pad(Tensor(self.source, index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
-        return Tensor(pad, row_major(pad.shape).bound(axes).mentioning(self.axes))
+        source = padded(Tensor(self.source, index.lifted(axes)), ((0, 0),) * len(axes) + pairs, held)
+        return Tensor(source, row_major(source.shape).bound(axes).mentioning(self.axes))
 
     def elements(self, axes: Sequence[Axis] = ()) -> np.ndarray:
         """The graph's numbers of its elements, int64 of shape `(extents of axes..., *shape)`; -1 for padding.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.views.digits import ends, stretch
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Variable, source_text, source_variables
@@ -38,15 +39,9 @@ def affine_runs(index: Index, axes: Sequence[Axis], most: int) -> Runs | None:
     assert not index.tables
     if 0 in index.shape or any(axis.extent == 0 for axis in axes):
         return NONE
-    offset, length, apart = index.offset, 1, []
-    steps = [(index.coefficient(key), index.extent(key)) for key in index.keys]
-    offset += sum(step * (extent - 1) for step, extent in steps if step < 0)
-    for step, extent in sorted((abs(step), extent) for step, extent in steps if extent > 1):
-        if step <= length:
-            length += step * (extent - 1)
-        else:
-            apart.append((step, extent))
-    starts = np.array([offset], np.int64)
+    digits = list(map(index.digit, index.keys))
+    length, apart = stretch(digits)
+    starts = np.array([ends(digits, index.offset)[0]], np.int64)
     for step, extent in apart:
         if len(starts) * extent > most:
             return None
@@ -213,22 +208,22 @@ class ElementSet:
         """
         source = tensor.source
         if isinstance(source, Variable):
-            held = self._of(source)
-            if not held.is_all:
-                self._held[source] = held | Elements.of_view(tensor.index, axes, source.size, source.name)
+            self._add(source, tensor.index, axes)
             return
         touched = Elements.of_view(tensor.index, axes, source.size, source_text(source))
-        if touched.is_all:
-            for part, _ in source.regions():
-                self.add(part, ())
-            return
-        marked = touched.as_flags().reshape(source.shape)
-        for part, box in source.regions():
-            chosen = marked[box]
-            if chosen.all():
-                self.add(part, ())
-            elif chosen.any():
-                self.add(part.flatten()[np.flatnonzero(chosen)], ())
+        marked = None if touched.is_all else touched.as_flags()
+        for patch in source.patches:
+            if patch.variable is not None:
+                chosen = None if marked is None else marked[patch.places.values()]
+                if chosen is None or chosen.all():
+                    self._add(patch.variable, patch.index, ())
+                elif chosen.any():
+                    self._add(patch.variable, patch.index.reshape((chosen.size,))[np.flatnonzero(chosen)], ())
+
+    def _add(self, variable: Variable, index: Index, axes: tuple[Axis, ...]) -> None:
+        held = self._of(variable)
+        if not held.is_all:
+            self._held[variable] = held | Elements.of_view(index, axes, variable.size, variable.name)
 
     def remove(self, tensor: Tensor) -> None:
         """Remove the elements of a view without symbols."""

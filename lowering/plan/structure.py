@@ -10,7 +10,7 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.views.grids import Axis
 from codelet.views.index import Index
-from codelet.views.sources import Pad, Source, Variable
+from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -51,10 +51,11 @@ def _index_key(index: Index | None, axes: tuple[Axis, ...]) -> Hashable:
 def _source_key(source: Source) -> Hashable:
     if isinstance(source, Variable):
         return source.number
-    if isinstance(source, Pad):
-        # Bytes, since a NaN is not equal to itself.
-        return source.widths, source.value.tobytes(), _tensor_key(source.part, ())
-    return source.dimension, tuple(_tensor_key(part, ()) for part in source.parts)
+    # Values as bytes, since a NaN is not equal to itself.
+    return source.shape, tuple(
+        (p.variable.number if p.variable else p.value.tobytes(), _index_key(p.index, ()), _index_key(p.places, ()))
+        for p in source.patches
+    )
 
 
 def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:

@@ -1,0 +1,122 @@
+"""Patchwork: the patches of a source put together as one array.
+
+Padding around what else there is becomes one `lax.pad`, patches that divide a region along a dimension one
+`lax.concatenate`, again and again in what is left of them. What no cut takes apart, as four patches around a fifth, and
+patches that are no boxes, are written one after another over the padding under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from codelet.views.boxes import Box, box_of, coordinates_of, hull, hull_of, lengths_of
+from codelet.views.index import row_major
+from codelet.views.sources import Patch, Patchwork
+from lowering.arrays import Array, reshape
+from lowering.fast.writes import plan_write
+
+
+class Placed(NamedTuple):
+    """A patch with the box that it fills; where it fills none, one that holds it."""
+
+    patch: Patch
+    box: Box
+    is_filled: bool
+
+    def covers(self, region: Box) -> bool:
+        """Whether it fills all of a region."""
+        sides = zip(self.box, region, strict=True)
+        return self.is_filled and all(a <= start and stop <= b for (a, b), (start, stop) in sides)
+
+
+def placed(source: Patchwork, shape: tuple[int, ...]) -> list[Placed]:
+    """The patches of a source in an array of `shape`."""
+    found = [(patch, box_of(shape, patch.places)) for patch in source.patches]
+    return [Placed(p, hull_of(shape, p.places) if box is None else box, box is not None) for p, box in found]
+
+
+def _groups(patches: Sequence[Placed], at: int) -> list[list[Placed]]:
+    """Patches between which an array can be cut along a dimension, in the order of their places."""
+    groups: list[list[int]] = []
+    reach = 0
+    for k in sorted(range(len(patches)), key=lambda k: patches[k].box[at]):
+        start, stop = patches[k].box[at]
+        if not groups or start >= reach:
+            groups.append([])
+        groups[-1].append(k)
+        reach = max(reach, stop)
+    return [[patches[k] for k in sorted(group)] for group in groups]
+
+
+def assemble(
+    shape: tuple[int, ...], region: Box, patches: Sequence[Placed], values: Mapping[Patch, Array], dtype: np.dtype
+) -> Array:
+    """A region of an array put together of patches.
+
+    Args:
+        shape: of the array.
+        region: whose every position is that of a patch.
+        patches: those in it, in order, and padding that reaches beyond it.
+        values: the elements of those that are no padding.
+        dtype: of the array.
+    """
+    lengths = lengths_of(region)
+    covering = [k for k, own in enumerate(patches) if own.covers(region)]
+    under = patches[covering[-1]] if covering else None
+    above = patches[covering[-1] + 1 :] if covering else patches
+    if under is not None and under.patch.variable is not None:
+        return reshape(values[under.patch], lengths)
+    if not above:
+        return jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
+    lowest = [] if under is None else [under]
+    held = hull([own.box for own in above])
+    if held != region and all(own.is_filled for own in above):
+        assert under is not None
+        widths = [(a - start, stop - b, 0) for (a, b), (start, stop) in zip(held, region, strict=True)]
+        return lax.pad(assemble(shape, held, [under, *above], values, dtype), under.patch.value, widths)
+    for at, (start, stop) in enumerate(region):
+        groups = _groups(above, at)
+        if len(groups) > 1:
+            cuts = [start, *(min(own.box[at][0] for own in group) for group in groups[1:]), stop]
+            parts = [
+                assemble(shape, (*region[:at], (a, b), *region[at + 1 :]), [*lowest, *group], values, dtype)
+                for a, b, group in zip(cuts, cuts[1:], groups, strict=False)
+            ]
+            return lax.concatenate(parts, at)
+    array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
+    for patch, _, _ in above:
+        here = [at - start for at, (start, _) in zip(coordinates_of(shape, patch.places), region, strict=True)]
+        places = row_major(lengths).compose(here, patch.places.shape)
+        value = jnp.full(places.shape, patch.value, dtype) if patch.variable is None else values[patch]
+        array = plan_write(lengths, places).into(array, lengths, value, range(places.ndim))
+    return array
+
+
+def patchwork_array(source: Patchwork, values: Mapping[Patch, Array]) -> Array:
+    """All of a source, from the elements of those of its patches that are no padding."""
+    patches, shape = placed(source, source.shape), source.shape
+    if not all(own.is_filled for own in patches):
+        flat = placed(source, (source.size,))
+        if all(own.is_filled for own in flat):  # what was joined in one dimension, and reshaped
+            patches, shape = flat, (source.size,)
+    region = tuple((0, n) for n in shape)
+    return reshape(assemble(shape, region, patches, values, source.dtype), source.shape)
+
+
+def without_zeros(source: Patchwork, kept: Collection[int]) -> tuple[Box, list[Placed]]:
+    """The box of a source outside of which there are zeros alone, and its patches.
+
+    Along dimensions that are `kept` it is whole.
+    """
+    patches, region = placed(source, source.shape), tuple((0, n) for n in source.shape)
+    for k, own in enumerate(patches[:-1]):
+        if own.patch.variable is not None or own.patch.value != 0 or not own.covers(region):
+            break
+        inner = hull([above.box for above in patches[k + 1 :]])
+        region = tuple(side if d in kept else inner[d] for d, side in enumerate(region))
+    return region, patches

@@ -1,0 +1,238 @@
+"""Patchworks: joined and padded views are flat lists of few patches; arrays of them are made by few steps."""
+
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import codelet as cl
+from codelet.graphs.vertices import gather
+from codelet.views.boxes import box_of, hull_of
+from codelet.views.index import row_major
+from codelet.views.patchwork import MOST_CUTS
+from codelet.views.sources import Patchwork
+from lowering.fast.sources import plan_within_zeros, read_view, write_tensor
+from tests.examples import examples
+from tests.strategies import rearranged, viewed
+
+
+def patches_of(tensor):
+    """The patches of a view, once they are what they must be."""
+    source = tensor.source
+    assert isinstance(source, Patchwork)
+    taken = np.zeros(source.size, int)
+    for patch in source.patches:
+        places = patch.places.values().reshape(-1)
+        assert patch.places.shape == patch.index.shape
+        assert len(np.unique(places)) == len(places) > 0
+        if patch.variable is not None:
+            assert patch.index.values().max() < patch.variable.size
+            taken[places] += 1
+        else:
+            assert not taken[places].any()  # padding lies under others
+    assert taken.max(initial=0) <= 1
+    assert (gather_numbers(source) >= 0).all()
+    return source.patches
+
+
+def as_arrays(graph, values):
+    """The variables of a graph as JAX arrays, from their flat values by first elements."""
+    return {own: jax.numpy.asarray(values[own.first_element].reshape(own.shape)) for own in graph.variables}
+
+
+def gather_numbers(source):
+    """Of every position the last patch that it is one of; -1 for none."""
+    made = np.full(source.size, -1)
+    for k, patch in enumerate(source.patches):
+        made[patch.places.values()] = k
+    return made
+
+
+@examples(150)
+@given(viewed())
+def test_any_chain_of_views_is_of_a_flat_list_of_patches(pair):
+    tensor, _ = pair
+    if isinstance(tensor.source, Patchwork):
+        patches_of(tensor)
+
+
+@examples(25)
+@given(st.data())
+def test_arrays_of_nested_views_are_read_and_written_element_by_element(data):
+    graph = cl.Graph()
+    shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+    x = graph.add_variable("x", shape, np.int32)
+    view = data.draw(rearranged(x))
+    (variable,) = graph.variables
+    held = {variable.first_element: np.arange(x.size, dtype=np.int32) + 100}
+    arrays = as_arrays(graph, held)
+    for seen in (view, view.pad((1, 0), value=7), cl.concat([view.pad(1), view.pad(1, "wrap")])):
+        np.testing.assert_array_equal(read_view(arrays, seen), gather(held, seen))
+    values = np.arange(x.size, dtype=np.int32).reshape(shape)
+    write_tensor(arrays, view, jax.numpy.asarray(values))
+    expected = np.zeros(x.size, np.int32)
+    expected[view.elements() - variable.first_element] = values
+    np.testing.assert_array_equal(arrays[variable], expected.reshape(shape))
+
+
+def test_boxes_are_found_whatever_the_shape_of_their_positions():
+    whole = row_major((4, 6))
+    assert box_of((4, 6), whole[1:3, 2:5]) == box_of((4, 6), whole[1:3, 2:5][None]) == ((1, 3), (2, 5))
+    assert box_of((24,), whole[1:3]) == ((6, 18),)
+    assert box_of((), row_major(())) == ()
+    line = row_major((24,))
+    for none in (
+        whole.transpose((1, 0)),
+        whole[::-1],
+        whole[:, ::2],
+        line[3:15],
+        whole[[0, 2, 1]],
+        whole[:0],
+        whole[[0, 1]],
+    ):
+        assert box_of((4, 6), none) is None
+    assert hull_of((4, 6), line[3:15]) == ((0, 3), (0, 6))
+    assert hull_of((4, 6), whole[::2, 5:1:-2]) == ((0, 3), (3, 6))
+
+
+def windows(x, y):
+    i = cl.grid(6)
+    return cl.concat([x.pad(1)[i : i + 3], y[i : i + 1]])
+
+
+PATCHES = {
+    # what: its view, the shapes of its variables, how many patches it has, and by which primitives it is read
+    "a pad": (lambda x: x.pad(1), [(4, 5)], 2, ["pad"]),
+    "pads of one value": (lambda x: x.pad(1).pad(2), [(4, 5)], 2, ["pad"]),
+    "pads of two values": (lambda x: x.pad(1).pad(1, value=2), [(4, 5)], 3, ["pad", "pad"]),
+    "one cut off again": (lambda x, y: cl.concat([x.pad(1)[1:-1], y]), [(3,), (2,)], 2, ["concatenate"]),
+    "joined": (lambda *v: cl.concat(v), [(4, 5)] * 3, 3, ["concatenate"]),
+    "slices": (lambda x, y: cl.concat([x[1:], y[:2]]), [(4, 5)] * 2, 2, ["slice", "slice", "concatenate"]),
+    "of a join": (lambda x, y: cl.concat([cl.concat([x, y])[:6], y]), [(4, 5)] * 2, 3, ["slice", "concatenate"]),
+    "a join within zeros": (lambda x, y: cl.concat([x, y]).pad(1), [(4, 5)] * 2, 3, ["concatenate", "pad"]),
+    "pads joined": (lambda x, y: cl.concat([x.pad(1), y.pad(1)]), [(4, 5)] * 2, 4, ["pad", "pad", "concatenate"]),
+    "blocks": (
+        lambda *v: cl.concat([cl.concat(v[:2], 1), cl.concat(v[2:], 1)]),
+        [(2, 3)] * 4,
+        4,
+        ["concatenate"] * 3,
+    ),
+    "along a new dimension": (
+        lambda x: cl.concat([x.pad(1).expand(0)] * 2),
+        [(3,)],
+        4,
+        ["reshape", "pad", "reshape", "pad", "concatenate"],
+    ),
+    "turned": (
+        lambda x, y: cl.concat([x, y]).T.pad(1),
+        [(4, 5)] * 2,
+        3,
+        ["transpose", "transpose", "concatenate", "pad"],
+    ),
+    "rows of lines": (
+        lambda x, y, z: cl.concat([cl.concat([x, y]).reshape(4, 2), z]),
+        [(3,), (5,), (2, 2)],
+        3,
+        ["reshape", "concatenate", "reshape"],
+    ),
+    "a torus within zeros": (lambda x: x.pad(1, "wrap").pad(1), [(4,)], 2, ["slice", "slice", "concatenate", "pad"]),
+    # None of these has a patch for each row, vertex or element, and none is a gather.
+    "a picture in a line": (
+        lambda x, y: cl.concat([x.pad(1).flatten(), y]),
+        [(400, 5), (3,)],
+        3,
+        ["broadcast_in_dim", "reshape", "dynamic_update_slice", "reshape", "concatenate"],
+    ),
+    "windows": (windows, [(6,), (6,)], 5, None),
+    "repeated": (lambda x: cl.concat([x.pad(1).broadcast_to((300, 6))] * 2), [(4,)], 4, None),
+    "a torus of a pad": (lambda x: x.pad(1).pad(2, "wrap").pad(1, value=3), [(4, 4)], 11, None),
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_patches_are_few_and_put_together_by_few_steps(name):
+    view, shapes, count, primitives = PATCHES[name]
+    graph = cl.Graph()
+    variables = [graph.add_variable(f"v{k}", shape) for k, shape in enumerate(shapes)]
+    tensor = view(*variables)
+    assert len(patches_of(tensor)) == count
+    read = lambda *arrays: read_view(dict(zip(graph.variables, arrays, strict=True)), whole)  # noqa: E731
+    whole = cl.Tensor(tensor.source, row_major(tensor.source.shape))
+    found = [str(eqn.primitive) for eqn in jax.make_jaxpr(read)(*map(np.zeros, shapes)).eqns]
+    assert found == primitives if primitives is not None else not {"gather", "scatter"} & set(found), found
+
+
+def test_positions_of_no_order_are_a_table_for_each_patch():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (1000,)), graph.add_variable("y", (1000,))
+    shuffled = cl.concat([x, y])[np.random.default_rng(0).permutation(2000)]
+    tensor = cl.concat([shuffled, x.pad(1)])
+    assert len(patches_of(tensor)) == 2 + 2
+    # Overlapping windows of more positions than a patch is cut into.
+    i = cl.grid(1500)
+    numbers = np.arange(1500)[:, None] + np.arange(MOST_CUTS + 1)
+    of_y = int((numbers >= 1000).sum())
+    wide = cl.concat([cl.concat([x, y])[i : i + MOST_CUTS + 1], x[:1]])
+    shapes = [patch.places.shape for patch in patches_of(wide)]
+    assert shapes == [(numbers.size - of_y,), (of_y,), (1500, 1)]
+    np.testing.assert_array_equal(wide.elements(i.axes)[:, :-1], numbers + (numbers >= 1000))
+
+
+def test_zeros_around_an_array_are_left_to_a_convolution():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (2, 3, 4))
+    held = {own.first_element: np.ones(24, np.float32) for own in graph.variables}
+    widths = ((1, 0), (1, 2), (0, 3))
+    for padded, kept, expected in [
+        (x.pad(widths), (), widths),
+        (x.pad(widths), (0,), ((0, 0), *widths[1:])),
+        (x.pad(1).pad(((0, 0), (1, 0), (0, 0))), (), ((1, 1), (2, 1), (1, 1))),
+        (x.pad(widths, value=1), (), ((0, 0),) * 3),
+        (x.pad(1).pad(1, value=1).pad(1), (), ((1, 1),) * 3),
+        (x, (), ((0, 0),) * 3),
+    ]:
+        inner, found = plan_within_zeros(padded.source, kept)
+        array = inner.of(as_arrays(graph, held))
+        assert tuple(found) == expected
+        assert all(found[d] == (0, 0) for d in kept)
+        np.testing.assert_array_equal(np.pad(np.asarray(array), found), gather(held, padded))
+
+
+def test_patches_that_no_cut_takes_apart_are_written_in_turn():
+    # A join has cuts, but not what is seen of one: four patches around a fifth.
+    graph = cl.Graph()
+    names = "abcde"
+    picture = np.array([[0, 0, 1], [3, 4, 1], [3, 2, 2]])
+    variables = [graph.add_variable(name, (int((picture == k).sum()),), np.int32) for k, name in enumerate(names)]
+    line = cl.concat(variables)
+    starts = np.cumsum([0, *(v.size for v in variables)])
+    numbers = np.zeros(9, int)
+    for k, (start, _) in enumerate(pairwise(starts)):
+        own = np.flatnonzero(picture.reshape(-1) == k)
+        numbers[own] = start + np.arange(len(own))
+    tensor = cl.concat([line[numbers.reshape(3, 3)], line[:3].expand(0)])
+    patches_of(tensor)
+    held = {own.first_element: np.arange(own.size, dtype=np.int32) + 10 * own.number for own in graph.variables}
+    np.testing.assert_array_equal(read_view(as_arrays(graph, held), tensor), gather(held, tensor))
+
+
+def test_a_join_that_grows_keeps_its_patches():
+    graph = cl.Graph()
+    grown = graph.add_variable("first", (2, 3))
+    for k in range(50):
+        grown = cl.concat([grown, graph.add_variable(f"next{k}", (2, 3))])
+    before, after = patches_of(grown), patches_of(cl.concat([grown, graph.add_variable("last", (2, 3))]))
+    assert all(a is b for a, b in zip(before, after, strict=False))
+
+
+def test_patchworks_print_what_they_are_made_of():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (2,))
+    assert str(cl.concat([x, y]).source) == "concat(x, y)"
+    assert str(cl.concat([x]).source) == "concat(x)"
+    assert str(x.pad(1, value=float("nan")).source) == "pad(x, nan)"
+    assert str(cl.concat([x.pad(1), y, x.pad(1, value=2)]).source) == "pad(concat(x, y, x), 0.0, 2.0)"
+    assert str(x[:0].pad(2).source) == "pad(concat(), 0.0)"
