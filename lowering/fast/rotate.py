@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codelet.views.sources import Variable
-from lowering.fast.partition import updates
 from lowering.fast.prune import written_through
+from lowering.fast.writes import plan_writes
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis
@@ -123,7 +123,8 @@ def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> 
     if any(first in step.reads for step in following[: following.index(writer) + 1]):
         return False
     # One that is written whole, or joined from its parts, is not written in place.
-    return updates(first.shape, written_through(writer, first))
+    through = written_through(writer, first)
+    return bool(through) and plan_writes(first.shape, through).is_in_place
 
 
 def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_Chain]]:
