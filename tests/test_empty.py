@@ -105,3 +105,13 @@ def test_fields_and_rows_without_elements(case):
     assert all(list(graph.writers(graph.variable(name))) for name in names if graph.variable(name).size)
     assert str(graph)
     assert repr(graph.families)
+
+
+def test_a_copy_of_no_elements_copies_nothing():
+    graph = cl.Graph()
+    x, y, z = (graph.add_variable(name, (3, n)) for name, n in (("x", 0), ("y", 0), ("z", 2)))
+    engine = cl.Engine(graph, cl.Sequence(cl.Copy(x, y), cl.Copy(x, z[:, :0])))
+    engine.write({"z": np.ones((3, 2))})
+    engine.run()
+    assert engine.read(y).shape == (3, 0)
+    np.testing.assert_array_equal(engine.read(z), 1)

@@ -175,8 +175,7 @@ def copy(arrays: Arrays, step: FusedCopy) -> None:
     """Copy a view to another. The state is changed."""
     assert step.view is not None
     assert step.store is not None
-    if step.destination.size:
-        step.store.into(arrays, [(step.view.of(dict(arrays)), tuple(range(step.source.ndim)))])
+    step.store.into(arrays, [(step.view.of(dict(arrays)), tuple(range(step.source.ndim)))])
 
 
 # --- the pass -------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def _chosen(steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody]) 
             case ExecuteStep():
                 made.append(_fused(step))
             case CopyStep():
-                made.append(_fused_copy(step))
+                made += [_fused_copy(step)] if step.destination.size else []
             case CallStep():
                 if step.function not in functions:
                     body = _chosen(step.function.body, functions)
