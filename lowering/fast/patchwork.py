@@ -7,8 +7,7 @@ patches that are no boxes, are written one after another over the padding under 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from lowering.plan.access import take_apart
 
 
 class Placed(NamedTuple):
-    """A patch with the box that it fills; where it fills none, the least one that holds it."""
+    """A patch with the box that it fills; where it fills none, one that holds it."""
 
     patch: Patch
     box: Box
@@ -37,7 +36,7 @@ class Placed(NamedTuple):
 
 
 def placed(source: Patchwork, shape: tuple[int, ...]) -> list[Placed]:
-    """The patches of a source, in order, in an array of `shape`."""
+    """The patches of a source in an array of `shape`."""
     found = [(patch, box_of(shape, patch.places)) for patch in source.patches]
     return [Placed(p, hull_of(shape, p.places) if box is None else box, box is not None) for p, box in found]
 
@@ -55,66 +54,70 @@ def _groups(patches: Sequence[Placed], at: int) -> list[list[Placed]]:
     return [[patches[k] for k in sorted(group)] for group in groups]
 
 
-def _full(patch: Patch | None, lengths: Sequence[int], dtype: np.dtype) -> Array:
-    return jnp.full(lengths, 0 if patch is None else patch.value, dtype)
-
-
-def _made(
-    shape: tuple[int, ...], region: Box, patches: Sequence[Placed], read: Callable[[Patch], Array], dtype: np.dtype
+def assemble(
+    shape: tuple[int, ...], region: Box, patches: Sequence[Placed], values: Mapping[Patch, Array], dtype: np.dtype
 ) -> Array:
-    """A region of an array of `shape`, of the patches in it and of padding that reaches beyond it."""
+    """A region of an array put together of patches.
+
+    Args:
+        shape: of the array.
+        region: whose every position is that of a patch.
+        patches: those in it, in order, and padding that reaches beyond it.
+        values: the elements of those that are no padding.
+        dtype: of the array.
+    """
     lengths = lengths_of(region)
     covering = [k for k, own in enumerate(patches) if own.covers(region)]
-    lowest, above = (patches[covering[-1] :][:1], patches[covering[-1] + 1 :]) if covering else ([], patches)
-    under = lowest[0].patch if lowest else None
-    if under is not None and under.variable is not None:
-        return reshape(read(under), lengths)
+    under = patches[covering[-1]] if covering else None
+    above = patches[covering[-1] + 1 :] if covering else patches
+    if under is not None and under.patch.variable is not None:
+        return reshape(values[under.patch], lengths)
     if not above:
-        return _full(under, lengths, dtype)
+        return jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
+    lowest = [] if under is None else [under]
     held = hull([own.box for own in above])
-    if under is not None and held != region and all(own.is_filled for own in above):
+    if held != region and all(own.is_filled for own in above):
+        assert under is not None
         widths = [(a - start, stop - b, 0) for (a, b), (start, stop) in zip(held, region, strict=True)]
-        return lax.pad(_made(shape, held, [*lowest, *above], read, dtype), under.value, widths)
+        return lax.pad(assemble(shape, held, [under, *above], values, dtype), under.patch.value, widths)
     for at, (start, stop) in enumerate(region):
         groups = _groups(above, at)
         if len(groups) > 1:
             cuts = [start, *(min(own.box[at][0] for own in group) for group in groups[1:]), stop]
-            parts = [(*region[:at], side, *region[at + 1 :]) for side in itertools.pairwise(cuts)]
-            made = [_made(shape, p, [*lowest, *own], read, dtype) for p, own in zip(parts, groups, strict=True)]
-            return lax.concatenate(made, at)
-    array = _full(under, lengths, dtype)
+            parts = [
+                assemble(shape, (*region[:at], (a, b), *region[at + 1 :]), [*lowest, *group], values, dtype)
+                for a, b, group in zip(cuts, cuts[1:], groups, strict=False)
+            ]
+            return lax.concatenate(parts, at)
+    array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
     for patch, _, _ in above:
-        here = [place - start for place, (start, _) in zip(coordinates_of(shape, patch.places), region, strict=True)]
+        here = [at - start for at, (start, _) in zip(coordinates_of(shape, patch.places), region, strict=True)]
         places = row_major(lengths).compose(here, patch.places.shape)
-        value = _full(patch, places.shape, dtype) if patch.variable is None else read(patch)
+        value = jnp.full(places.shape, patch.value, dtype) if patch.variable is None else values[patch]
         array = write_access(array, take_apart(lengths, places), value, range(places.ndim))
     return array
 
 
-def assemble(source: Patchwork, read: Callable[[Patch], Array], region: Box | None = None) -> Array:
-    """All of a source, or a region of it, as an array.
+def patchwork_array(source: Patchwork, values: Mapping[Patch, Array]) -> Array:
+    """All of a source, from the elements of those of its patches that are no padding."""
+    patches, shape = placed(source, source.shape), source.shape
+    if not all(own.is_filled for own in patches):
+        flat = placed(source, (source.size,))
+        if all(own.is_filled for own in flat):  # what was joined in one dimension, and reshaped
+            patches, shape = flat, (source.size,)
+    region = tuple((0, n) for n in shape)
+    return reshape(assemble(shape, region, patches, values, source.dtype), source.shape)
 
-    Args:
-        source: of patches.
-        read: gives the elements of a patch that is no padding.
-        region: what is left out of it is padding.
+
+def without_zeros(source: Patchwork, kept: Sequence[int]) -> tuple[Box, list[Placed]]:
+    """The box of a source outside of which there are zeros alone, and its patches.
+
+    Along dimensions that are `kept` it is whole.
     """
-    for shape in (source.shape, (source.size,)):  # flat, where it was joined in one dimension, and reshaped
-        patches = placed(source, shape)
-        if region is not None or all(own.is_filled for own in patches):
-            break
-    else:
-        shape, patches = source.shape, placed(source, source.shape)
-    made = _made(shape, region or tuple((0, n) for n in shape), patches, read, source.dtype)
-    return made if region is not None else reshape(made, source.shape)
-
-
-def within_zeros(source: Patchwork, kept: Sequence[int]) -> Box:
-    """The box of a source outside of which there are zeros alone; along dimensions that are `kept` it is whole."""
     patches, region = placed(source, source.shape), tuple((0, n) for n in source.shape)
     for k, own in enumerate(patches[:-1]):
         if own.patch.variable is not None or own.patch.value != 0 or not own.covers(region):
             break
         inner = hull([above.box for above in patches[k + 1 :]])
         region = tuple(side if d in kept else inner[d] for d, side in enumerate(region))
-    return region
+    return region, patches
