@@ -16,6 +16,7 @@ from codelet.views.digits import (
     regrouped,
     row_major_digits,
     row_major_strides,
+    stretch,
 )
 from tests.examples import examples
 
@@ -40,6 +41,11 @@ def _all_places(digits):
 def test_ends_and_nesting(digits, offset):
     all_numbers = numbers(digits)
     assert ends(digits, offset) == (min(all_numbers) + offset, max(all_numbers) + offset)
+    length, apart = stretch(digits)
+    starts = numbers(apart)
+    covered = {min(all_numbers) + start + k for start in starts for k in range(length)}
+    assert covered == set(all_numbers)
+    assert all(step > length for step, _ in apart)
     if are_nested(digits):
         assert len(set(all_numbers)) == len(all_numbers)
         # ... and read off by division, largest step first.

@@ -20,6 +20,7 @@ def made():
     assert strided.layout is not None
     ragged = x[0, rows[i]]
     return {
+        "axis": i.axes[0],
         "symbol": i,
         "table": cl.table([2, 0, 1, 3])[i],
         "condition": i < 2,

@@ -268,12 +268,16 @@ class Arithmetic(AffineMap):
             return self.filled(int(renamed.values) * renamed.scale, shape)
         return type(self)(0, shape, (0,) * len(shape), (), (renamed,))
 
+    def unravelled(self, shape: Sequence[int]) -> list[Self]:
+        """The position along each dimension of an array, of elements that it numbers in row-major order."""
+        return [self // stride % extent for stride, extent in zip(row_major_strides(shape), shape, strict=True)]
+
     def _coalesced(self) -> Self:
         """Neighbouring dimensions that tile one another merged, so that a reshape may split them anew."""
         tabled = {key for table in self.tables for key in table.keys}
         groups = chains(
             range(self.ndim),
-            lambda outer, d: not {outer, d} & tabled and self.strides[outer] == self.strides[d] * self.shape[d],
+            lambda outer, d: not {*outer, d} & tabled and self.strides[outer[-1]] == self.strides[d] * self.shape[d],
         )
         place = {group[-1]: k for k, group in enumerate(groups)}
         tables = tuple(
@@ -297,11 +301,7 @@ class Arithmetic(AffineMap):
         merged = self._coalesced()
         if merged.shape == (self.size,) and merged.strides == (1,) and not (merged.symbols or merged.tables):
             return positions + merged.offset if merged.offset else positions
-        inner = [
-            positions // stride % extent
-            for stride, extent in zip(row_major_strides(merged.shape), merged.shape, strict=True)
-        ]
-        return merged.compose(inner, positions.shape)
+        return merged.compose(positions.unravelled(merged.shape), positions.shape)
 
     def spread(self, rows: Rows) -> Self:
         """A map of shape () that may depend on the axes of rows, at every element: of shape (total,), without them."""

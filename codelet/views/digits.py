@@ -7,7 +7,7 @@ digit for each dimension and grid axis), the addresses that a field of a family 
 transpose and a broadcast make of a value. In mixed radix each step is what the smaller digits reach, and one more.
 What all of them rest on stands here:
 
-- `ends`: the least and the greatest number;
+- `ends`: the least and the greatest number; `stretch`: how far they follow each other without a gap;
 - digits are *nested* where each step, whatever its sign, is more than all smaller ones reach together. Then no two
   places have one number, and the places are read off it by dividing by the largest step first (`inverse.py`): so are
   the digits of mixed radix, slices and windows that lie apart. Not nested digits may, or may not, meet;
@@ -81,15 +81,30 @@ def are_nested(digits: Iterable[tuple[int, int]]) -> bool:
     return True
 
 
-def chains(items: Iterable[Item], follows: Callable[[Item, Item], bool]) -> list[list[Item]]:
-    """Items in order, cut wherever one does not follow the one before it.
+def stretch(digits: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
+    """The numbers as copies of a stretch without gaps: its length, and the digits that set them apart, steps positive.
 
-    >>> chains([3, 4, 5, 0, 1], lambda before, item: item == before + 1)
+    >>> stretch([(10, 3), (-1, 4), (2, 3)])  # 0 to 7, three times
+    (8, [(10, 3)])
+    """
+    length, apart = 1, []
+    for step, extent in sorted((abs(step), extent) for step, extent in digits if extent > 1):
+        if step <= length:
+            length += step * (extent - 1)
+        else:
+            apart.append((step, extent))
+    return length, apart
+
+
+def chains(items: Iterable[Item], follows: Callable[[list[Item], Item], bool]) -> list[list[Item]]:
+    """Items in order, cut wherever one does not follow those before it.
+
+    >>> chains([3, 4, 5, 0, 1], lambda before, item: item == before[-1] + 1)
     [[3, 4, 5], [0, 1]]
     """
     found: list[list[Item]] = []
     for item in items:
-        if found and follows(found[-1][-1], item):
+        if found and follows(found[-1], item):
             found[-1].append(item)
         else:
             found.append([item])
@@ -103,7 +118,7 @@ def merged(digits: Iterable[Digit]) -> list[Digit]:
     [Digit(step=4, extent=6), Digit(step=1, extent=2)]
     """
     several = (digit for digit in digits if digit.extent != 1)
-    tiling = chains(several, lambda outer, inner: outer.step == inner.step * inner.extent)
+    tiling = chains(several, lambda outer, inner: outer[-1].step == inner.step * inner.extent)
     return [Digit(chain[-1].step, math.prod(digit.extent for digit in chain)) for chain in tiling]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from codelet.saving import Unchanging
+from codelet.saving import Frozen, Unchanging
 from codelet.views.integers import narrowed, unwritable
 
 _copies = itertools.count(1)
@@ -30,7 +30,7 @@ def _serial() -> int:
     return _last_serial
 
 
-class Axis(Unchanging):
+class Axis(Frozen, Unchanging):
     """One axis of a grid: `values[k]` is the number its symbol stands for at position `k`.
 
     Axes are compared by identity: two grids of equal sizes have different axes.
@@ -46,6 +46,13 @@ class Axis(Unchanging):
 
     __slots__ = ("ancestors", "grid", "joins", "name", "sort_key", "values")
 
+    grid: Grid
+    values: range
+    name: str | None
+    ancestors: dict[Axis, np.ndarray]
+    joins: dict[Axis, Axis]
+    sort_key: tuple[int, int, int]
+
     def __init__(
         self,
         grid: Grid,
@@ -54,14 +61,9 @@ class Axis(Unchanging):
         name: str | None = None,
         ancestors: Mapping[Axis, np.ndarray] | None = None,
     ):
-        self.grid = grid
-        self.values = values
-        self.name = name
-        self.ancestors: dict[Axis, np.ndarray] = {}
-        for axis, positions in (ancestors or {}).items():
-            self.ancestors[axis] = unwritable(narrowed(positions))
-        self.joins: dict[Axis, Axis] = {}
-        self.sort_key = (grid.serial, position, 0)
+        own = {axis: unwritable(narrowed(positions)) for axis, positions in (ancestors or {}).items()}
+        state = {"grid": grid, "values": values, "name": name, "ancestors": own}
+        super().__setstate__((None, {**state, "joins": {}, "sort_key": (grid.serial, position, 0)}))
 
     @property
     def extent(self) -> int:
@@ -78,14 +80,9 @@ class Axis(Unchanging):
         """The number that one of its symbols stands for at a position."""
         return symbol.values[position if symbol is self else int(self.ancestors[symbol][position])]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
         # Two that were read from one file have places of their own.
-        self.sort_key = (*self.sort_key[:2], next(_copies))
+        super().__setstate__((None, {**state[1], "sort_key": (*state[1]["sort_key"][:2], next(_copies))}))
 
     def __repr__(self) -> str:
         return f"Axis({self.values!r})"

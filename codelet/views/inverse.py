@@ -23,7 +23,6 @@ from codelet.errors import ViewError
 from codelet.saving import Unchanging
 from codelet.views.affine import Table
 from codelet.views.conditions import Condition
-from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.integers import common_divisor, narrowed
 
@@ -66,8 +65,7 @@ class Part(NamedTuple):
 
     def places(self, order: Index) -> dict[Key, Index]:
         """The position along each key at positions along all of them."""
-        strides = row_major_strides(self.extents)
-        return {k: order // stride % n for k, n, stride in zip(self.keys, self.extents, strides, strict=True)}
+        return dict(zip(self.keys, order.unravelled(self.extents), strict=True))
 
 
 class Standing(NamedTuple):

@@ -71,7 +71,7 @@ def enumerate_addresses(image: Image) -> np.ndarray:
 # Equations between two images
 
 
-class Term(NamedTuple):
+class Unknown(NamedTuple):
     """An unknown in range(extent), counted `stride` times in the equation, `weight` times in the witness."""
 
     stride: int
@@ -79,27 +79,27 @@ class Term(NamedTuple):
     weight: int
 
 
-def find_witness(terms: Iterable[Term], total: int, address: int) -> int | None:
+def find_witness(unknowns: Iterable[Unknown], total: int, address: int) -> int | None:
     """`address + sum(weight * value)` for values with `sum(stride * value) == total`; None if none exist."""
-    alike: defaultdict[int, list[Term]] = defaultdict(list)
-    for stride, extent, weight in terms:
+    alike: defaultdict[int, list[Unknown]] = defaultdict(list)
+    for stride, extent, weight in unknowns:
         if stride < 0:  # count the unknown down from its end, so that every stride is positive
             total -= stride * (extent - 1)
             address += weight * (extent - 1)
-            alike[-stride].append(Term(-stride, extent, -weight))
+            alike[-stride].append(Unknown(-stride, extent, -weight))
         elif stride > 0 and extent > 1:  # an unknown that the equation does not contain stays 0
-            alike[stride].append(Term(stride, extent, weight))
+            alike[stride].append(Unknown(stride, extent, weight))
     # Unknowns of one stride act as their sum, which takes every value of its interval. Unmerged, the search
     # would try each way to write that sum.
-    widths = [(stride, 1 + sum(term.extent - 1 for term in group)) for stride, group in alike.items()]
+    widths = [(stride, 1 + sum(one.extent - 1 for one in group)) for stride, group in alike.items()]
     values = solve([(stride, extent) for stride, extent in widths if extent > 1], total)
     if values is None:
         return None
     for stride, value in values.items():
-        for term in alike[stride]:
-            part = min(value, term.extent - 1)
+        for one in alike[stride]:
+            part = min(value, one.extent - 1)
             value -= part
-            address += term.weight * part
+            address += one.weight * part
     return address
 
 
@@ -150,13 +150,13 @@ def swap_pairs(pairs: Pairs) -> Pairs:
 def shared_over_pairs(a: Image, b: Image, axes: Iterable[Pairs]) -> int | None:
     """An address that vertex g touches through `a` and vertex h through `b`, for (g, h) that `axes` allow."""
     total, address = b.offset - a.offset, a.offset
-    terms = [Term(stride, extent, stride) for stride, extent in a.field]
-    terms += [Term(-stride, extent, 0) for stride, extent in b.field]
+    found = [Unknown(stride, extent, stride) for stride, extent in a.field]
+    found += [Unknown(-stride, extent, 0) for stride, extent in b.field]
     for (stride_a, _), (stride_b, _), (g0, h0, unknowns) in zip(a.vertex, b.vertex, axes, strict=True):
         total += stride_b * h0 - stride_a * g0
         address += stride_a * g0
-        terms += [Term(stride_a * g - stride_b * h, extent, stride_a * g) for g, h, extent in unknowns]
-    return find_witness(terms, total, address)
+        found += [Unknown(stride_a * g - stride_b * h, extent, stride_a * g) for g, h, extent in unknowns]
+    return find_witness(found, total, address)
 
 
 def differing_pairs(a: Image, b: Image) -> Iterator[list[Pairs]]:

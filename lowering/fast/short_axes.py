@@ -12,9 +12,11 @@ import math
 from dataclasses import replace
 
 from codelet.graphs.family import Family, Field, VertexState
+from codelet.views.digits import chains
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
+from lowering.plan.collect import goes_on
 
 SHORT = 64
 """Axes of at most this many positions are worth merging."""
@@ -25,22 +27,13 @@ MAX_MERGED = 1 << 16
 
 def _groups(family: Family) -> list[list[Axis]]:
     """The axes of a family, neighbours together that all edges cross as one, where that merges a short one."""
-    edges = [field.tensor.index for field in family.fields if field.tensor is not None]
-    tabled = {key for index in edges for table in index.tables for key in table.keys}
-    groups: list[list[Axis]] = []
-    for axis in family.axes:
-        last = groups[-1][-1] if groups else None
-        if (
-            last is not None
-            and not {last, axis} & tabled
-            and min(last.extent, axis.extent) <= SHORT
-            and all(index.coefficient(last) == index.coefficient(axis) * axis.extent for index in edges)
-            and math.prod(a.extent for a in groups[-1]) * axis.extent <= MAX_MERGED
-        ):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    return groups
+    crossed = goes_on([field.tensor.index for field in family.fields if field.tensor is not None])
+
+    def follows(group: list[Axis], axis: Axis) -> bool:
+        count = math.prod(own.extent for own in (*group, axis))
+        return min(group[-1].extent, axis.extent) <= SHORT and count <= MAX_MERGED and crossed(group, axis)
+
+    return chains(family.axes, follows)
 
 
 def _over(index: Index, axes: tuple[Axis, ...], positions: list[Index]) -> Index:
@@ -66,10 +59,7 @@ def merge_short_axes(family: Family) -> Family:
     merged = Grid([range(math.prod(axis.extent for axis in group)) for group in groups]).axes
     positions = []
     for group, axis in zip(groups, merged, strict=True):
-        symbol, weight = Index(0, (), (), ((axis, 1),)), axis.extent
-        for part in group:
-            weight //= part.extent
-            positions.append(symbol // weight % part.extent)
+        positions += Index(0, (), (), ((axis, 1),)).unravelled([part.extent for part in group])
     names: dict[Key, Key] = {group[-1]: axis for group, axis in zip(groups, merged, strict=True)}
     gone = {axis: 0 for group in groups for axis in group[:-1]}
 

@@ -20,6 +20,7 @@ from jax.extend import core as jax_core
 from codelet.tracing.codelets import TracedCodelet
 from lowering.jaxprs.equations import evaluate
 from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
+from lowering.jaxprs.rearrangement import rearrangement, rearranges
 
 Dependence = Mapping[int, bool]
 """The numbers of the inputs that a value depends on, and whether element by element: in flat order, as many of both."""
@@ -42,13 +43,10 @@ def _size(atom: Any) -> Any:
 
 def _stays_in_order(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation gives its operand's elements in the same flat order, each once."""
-    params = eqn.params
-    if not is_understood(eqn, "squeeze", "reshape", "broadcast_in_dim"):
+    if not rearranges(eqn):
         return False
-    if eqn.primitive.name == "reshape" and params["dimensions"] is not None:
-        return False
-    in_order = list(params.get("broadcast_dimensions", ())) == sorted(params.get("broadcast_dimensions", ()))
-    return len(eqn.invars) == 1 and in_order and _size(eqn.invars[0]) == _size(eqn.outvars[0])
+    view = rearrangement(eqn.outvars[0], {eqn.outvars[0]: eqn}, stop=lambda _: False)
+    return view.root is eqn.invars[0] and view.is_in_order
 
 
 def _through(eqn: jax_core.JaxprEqn, operands: list[Dependence]) -> list[Dependence]:

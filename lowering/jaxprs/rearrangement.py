@@ -41,6 +41,11 @@ class Rearrangement:
         return tuple(digit for dim in self.dims for digit in dim)
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether it holds all elements of its root in the root's order, each once."""
+        return self.digits == self.memory
+
+    @property
     def memory(self) -> tuple[Digit, ...]:
         """The digits of the root, in row-major order of the root."""
         return in_memory(self.digits)
@@ -105,7 +110,7 @@ def rearrange(value: Any, digits: Sequence[Digit], shape: Sequence[int]) -> Any:
     """A root's value with its parts in the order of `digits`, repetitions among them, in a shape of that size."""
     memory = in_memory(digits)
     order = [memory.index(digit) for digit in digits if digit.step]
-    groups = chains(order, lambda before, k: k == before + 1)
+    groups = chains(order, lambda before, k: k == before[-1] + 1)
     if len(groups) == 1 and len(memory) == len(digits):
         return reshape(value, shape)
     # Digits that stay neighbours in order need not be taken apart.

@@ -184,15 +184,20 @@ def order_axes(family: Family) -> Family:
     return _on_fields(family, change, kept, parts, tuple(family.axis_names[k] for k in kept))
 
 
+def goes_on(indices: Sequence[Index]) -> Callable[[Sequence[Axis], Axis], bool]:
+    """Whether, in all of some indices, one more axis steps on within the steps of the last of others."""
+    tabled = {key for index in indices for table in index.tables for key in table.keys}
+
+    def follows(chain: Sequence[Axis], axis: Axis) -> bool:
+        tiles = (index.coefficient(chain[-1]) == index.coefficient(axis) * axis.extent for index in indices)
+        return not {chain[-1], axis} & tabled and all(tiles)
+
+    return follows
+
+
 def merge_axes(family: Family) -> Family:
     """Merge neighbouring axes that every field crosses as one."""
-    tabled, indices = _tabled_axes(family), _indices(family)
-
-    def follows(outer: Axis, axis: Axis) -> bool:
-        tiles = (i.coefficient(outer) == i.coefficient(axis) * axis.extent for i in indices)
-        return not {outer, axis} & tabled and all(tiles)
-
-    groups = chains(family.axes, follows)
+    groups = chains(family.axes, goes_on(_indices(family)))
     if len(groups) == len(family.axes):
         return family
     parts = Grid([range(math.prod(axis.extent for axis in group)) for group in groups]).axes

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.views.digits import ends, stretch
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Variable, source_text, source_variables
@@ -38,15 +39,9 @@ def affine_runs(index: Index, axes: Sequence[Axis], most: int) -> Runs | None:
     assert not index.tables
     if 0 in index.shape or any(axis.extent == 0 for axis in axes):
         return NONE
-    offset, length, apart = index.offset, 1, []
-    steps = [(index.coefficient(key), index.extent(key)) for key in index.keys]
-    offset += sum(step * (extent - 1) for step, extent in steps if step < 0)
-    for step, extent in sorted((abs(step), extent) for step, extent in steps if extent > 1):
-        if step <= length:
-            length += step * (extent - 1)
-        else:
-            apart.append((step, extent))
-    starts = np.array([offset], np.int64)
+    digits = list(map(index.digit, index.keys))
+    length, apart = stretch(digits)
+    starts = np.array([ends(digits, index.offset)[0]], np.int64)
     for step, extent in apart:
         if len(starts) * extent > most:
             return None
