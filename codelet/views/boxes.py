@@ -42,8 +42,8 @@ def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     lengths = lengths_of(box)
     if min(lengths, default=1) < 1:
         return None
-    fits = merged(map(Digit, weights, lengths)) == merged(map(Digit, positions.strides, positions.shape))
-    return box if fits else None
+    own, wanted = (positions.strides, positions.shape), (weights, lengths)
+    return box if own == wanted or merged(map(Digit, *own)) == merged(map(Digit, *wanted)) else None
 
 
 def hull_of(shape: Sequence[int], positions: Index) -> Box:
