@@ -6,18 +6,21 @@ A step that changes nothing would hide later rules on jaxprs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
 from codelet.views.grids import Key
-from codelet.views.sources import Variable
 
 Array = jax.Array
 
-Arrays = dict[Variable, Array]
-"""What is held of every variable that has a value."""
+Arrays = dict[Any, Array]
+"""What is held of every variable that has a value, and of what compute sets make of variables before they run."""
+
+SMALL = 64
+"""Elements; constants of at most this many stand in the jaxpr itself."""
 
 
 def constant(values: np.ndarray) -> Array:
@@ -63,7 +66,12 @@ def take(array: Array, positions: Array, at: int = 0, *, is_sorted: bool = False
 
 
 def arranged(array: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
-    """An array whose dimensions are `keys`, with those of `order` instead, repeated along the absent ones."""
+    """An array whose dimensions are `keys`, with those of `order` instead, repeated along the absent ones.
+
+    Dimensions of keys that are not in `order` have extent 1.
+    """
+    array = reshape(array, [n for n, key in zip(array.shape, keys, strict=True) if key in order])
+    keys = [key for key in keys if key in order]
     present = [key for key in order if key in keys]
     array = transpose(array, [keys.index(key) for key in present])
     if len(present) == len(order):

@@ -27,7 +27,7 @@ from codelet.saving import Unchanging
 from codelet.tracing.statics import Settings, restored, trace_settings
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
-from lowering.pipeline import compile_plan, plan_graph
+from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types, sent_by_stream
 from lowering.plan.structure import structure
@@ -69,7 +69,8 @@ class _Compiled:
         self.how = how
         self.settings = trace_settings()
         self.key: Hashable = (structure(plan), outputs is None, self.settings, how)
-        closed = compile_plan(plan) if closed is None else closed
+        self.runs = plan_fast(plan) if closed is None else plan
+        closed = compile_fast(self.runs) if closed is None else closed
         names = [stream.name for stream in plan.streams if stream.is_input]
         types = zip(names, fed_types(plan), strict=True)
         self.fed = [_Fed(name, kind.shape, np.dtype(kind.dtype)) for name, kind in types]
@@ -177,8 +178,8 @@ class Lowered(Unchanging):
 
     @property
     def plan(self) -> Plan:
-        """What the passes made of it; it prints."""
-        return self._compiled.plan
+        """What runs and how, and why so, as the passes decided it; it prints."""
+        return self._compiled.runs
 
     @property
     def program(self) -> Program:
@@ -189,7 +190,7 @@ class Lowered(Unchanging):
     @property
     def families(self) -> tuple[Family, ...]:
         """Its vertices, as families in normal form; each prints."""
-        return self.plan.families
+        return self._compiled.plan.families
 
     @property
     def jaxpr(self) -> jax_core.ClosedJaxpr:

@@ -6,10 +6,13 @@
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
-           -> a pure JAX function                   steps (calls, feeds, forward_only, execution)
-                                                    compute_sets (sources, patchwork, views, mixed_radix;
-                                                      small_windows, draws, extend, partition, interleave,
-                                                      short_axes, convolutions; ragged, by row_rules and segments)
+           -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
+                                                      patchwork, reads, partition, mixed_radix), by which
+                                                      kernel (kernels: ragged by segments and row_rules,
+                                                      convolutions, vmapped with small_windows and draws), how
+                                                      all is written (writes, by partition, interleave); calls
+                                                      in a row as loops (calls)
+           -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
            -> sums of products contracted           contract
            -> loops that carry what they extend     carry_extended
@@ -43,6 +46,7 @@ from codelet.views.tensor import Tensor
 from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size
+from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
@@ -89,11 +93,24 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
     return check_graph(plan_part(plan, plan.steps))
 
 
-def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
-    """The jaxpr of a checked plan: of the function that `emit` makes of it, its tables the constants of the jaxpr."""
+def plan_fast(plan: Plan) -> Plan:
+    """What fast execution runs of a checked plan, and how each compute set and copy of it runs; it prints."""
+    with nesting_told(plan.steps):
+        fast = choose_kernels(prune(rotate(prune(plan))))
+    needed = set(fast.families)
+    return replace(fast, unneeded=tuple(family for family in plan.families if family not in needed))
+
+
+def compile_fast(plan: Plan) -> jax_core.ClosedJaxpr:
+    """The jaxpr of what `plan_fast` gives: of the function that `emit` makes of it, its tables its constants."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     with nesting_told(plan.steps):
-        return trace_simplified(emit(prune(rotate(prune(plan)))), *structs, *fed_types(plan))
+        return trace_simplified(emit(plan), *structs, *fed_types(plan))
+
+
+def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:
+    """The jaxpr of a checked plan."""
+    return compile_fast(plan_fast(plan))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ def test_what_shows_itself():
     engine = cl.Engine(graph, program)
     engine.write({x: np.ones(4)})
     engine.run()
-    run = cl.lower(graph, inputs=[x], outputs=[x])
+    run = cl.lower(graph, inputs=[x, "y"], outputs=["y"])
     shown = {
         "graph": (graph, "a & b", "4 vertices, 8 edges"),
         "codelet": (double, "double"),

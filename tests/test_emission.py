@@ -18,8 +18,8 @@ from codelet.views.grids import Grid
 from codelet.views.index import Index
 from codelet.views.integers import affine_length, common_divisor, narrowed
 from lowering import arrays
-from lowering.fast import views
-from lowering.plan.access import covers, take_apart
+from lowering.fast.reads import plan_read
+from lowering.fast.writes import plan_write
 from lowering.plan.collect import normalize_family
 from tests.at_once import at_once, with_slopes
 from tests.examples import examples
@@ -66,8 +66,8 @@ def test_reading_through_any_access_map(drawn):
 
     @jax.jit  # one compilation for all that is read
     def reading(array):
-        result, keys = views.read(array, index)
-        return arrays.arranged(result, keys, order, extents_of(order, index))
+        read = plan_read(shape, index)
+        return arrays.arranged(read.of(array), read.keys, order, extents_of(order, index))
 
     full = reading(np.arange(math.prod(shape), dtype=np.int32).reshape(shape))
     np.testing.assert_array_equal(full, index.values(axes))
@@ -83,12 +83,11 @@ def test_writing_through_any_injective_access_map(drawn):
         return
     array = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     values = np.arange(-1000, positions.size - 1000, dtype=np.int32).reshape(positions.shape)
-    access = take_apart(shape, index)
+    write = plan_write(shape, index)
 
     @jax.jit
     def writing(array, values):
-        before = None if covers(access) else array
-        return arrays.reshape(views.write_access(before, access, values, order), shape)
+        return write.into(None if write.is_whole else array, shape, values, order)
 
     expected = array.reshape(-1).copy()
     expected[positions.reshape(-1)] = values.reshape(-1)

@@ -156,10 +156,17 @@ def test_a_lowered_graph_prints():
         "    in    x: float32[2] = x at 2*p + f0\n"
         "    in    w: float32[2] = w at 6*row + 2*p + f0\n"
         "    out   out: float32[] = multiply/out at 3*row + p\n"
+        "    runs under vmap over row, p\n"
+        "      reads x: x, as it lies\n"
+        "      reads w: w, as it lies\n"
+        "  writes multiply/out: all of it\n"
         "execute add up reads multiply/out writes add up/out\n"
         "  add up / total: 4 vertices over row: 4\n"
         "    in    x: float32[3] = multiply/out at 3*row + f0\n"
         "    out   out: float32[] = add up/out at row\n"
+        "    runs under vmap over row\n"
+        "      reads x: multiply/out, as it lies\n"
+        "  writes add up/out: all of it\n"
         "outputs Tensor(float32[4] of add up/out: f0)"
     )
     assert [str(family) for family in run.families][1].startswith("add up / total: 4 vertices")

@@ -33,8 +33,7 @@ from ipu_backend.executions.tile_copies import CopySet, Taking, plan_copy, plan_
 from ipu_backend.executions.tile_layout import Layouts, Putting, joined, rows_of
 from ipu_backend.executions.tile_receiving import Bringing
 from ipu_backend.executions.tile_steps import ComputeSet, Operand, Result, TileBatch, plan_compute_set
-from lowering.arrays import Array, Arrays, arranged, constant, reshape, transpose
-from lowering.fast.compute_sets import SMALL
+from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape, transpose
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import emit
@@ -87,7 +86,7 @@ def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
     codelet, lanes = batch.batch.codelet, batch.lanes
     row, *axes = Grid([range(len(lanes.tiles)), *map(range, lanes.lengths)]).axes
     operands = [_operand(batch.operands[name], brought, batch.rows, row, axes) for name in codelet.inputs]
-    mapped = mapped_axes(operands, [row, *axes])
+    mapped = mapped_axes([keys for _, keys in operands], [row, *axes])
     results = over_grid(codelet.jaxpr, operands, mapped)
     found = {}
     for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):
@@ -125,8 +124,6 @@ class TileArray(Execution):
     Args:
         exchange: what the plan moves that will be run, or more.
     """
-
-    groups_calls = False
 
     def __init__(self, exchange: Exchange):
         self.exchange = exchange

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from codelet.errors import ProgramError
-from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import CallsStep, CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
 
 _FRAMES = {RepeatStep: 21, WhileStep: 20, SwitchStep: 16, CallStep: 15}
 _BESIDE = 80  # frames of JAX and ours that are there at any depth
@@ -34,6 +34,9 @@ class _Depths:
                 if step.function not in self.functions:
                     self.functions[step.function] = self.of(step.function.body)
                 levels, frames = self.functions[step.function]
+            elif isinstance(step, CallsStep):
+                most = max(most, self.of(step.calls), key=lambda found: found[1])
+                continue
             else:
                 levels, frames = max([self.of(body) for body in inside], key=lambda found: found[1])
             most = max(most, (levels + 1, frames + _FRAMES[type(step)]), key=lambda found: found[1])

@@ -1,14 +1,14 @@
 """Calls in a row: one function called on different tensors, as one loop over them.
 
-In come steps, out the same with calls of one function that follow each other as `Calls`: what they all name is
+In come steps, out the same with calls of one function that follow each other as one `CallsStep`: what they all name is
 read once, what differs is stacked and scanned over, what one call writes and the next reads is carried. XLA
 then compiles the body once. Calls whose arguments overlap in another way stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,33 +16,10 @@ from codelet.views.index import Index
 from codelet.views.patchwork import joined
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
-from lowering.plan.steps import CallStep, FunctionBody, Step
+from lowering.plan.steps import CallsStep, CallStep, Step
 
 FEWEST = 3
 """Calls in a row that become a loop; fewer are compiled one by one."""
-
-
-@dataclass(frozen=True, eq=False)
-class Calls:
-    """Calls of one function, one after another.
-
-    Attributes:
-        function: what is called.
-        count: how often.
-        shared: parameters that get the same tensor in every call and are only read.
-        stacked: parameters that get another tensor in each call, with these stacked along a first dimension.
-        carried: parameters whose value goes from one call to the next, with what the first call gets.
-        passed_on: for some of these, the parameter that the call before has written it through, if another.
-        collected: those of the stacked parameters that the function writes.
-    """
-
-    function: FunctionBody
-    count: int
-    shared: dict[Variable, Tensor]
-    stacked: dict[Variable, Tensor]
-    carried: dict[Variable, Tensor]
-    passed_on: dict[Variable, Variable]
-    collected: dict[Variable, Tensor]
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -80,7 +57,7 @@ def _overlap(written: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     return bool(near) and bool(np.isin(_elements(near), _elements(written)).any())
 
 
-def _grouped(calls: Sequence[CallStep]) -> Calls | None:
+def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
     """Calls of one function as one loop; None where their arguments do not allow it."""
     function = calls[0].function
     given = {p: [call.arguments[k] for call in calls] for k, p in enumerate(function.parameters)}
@@ -113,26 +90,24 @@ def _grouped(calls: Sequence[CallStep]) -> Calls | None:
     named = {variable for tensor in places for variable in source_variables(tensor.source)}
     if touched & written or named & set(function.reads):
         return None
-    return Calls(function, len(calls), shared, stacked, carried, passed_on, collected)
+    return CallsStep(
+        tuple(calls),
+        shared,
+        stacked,
+        carried,
+        passed_on,
+        collected,
+        tuple(dict.fromkeys(variable for call in calls for variable in call.reads)),
+        tuple(dict.fromkeys(variable for call in calls for variable in call.writes)),
+    )
 
 
-def group_calls(steps: Sequence[Step]) -> Iterator[Step | Calls]:
+def group_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps, those calls together that are one loop."""
-    k = 0
-    while k < len(steps):
-        step, end = steps[k], k + 1
-        if isinstance(step, CallStep):
-            while end < len(steps):
-                following = steps[end]
-                if not isinstance(following, CallStep) or following.function is not step.function:
-                    break
-                end += 1
-            own = [call for call in steps[k:end] if isinstance(call, CallStep)]
-            calls = _grouped(own) if len(own) >= FEWEST else None
-            if calls is not None:
-                yield calls
-            else:
-                yield from own
-        else:
-            yield step
-        k = end
+    made: list[Step] = []
+    for function, row in itertools.groupby(steps, lambda step: step.function if isinstance(step, CallStep) else None):
+        own = list(row)
+        calls = [step for step in own if isinstance(step, CallStep)] if function is not None else []
+        grouped = _grouped(calls) if len(calls) >= FEWEST else None
+        made += own if grouped is None else [grouped]
+    return tuple(made)

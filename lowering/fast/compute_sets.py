@@ -1,191 +1,205 @@
-"""Compute sets and copies, emitted on arrays of variables.
+"""Compute sets and copies: how each runs is decided by the pass `choose_kernels`; emission then follows that.
 
-Every variable is one array in logical order. A family runs as its codelet under nested `vmap`, one for
-each axis of its grid, on operands as they lie in memory, so that XLA sees matrix products where there are
-some. Random numbers are drawn ahead.
+A compute set reads the state as it was before, through `Inputs`; each of its families runs by a kernel
+(`kernels.py`); and then each variable is written, by all that is written to it at once (`writes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
-
-from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, Index, Key
-from codelet.views.tensor import Tensor, Variable
-from lowering.arrays import Array, Arrays, arranged, constant
-from lowering.fast.convolutions import Convolution, as_convolution, convolve
-from lowering.fast.draws import draw_ahead
-from lowering.fast.extend import extend_families, made
-from lowering.fast.interleave import find_interleaving, interleave
-from lowering.fast.over_grid import Operand, mapped_axes, over_grid
-from lowering.fast.partition import divide, join, split, within
-from lowering.fast.ragged import call_rows
+from codelet.graphs.family import Family
+from codelet.views.sources import Patchwork, Source, Variable, source_text
+from codelet.views.tensor import Tensor
+from lowering.arrays import Arrays
+from lowering.fast.calls import group_calls
+from lowering.fast.extend import Extension, extend_families, made
+from lowering.fast.inputs import Inputs
+from lowering.fast.kernels import Choice, choose_kernel
+from lowering.fast.over_grid import Operand
+from lowering.fast.partition import Division, split
 from lowering.fast.short_axes import merge_short_axes
-from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
-from lowering.fast.sources import array_within_zeros, read_view, source_array, write_tensor, write_view
-from lowering.fast.views import boxed, computed, read, read_access, write_access
-from lowering.plan.access import Access, take_apart
-from lowering.plan.steps import CopyStep, ExecuteStep
-
-Pieces = dict[Field, tuple[Array, Access]]
-"""For some fields, the piece of a divided variable that they read, and the access to it."""
-
-SMALL = 64
-"""Elements; constants of at most this many stand in the jaxpr itself."""
+from lowering.fast.sources import Piece, Viewed, plan_view_of, repeats, source_array, write_view
+from lowering.fast.writes import Writes, plan_writes
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
 
 
-# --- families -----------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Store:
+    """All that a compute set writes to one variable, or through one view of another source.
 
+    Attributes:
+        source: what is written.
+        writes: how; None through a source that is no variable, to whose variables `tensors` says what goes where.
+        tensors: what is written, each by one field.
+        fields: the number of the family that writes it, and the name of the field.
+    """
 
-def _state_array(field: Field, axes: tuple[Axis, ...]) -> tuple[Any, tuple[Key, ...]]:
-    """Vertex state as an array, and the key of each of its dimensions."""
-    assert field.state is not None
-    index, array = field.state.index, field.state.array
-    if index is not None:
-        values, keys = computed(index)
-        return values.astype(field.type.dtype), keys
-    assert array is not None
-    own = axes if array.ndim > len(field.type.shape) else ()
-    value = array if array.size <= SMALL and not own else constant(array)
-    return value, (*own, *range(len(field.type.shape)))
+    source: Source
+    writes: Writes | None
+    tensors: tuple[Tensor, ...]
+    fields: tuple[tuple[int, str], ...]
 
-
-def _operand(arrays: Arrays, field: Field, axes: tuple[Axis, ...], pieces: Pieces) -> tuple[Any, tuple[Key, ...]]:
-    """An input as an array in memory order, and the key of each of its dimensions."""
-    if field.tensor is None:
-        return _state_array(field, axes)
-    if not field.tensor.size:
-        return jnp.zeros(field.tensor.shape, field.tensor.dtype), tuple(range(field.tensor.ndim))
-    if field in pieces:
-        return read_access(*pieces[field])
-    return read(source_array(arrays, field.tensor.source), field.tensor.index)
-
-
-def _call_family(arrays: Arrays, family: Family, pieces: Pieces) -> dict[str, tuple[Array, tuple[Key, ...]]]:
-    """What every output field of a family computes, with the keys of its dimensions."""
-    if family.rows:
-        return call_rows(family, lambda field: _operand(arrays, field, family.axes, pieces))
-    convolution = as_convolution(family)
-    if convolution is not None:
-        return _convolve_family(arrays, family, convolution)
-    by_name = {field.name: field for field in family.fields}
-    fields = [by_name[name] for name in family.codelet.inputs]
-    windows = [field not in pieces and is_small_window(field) for field in fields]
-    jaxpr = take_jaxpr_apart(family.codelet.jaxpr, windows) if any(windows) else None
-    operands: list[Operand] = []
-    for field, is_window in zip(fields, windows, strict=True):
-        if jaxpr is not None and is_window:
-            assert field.tensor is not None
-            array = source_array(arrays, field.tensor.source)
-            operands += [read(array, element.index) for element in elements_of(field.tensor)]
+    def into(self, arrays: Arrays, values: Sequence[Operand]) -> None:
+        """Write a value for each of the tensors. The arrays are changed."""
+        if self.writes is None:
+            for tensor, value in zip(self.tensors, values, strict=True):
+                write_view(arrays, tensor.source, tensor.index, *value)
         else:
-            operands.append(_operand(arrays, field, family.axes, pieces))
-    jaxpr, operands = draw_ahead(jaxpr or family.codelet.jaxpr, operands, family.axes)
-    mapped = mapped_axes(operands, family.axes)
-    results = over_grid(jaxpr, operands, mapped)
-    return {
-        name: (result, (*mapped, *range(len(kind.shape))))
-        for (name, kind), result in zip(family.codelet.outputs.items(), results, strict=True)
-    }
+            before = source_array(arrays, self.source) if self.writes.needs_old else None
+            arrays[self.source] = self.writes.into(before, self.source.shape, values)
+
+    def __str__(self) -> str:
+        if isinstance(self.source, Patchwork):
+            how = "element by element" if repeats(self.source) else "as one array, then cut into its variables"
+            return f"{source_text(self.source)}: {how}"
+        return f"{source_text(self.source)}: {self.writes}"
 
 
-def _convolve_family(arrays: Arrays, family: Family, found: Convolution) -> dict[str, tuple[Array, tuple[Key, ...]]]:
-    """What a family that is a convolution computes."""
-    assert found.image.tensor is not None
-    ((name, kind),) = family.codelet.outputs.items()
-    image, widths = array_within_zeros(arrays, found.image.tensor.source, found.unpadded)
-    kernel, keys = _operand(arrays, found.kernel, family.axes, {})
-    return {name: convolve(found, image, widths, kernel, keys, kind.dtype)}
+def _plan_stores(written: Sequence[tuple[Tensor, tuple[int, str]]]) -> tuple[Store, ...]:
+    """How tensors are written, each by a field; those of a variable together."""
+    by_source: dict[Source, list[tuple[Tensor, tuple[int, str]]]] = {}
+    for own in written:
+        by_source.setdefault(own[0].source, []).append(own)
+    stores = []
+    for source, group in by_source.items():
+        tensors, places = zip(*group, strict=True)
+        indices = [tensor.index for tensor in tensors]
+        writes = plan_writes(source.shape, indices) if isinstance(source, Variable) else None
+        stores.append(Store(source, writes, tensors, places))
+    return tuple(stores)
 
 
-def _spread(array: Array, keys: tuple[Key, ...], field: Field, axes: tuple[Axis, ...]) -> tuple[Array, tuple[Key, ...]]:
-    """A result repeated along the axes that no input depends on but that the output is written along."""
-    assert field.tensor is not None
-    wanted = [axis for axis in axes if axis in keys or axis in field.tensor.index.axes]
-    order = (*wanted, *range(field.tensor.ndim))
-    extents = (*(axis.extent for axis in wanted), *field.tensor.shape)
-    return arranged(array, keys, order, extents), order
+# --- compute sets ---------------------------------------------------------------------------------------
 
 
-# --- compute sets -------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class FusedStep(ExecuteStep):
+    """A compute set with how it runs.
+
+    Attributes:
+        extensions: arrays extended beyond their ends, made before its families run.
+        divided: variables of which its fields read pieces, and how.
+        merged: its families as they run, short axes merged, reading the extensions.
+        choices: the kernel of each family.
+        stores: how what they compute is written.
+    """
+
+    extensions: tuple[Extension, ...] = ()
+    divided: tuple[tuple[Variable, Division], ...] = ()
+    merged: tuple[Family, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    stores: tuple[Store, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was decided holds jaxprs, which cannot be pickled, and is decided anew.
+        return _fused, (ExecuteStep(self.name, self.families, self.reads, self.writes),)
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        first, *_ = super().lines()
+        yield first
+        for family, merged, (kernel, refused) in zip(self.families, self.merged, self.choices, strict=True):
+            yield from ("  " + line for line in str(family).split("\n"))
+            yield f"    runs {kernel.text(merged.names)}"
+            yield from (f"      not {name}: {why}" for name, why in refused)
+            yield from (f"      reads {name}: {how}" for name, how in kernel.reads.items())
+        yield from (f"  writes {store}" for store in self.stores)
 
 
-def _pieces(arrays: Arrays, families: Sequence[Family]) -> Pieces:
-    """For fields that together divide a variable they read, the piece that each reads, and how."""
-    reads: dict[Variable, dict[Field, Index]] = {}
-    for family in families:
-        for field in family.fields:
-            if field.is_read and field.tensor is not None and field.tensor.size:
-                source = field.tensor.source
-                if isinstance(source, Variable):
-                    reads.setdefault(source, {})[field] = field.tensor.index
-    pieces: Pieces = {}
-    for variable, indices in reads.items():
-        if len(indices) == 1:
-            continue
-        accesses: dict[Hashable, Access] = {f: take_apart(variable.shape, index) for f, index in indices.items()}
-        division = divide(variable.shape, accesses)
-        if division is not None:
-            parts = split(source_array(arrays, variable), division)
-            for field, access in accesses.items():
-                place = division.place[field]
-                assert isinstance(field, Field)
-                pieces[field] = parts[place], within(access, division, place)
-    return pieces
+def _fused(step: ExecuteStep) -> FusedStep:
+    """A compute set with how it runs."""
+    extensions, merged = extend_families([merge_short_axes(family) for family in step.families])
+    inputs = Inputs(merged)
+    written = [
+        (field.tensor, (k, field.name))
+        for k, family in enumerate(merged)
+        for field in family.fields
+        if field.is_written and field.tensor is not None and field.tensor.size and family.num_vertices
+    ]
+    return FusedStep(
+        step.name,
+        step.families,
+        step.reads,
+        step.writes,
+        tuple(extensions),
+        tuple(inputs.divided.items()),
+        merged,
+        tuple(choose_kernel(family, inputs) for family in merged),
+        _plan_stores(written),
+    )
 
 
-def _write_all(arrays: Arrays, writes: Sequence[tuple[Tensor, Array, tuple[Key, ...]]]) -> None:
-    """Write what a compute set computed: parts that divide a variable as one, the rest one by one."""
-    by_variable: dict[Variable, dict[int, Index]] = {}
-    for k, (tensor, value, _) in enumerate(writes):
-        if isinstance(tensor.source, Variable) and value.size:
-            by_variable.setdefault(tensor.source, {})[k] = tensor.index
-    done: set[Hashable] = set()
-    for variable, indices in by_variable.items():
-        if len(indices) == 1:
-            continue
-        accesses: dict[Hashable, Access] = {k: take_apart(variable.shape, index) for k, index in indices.items()}
-        division = divide(variable.shape, accesses)
-        if division is not None:
-            values = {}
-            for k, access in accesses.items():
-                assert isinstance(k, int)
-                _, value, keys = writes[k]
-                values[division.place[k]] = write_access(None, within(access, division, division.place[k]), value, keys)
-            before = None if len(values) == len(division.sizes) else source_array(arrays, variable)
-            arrays[variable] = join(before, division, values)
-            done.update(accesses)
-            continue
-        found = find_interleaving(variable.shape, accesses) if len(accesses) > 1 else None
-        if found is not None:
-            values = {k: boxed(accesses[k], *writes[k][1:]) for k in accesses}  # type: ignore[call-overload]
-            before = None if found.is_whole else source_array(arrays, variable)
-            arrays[variable] = interleave(before, variable.shape, found, values)
-            done.update(accesses)
-    for k, (tensor, value, keys) in enumerate(writes):
-        if k not in done:
-            write_view(arrays, tensor.source, tensor.index, value, keys)
-
-
-def execute(arrays: Arrays, step: ExecuteStep) -> None:
+def execute(arrays: Arrays, step: FusedStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(arrays)
-    extensions, families = extend_families([merge_short_axes(family) for family in step.families])
-    before.update(made(extensions, lambda source: source_array(before, source)))
-    pieces = _pieces(before, families)
-    results = [_call_family(before, family, pieces) for family in families]
-    writes = []
-    for family, result in zip(families, results, strict=True):
-        for field in family.fields:
-            if field.is_written:
-                assert field.tensor is not None
-                writes.append((field.tensor, *_spread(*result[field.name], field, family.axes)))
-    _write_all(arrays, writes)
+    before.update(made(step.extensions, lambda source: source_array(before, source)))
+    for variable, division in step.divided:
+        pieces = split(source_array(before, variable), division)
+        before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
+    results = [kernel.run(before) for kernel, _ in step.choices]
+    for store in step.stores:
+        store.into(arrays, [results[k][name] for k, name in store.fields])
 
 
-def copy(arrays: Arrays, step: CopyStep) -> None:
+# --- copies ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FusedCopy(CopyStep):
+    """A copy with how its source is read and its destination is written."""
+
+    view: Viewed | None = None
+    store: Store | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fused_copy, (CopyStep(self.source, self.destination, self.reads, self.writes, self.line),)
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"{next(super().lines())}: reads {self.view}, writes {self.store}"
+
+
+def _fused_copy(step: CopyStep) -> FusedCopy:
+    """A copy with how it runs."""
+    (store,) = _plan_stores([(step.destination, (0, ""))])
+    return FusedCopy(
+        step.source, step.destination, step.reads, step.writes, step.line, plan_view_of(step.source), store
+    )
+
+
+def copy(arrays: Arrays, step: FusedCopy) -> None:
     """Copy a view to another. The state is changed."""
-    write_tensor(arrays, step.destination, read_view(arrays, step.source))
+    assert step.view is not None
+    assert step.store is not None
+    if step.destination.size:
+        step.store.into(arrays, [(step.view.of(dict(arrays)), tuple(range(step.source.ndim)))])
+
+
+# --- the pass -------------------------------------------------------------------------------------------
+
+
+def _chosen(steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody]) -> tuple[Step, ...]:
+    made: list[Step] = []
+    for step in steps:
+        match step:
+            case ExecuteStep():
+                made.append(_fused(step))
+            case CopyStep():
+                made.append(_fused_copy(step))
+            case CallStep():
+                if step.function not in functions:
+                    body = _chosen(step.function.body, functions)
+                    functions[step.function] = replace(step.function, body=body)
+                made.append(replace(step, function=functions[step.function]))
+            case _:
+                made.append(with_bodies(step, [_chosen(body, functions) for body in bodies(step)]))
+    return group_calls(made)
+
+
+def choose_kernels(plan: Plan) -> Plan:
+    """The plan with how each compute set and copy runs: the kernel of each family, how all is read and written."""
+    return replace(plan, steps=_chosen(plan.steps, {}))

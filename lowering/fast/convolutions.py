@@ -8,30 +8,30 @@ would be copied once for each element of the window: 2.5 to 45 times slower, for
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import TracedCodelet
-from codelet.views.index import Axis, Key
-from lowering.arrays import Array, arranged, reshape, transpose
+from codelet.views.grids import Axis, Key
+from lowering.arrays import Array, Arrays, arranged, reshape, transpose
+from lowering.fast.inputs import Input, Inputs
+from lowering.fast.over_grid import Operand
+from lowering.fast.small_windows import overlaps
+from lowering.fast.sources import Viewed, plan_within_zeros
 from lowering.jaxprs.contract import is_exact, precision_of
 from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
+from lowering.jaxprs.rearrangement import rearrangement
 from lowering.jaxprs.rebuild import inline
 from lowering.plan.access import Dimension, take_apart
 
 # --- codelets that are inner products -------------------------------------------------------------------
-
-
-def _in_order(view: Rearrangement) -> bool:
-    """Whether a value holds all elements of its root in the root's order."""
-    return view.digits == view.memory
 
 
 class InnerProduct(NamedTuple):
@@ -70,7 +70,7 @@ def as_inner_product(codelet: TracedCodelet) -> InnerProduct | None:
     views = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     fields = dict(zip(jaxpr.invars, codelet.inputs, strict=True))
     precision = precision_of(product)
-    if not fits or not _convolves(precision) or not all(view.root in fields and _in_order(view) for view in views):
+    if not fits or not _convolves(precision) or not all(view.root in fields and view.is_in_order for view in views):
         return None
     left, right = (fields[view.root] for view in views)
     if left == right or codelet.inputs[left] != codelet.inputs[right]:
@@ -104,14 +104,17 @@ class Window:
         return (self.axis.extent - 1) * self.stride + (length - 1) * self.dilation + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Convolution:
     """A family as a convolution.
 
     Attributes:
         image: the field that is a window.
         kernel: the field that does not move with it.
-        shape: of the array that the image's field views.
+        result: what the codelet calls the result, and its dtype.
+        image_input: the array that the image's field views, without the zeros around it.
+        widths: how many zeros stand before and after each dimension of it, which the convolution adds by itself.
+        kernel_input: what the kernel's field reads.
         dimensions: the access to each dimension of it.
         windows: the dimensions over which the window moves.
         batch: dimensions of the array, with the axes that choose along them.
@@ -122,7 +125,10 @@ class Convolution:
 
     image: Field
     kernel: Field
-    shape: tuple[int, ...]
+    result: tuple[str, np.dtype]
+    image_input: Viewed
+    widths: tuple[tuple[int, int], ...]
+    kernel_input: Input
     dimensions: tuple[Dimension, ...]
     windows: tuple[Window, ...]
     batch: tuple[tuple[int, Axis], ...]
@@ -131,30 +137,52 @@ class Convolution:
     precision: Any
 
     @property
-    def unpadded(self) -> tuple[int, ...]:
-        """The dimensions over which no window moves: padding of these must be there when they are read."""
-        return tuple(d for d in range(len(self.shape)) if d not in {window.dimension for window in self.windows})
-
-    @property
     def keys(self) -> tuple[Key, ...]:
         """The key of each dimension of the result."""
         return (*(axis for _, axis in self.batch), *self.kernel_axes, *(window.axis for window in self.windows))
 
+    def run(self, arrays: Arrays) -> dict[str, Operand]:
+        """What all vertices compute, from the arrays before."""
+        name, dtype = self.result
+        image, padding = _image(self, self.image_input.of(arrays))
+        result = lax.conv_general_dilated(
+            image,
+            _kernel(self, self.kernel_input.of(arrays)),
+            window_strides=[window.stride for window in self.windows],
+            padding=padding,
+            rhs_dilation=[window.dilation for window in self.windows],
+            precision=self.precision,
+            preferred_element_type=dtype,  # type: ignore[arg-type]
+        )
+        extents = [key.extent for key in self.keys if isinstance(key, Axis)]
+        return {name: (reshape(result, extents), self.keys)}
 
-def _match(family: Family, image: Field, kernel: Field, precision: Any) -> Convolution | None:
+    @property
+    def reads(self) -> dict[str, str]:
+        """How each field is read, in words."""
+        return {self.image.name: str(self.image_input), self.kernel.name: str(self.kernel_input)}
+
+    def text(self, names: Mapping[Axis, str]) -> str:
+        """How the family runs, in words."""
+        over = " and ".join(names[window.axis] for window in self.windows)
+        return f"as a convolution: windows of {self.image.name} move over {over}, {self.kernel.name} is the kernel"
+
+
+def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precision: Any) -> Convolution | str:
+    """A family as a convolution of the windows that one field is with the other; or why it is none."""
     assert image.tensor is not None
     assert kernel.tensor is not None
     access = take_apart(image.tensor.source.shape, image.tensor.index)
     if access.reversed_keys or access.shape != image.tensor.source.shape:
-        return None
+        return "its windows run backwards or across dimensions"
     windows, batch, channels = [], [], []
     for d, (start, terms) in enumerate(access.dimensions):
         if any(term.table is not None for term in terms) or len(terms) > 2:
-            return None
+            return "its windows move by a table or by several symbols"
         moving = [term for term in terms if isinstance(term.keys[0], Axis)]
         inside = [term for term in terms if not isinstance(term.keys[0], Axis)]
         if len(moving) > 1 or len(inside) > 1:
-            return None
+            return "its windows move by several symbols along one dimension"
         if moving and inside:
             axis, key = moving[0].keys[0], inside[0].keys[0]
             assert isinstance(axis, Axis)
@@ -165,16 +193,24 @@ def _match(family: Family, image: Field, kernel: Field, precision: Any) -> Convo
         elif inside and isinstance(inside[0].keys[0], int):
             channels.append((d, inside[0].keys[0]))
     shape = image.type.shape
-    overlaps = any(window.stride < (shape[window.key] - 1) * window.dilation + 1 for window in windows)
+    if not any(window.stride < (shape[window.key] - 1) * window.dilation + 1 for window in windows):
+        return "its windows do not overlap"
     used = {window.key for window in windows} | {key for _, key in channels}
+    if used != {d for d, n in enumerate(shape) if n != 1}:
+        return "dimensions of its windows run along none of the array"
     kernel_axes = kernel.tensor.index.axes
-    moved = {window.axis for window in windows} | {axis for _, axis in batch}
-    if not overlaps or used != {d for d, n in enumerate(shape) if n != 1} or moved & set(kernel_axes):
-        return None
+    if ({window.axis for window in windows} | {axis for _, axis in batch}) & set(kernel_axes):
+        return f"{kernel.name} moves with it"
+    ((name, kind),) = family.codelet.outputs.items()
+    kept = set(range(len(access.shape))) - {window.dimension for window in windows}
+    array, widths = plan_within_zeros(image.tensor.source, kept)
     return Convolution(
         image,
         kernel,
-        access.shape,
+        (name, kind.dtype),
+        array,
+        widths,
+        inputs.of(kernel, family.axes),
         access.dimensions,
         tuple(windows),
         tuple(batch),
@@ -184,29 +220,36 @@ def _match(family: Family, image: Field, kernel: Field, precision: Any) -> Convo
     )
 
 
-def as_convolution(family: Family) -> Convolution | None:
-    """A family as a convolution, if it is one."""
+def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
+    """A family as a convolution; or why it is none, where windows of it overlap."""
     by_name = {field.name: field for field in family.fields}
-    overlapping = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
-    product = as_inner_product(family.codelet) if overlapping else None
-    if product is None:
-        return None
-    for image, kernel in (product.fields, product.fields[::-1]):
-        if by_name[image].tensor is not None and by_name[kernel].tensor is not None and by_name[image].tensor.size:  # type: ignore[union-attr]
-            found = _match(family, by_name[image], by_name[kernel], product.precision)
-            if found is not None:
-                return found
-    return None
+    windows = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
+    product = as_inner_product(family.codelet) if windows else None
+    why = "its codelet is no inner product of two fields"
+    if product is not None:
+        fields = [by_name[name] for name in product.fields]
+        if all(field.tensor is not None and field.tensor.size for field in fields):
+            for image, kernel in (fields, fields[::-1]):
+                found = _match(family, inputs, image, kernel, product.precision)
+                if isinstance(found, Convolution):
+                    return found
+                if overlaps(image):
+                    why = f"{image.name}: {found}"
+        else:
+            why = "a field of it is vertex state, or empty"
+    return why if any(map(overlaps, windows)) else ""
 
 
 # --- running them ---------------------------------------------------------------------------------------
 
 
-def _image(found: Convolution, array: Array, widths: Sequence[tuple[int, int]]) -> tuple[Array, list[tuple[int, int]]]:
+def _image(found: Convolution, array: Array) -> tuple[Array, list[tuple[int, int]]]:
     """The array, without its padding, as (batch, channels, windows...), cut to what is read; and padding still due."""
     windows = {window.dimension: window for window in found.windows}
     starts, stops, steps, due = [], [], [], {}
-    for d, ((start, terms), (before, _), extent) in enumerate(zip(found.dimensions, widths, array.shape, strict=True)):
+    for d, ((start, terms), (before, _), extent) in enumerate(
+        zip(found.dimensions, found.widths, array.shape, strict=True)
+    ):
         if d in windows:
             reach, step = windows[d].span(found.image.type.shape[windows[d].key]) - 1, 1
         else:
@@ -229,44 +272,12 @@ def _image(found: Convolution, array: Array, widths: Sequence[tuple[int, int]]) 
     return image, [due[d] for d in moving]
 
 
-def _kernel(found: Convolution, array: Array, keys: Sequence[Key]) -> Array:
+def _kernel(found: Convolution, array: Array) -> Array:
     """The kernel as (kernels, channels, windows...)."""
     shape = found.kernel.type.shape
     inner, moving = [key for _, key in found.channels], [window.key for window in found.windows]
     order = [*found.kernel_axes, *inner, *moving]
     extents = [*(axis.extent for axis in found.kernel_axes), *(shape[key] for key in (*inner, *moving))]
-    spread = arranged(array, keys, order, extents)
+    spread = arranged(array, found.kernel_input.keys, order, extents)
     kernels, channels = math.prod(a.extent for a in found.kernel_axes), math.prod(shape[key] for key in inner)
     return reshape(spread, [kernels, channels, *(shape[key] for key in moving)])
-
-
-def convolve(
-    found: Convolution,
-    image: Array,
-    widths: Sequence[tuple[int, int]],
-    kernel: Array,
-    kernel_keys: Sequence[Key],
-    dtype: object,
-) -> tuple[Array, tuple[Key, ...]]:
-    """The results of all vertices, with one dimension for each key of the convolution.
-
-    Args:
-        found: the convolution.
-        image: the array that the image's field views, without the zeros around it.
-        widths: how many zeros stand before and after each dimension of it.
-        kernel: what the kernel's field reads, with one dimension for each of `kernel_keys`.
-        kernel_keys: the keys of the kernel's dimensions.
-        dtype: of the result.
-    """
-    cut, padding = _image(found, image, widths)
-    result = lax.conv_general_dilated(
-        cut,
-        _kernel(found, kernel, kernel_keys),
-        window_strides=[window.stride for window in found.windows],
-        padding=padding,
-        rhs_dilation=[window.dilation for window in found.windows],
-        precision=found.precision,
-        preferred_element_type=dtype,  # type: ignore[arg-type]
-    )
-    extents = [key.extent for key in found.keys if isinstance(key, Axis)]
-    return reshape(result, extents), found.keys

@@ -11,7 +11,7 @@ in blocks: the rest would lose its fusion with what it reads, and dots in it cou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.index import Axis
+from codelet.views.grids import Axis, Key
+from lowering.arrays import Array
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.jaxprs.equations import Atomic, inner_jaxprs, needed
 from lowering.jaxprs.rebuild import inline
@@ -121,29 +122,49 @@ def block_sizes(extents: Sequence[int], vertex_bytes: int) -> list[int]:
     return sizes
 
 
-def draw_ahead(
-    closed: jax_core.ClosedJaxpr, operands: Sequence[Operand], axes: Sequence[Axis]
-) -> tuple[jax_core.ClosedJaxpr, list[Operand]]:
-    """What is left of a vertex's jaxpr when its random numbers are drawn, and its operands with these behind.
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Random numbers that are drawn ahead.
 
-    The jaxpr and operands as they are, where it draws nothing, or so little that blocks do not pay.
+    Attributes:
+        split: what draws them, and what is left.
+        axes: that they depend on.
+        sizes: how many positions of each axis a block has on a CPU.
+    """
+
+    split: Split
+    axes: tuple[Axis, ...]
+    sizes: tuple[int, ...]
+
+    def ahead(self, operands: Sequence[Operand]) -> list[Operand]:
+        """The numbers, from the operands of all inputs."""
+        extents = [axis.extent for axis in self.axes]
+        keys = [operands[k][1] for k in self.split.inputs]
+
+        def draw(sizes: Sequence[int]) -> Callable[..., list[Array]]:
+            return lambda *arrays: over_grid(self.split.draws, list(zip(arrays, keys, strict=True)), self.axes, sizes)
+
+        arrays = (operands[k][0] for k in self.split.inputs)
+        numbers = lax.platform_dependent(*arrays, cpu=draw(self.sizes), default=draw(extents))
+        return [(array, (*self.axes, *range(array.ndim - len(self.axes)))) for array in numbers]
+
+    def __str__(self) -> str:
+        blocks = " x ".join(map(str, self.sizes))
+        return f"random numbers drawn ahead, on a CPU in blocks of {blocks} vertices"
+
+
+def plan_draws(closed: jax_core.ClosedJaxpr, keys: Sequence[Sequence[Key]], axes: Sequence[Axis]) -> Draws | None:
+    """How the random numbers of vertices are drawn ahead; None where none are, or so few that blocks do not pay.
 
     Args:
         closed: what one vertex computes.
-        operands: for each of its inputs.
+        keys: of the dimensions of the operand of each of its inputs.
         axes: of the family.
     """
     split = split_draws(closed)
     if split is None:
-        return closed, list(operands)
-    used = [operands[k] for k in split.inputs]
-    over = mapped_axes(used, axes)
+        return None
+    over = mapped_axes([keys[k] for k in split.inputs], axes)
     extents = [axis.extent for axis in over]
     sizes = block_sizes(extents, _largest_bytes(split.draws.jaxpr))
-    if sizes == extents:
-        return closed, list(operands)
-    keys = [own for _, own in used]
-    draw = lambda sizes: lambda *arrays: over_grid(split.draws, list(zip(arrays, keys, strict=True)), over, sizes)  # noqa: E731
-    arrays = (array for array, _ in used)
-    numbers = lax.platform_dependent(*arrays, cpu=draw(sizes), default=draw(extents))
-    return split.rest, [*operands, *((array, (*over, *range(array.ndim - len(over)))) for array in numbers)]
+    return None if sizes == extents else Draws(split, over, tuple(sizes))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codelet.views.tensor import Tensor, Variable
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
 from lowering.fast import compute_sets as fused
 from lowering.fast import sources
@@ -15,9 +16,6 @@ class Execution:
     Another execution holds variables otherwise; all of them share what `lowering/fast/steps.py` does with loops,
     choices, functions and streams. What is held of a variable is one array, whatever its shape.
     """
-
-    groups_calls = True
-    """Whether calls of one function in a row become a loop."""
 
     def load(self, variable: Variable, array: Array) -> Array:
         """What is held of a variable, from its value."""
@@ -40,9 +38,11 @@ class Execution:
         sources.write_tensor(arrays, tensor, value)
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
-        """Run a compute set. The arrays are changed."""
+        """Run a compute set, of which it must be decided how it runs. The arrays are changed."""
+        assert isinstance(step, fused.FusedStep)
         fused.execute(arrays, step)
 
     def copy(self, arrays: Arrays, step: CopyStep) -> None:
         """Copy a view to another. The arrays are changed."""
-        self.write(arrays, step.destination, self.read(arrays, step.source))
+        assert isinstance(step, fused.FusedCopy)
+        fused.copy(arrays, step)

@@ -25,9 +25,12 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.index import Axis, Index, Key, row_major
+from codelet.views.digits import row_major_strides
+from codelet.views.grids import Axis, Key
+from codelet.views.index import Index
 from codelet.views.integers import affine_length
-from codelet.views.tensor import Source, Tensor, Variable
+from codelet.views.sources import Source, source_text
+from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join
 from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart
@@ -242,21 +245,32 @@ def _runs(reach: Reach) -> list[tuple[int, int, int]]:
     return runs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Extension:
-    """An array extended beyond its ends.
+    """An array extended beyond its ends, which views view as they do a source.
 
     Attributes:
         source: whose elements it holds.
-        variable: what stands for it where it is read.
         reaches: of each dimension.
         is_shared: whether several slices of it are read.
     """
 
     source: Source
-    variable: Variable
     reaches: tuple[Reach, ...]
     is_shared: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(reach.length for reach in self.reaches)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of its elements."""
+        return self.source.dtype
+
+    def __str__(self) -> str:
+        return f"{source_text(self.source)}, extended to {' x '.join(map(str, self.shape))}"
 
     @property
     def inside(self) -> tuple[tuple[int, int], ...]:
@@ -279,7 +293,7 @@ class Extension:
     def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:
         """A view of the source through lines as one of the extension."""
         offset, strides, symbols = 0, [0] * tensor.ndim, []
-        for line, reach, weight in zip(lines, self.reaches, row_major(self.variable.shape).strides, strict=True):
+        for line, reach, weight in zip(lines, self.reaches, row_major_strides(self.shape), strict=True):
             offset += weight * (line.start - reach.low)
             for key, step in line.steps.items():
                 if isinstance(key, Axis):
@@ -288,7 +302,7 @@ class Extension:
                     strides[key] = weight * step
         symbols.sort(key=lambda symbol: symbol[0].sort_key)
         kept = tuple((axis, step) for axis, step in symbols if step)
-        return Tensor(self.variable, Index(offset, tensor.shape, tuple(strides), kept))
+        return Tensor(self, Index(offset, tensor.shape, tuple(strides), kept))  # type: ignore[arg-type]
 
 
 def _overlaps(line: Line, extents: dict[Key, int]) -> bool:
@@ -337,9 +351,7 @@ class _Group:
         first, lines = self.members[0]
         extents = {key: first.index.extent(key) for key in first.index.keys}
         is_shared = self.is_whole or len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
-        shape = tuple(reach.length for reach in self.reaches)
-        variable = Variable(self.source.graph, "extended", shape, self.source.dtype, -1, 0)
-        return Extension(self.source, variable, self.reaches, is_shared)
+        return Extension(self.source, self.reaches, is_shared)
 
 
 def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[list[Extension], dict[Tensor, Tensor]]:
@@ -392,14 +404,14 @@ def _cut(array: Array, extensions: Sequence[Extension]) -> list[Array] | None:
     return [parts[place[k]] for k in range(len(extensions))]
 
 
-def made(extensions: Sequence[Extension], array_of: Callable[[Source], Array]) -> dict[Variable, Array]:
-    """All extensions, by what stands for them."""
-    arrays: dict[Variable, Array] = {}
+def made(extensions: Sequence[Extension], array_of: Callable[[Source], Array]) -> dict[Extension, Array]:
+    """The arrays of extensions."""
+    arrays: dict[Extension, Array] = {}
     for source in dict.fromkeys(extension.source for extension in extensions):
         own, array = [extension for extension in extensions if extension.source is source], array_of(source)
         parts = _cut(array, own)
         for k, extension in enumerate(own):
-            arrays[extension.variable] = extension.make(array) if parts is None else extension.extended(parts[k])
+            arrays[extension] = extension.make(array) if parts is None else extension.extended(parts[k])
     return arrays
 
 

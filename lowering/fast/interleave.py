@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jax import lax
 
@@ -72,7 +73,7 @@ def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> 
     return None
 
 
-def find_interleaving(shape: tuple[int, ...], accesses: Mapping[Hashable, Access]) -> Interleaving | None:
+def find_interleaving(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Interleaving | None:
     """How strided writes to an array of `shape` interleave; None when they do not, or share no reshape."""
     boxes, shapes = {}, set()
     for key, access in accesses.items():
@@ -102,9 +103,7 @@ def _joined(parts: Sequence[Array], at: int) -> Array:
     return reshape(stacked, (*before, len(parts) * length, *after))
 
 
-def interleave(
-    before: Array | None, shape: Sequence[int], found: Interleaving, values: Mapping[Hashable, Array]
-) -> Array:
+def interleave(before: Array | None, shape: Sequence[int], found: Interleaving, values: Mapping[Any, Array]) -> Array:
     """The array after the writes.
 
     Args:

@@ -13,9 +13,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-from jax import lax
-
 from codelet.views.affine import Table
 from codelet.views.digits import Digit, read_digits
 from codelet.views.grids import Axis, Key
@@ -37,28 +34,23 @@ class Digits(NamedTuple):
         """The keys that stand for a key of the map it was made from."""
         return (key,) if isinstance(key, Axis) else self.groups[key]
 
-    def opened(self, value: jax.Array, keys: Sequence[Key]) -> tuple[jax.Array, tuple[Key, ...]]:
-        """An array by keys of the old map as one by keys of the new."""
+    def opened(self, keys: Sequence[Key]) -> tuple[list[int], tuple[Key, ...]]:
+        """The shape, and the keys of the new map, that an array by keys of the old map has by digits."""
         opened = tuple(new for key in keys for new in self.renamed(key))
-        shape = [self.index.extent(key) for key in opened]
-        return lax.reshape(value, shape), opened
+        return [self.index.extent(key) for key in opened], opened
 
-    def closed(self, value: jax.Array, keys: Sequence[Key]) -> tuple[jax.Array, tuple[Key, ...]]:
-        """An array by keys of the new map as one by keys of the old, each where its lowest digit was."""
+    def closed(self, keys: Sequence[Key]) -> tuple[list[int], list[int], tuple[Key, ...]]:
+        """An array by keys of the new map as one by keys of the old, each where its lowest digit was.
+
+        Returns:
+            The order to transpose it to, the shape to reshape it to then, and its keys after that.
+        """
         old = {group[-1]: d for d, group in enumerate(self.groups)}
         higher = {d for group in self.groups for d in group[:-1]}
-        order: list[Key] = []
-        closed: list[Key] = []
-        for key in keys:
-            if isinstance(key, Axis):
-                order.append(key)
-                closed.append(key)
-            elif key not in higher:
-                order += self.groups[old[key]]
-                closed.append(old[key])
-        moved = lax.transpose(value, [keys.index(key) for key in order]) if order != list(keys) else value
-        extents = [math.prod(self.index.extent(new) for new in self.renamed(key)) for key in closed]
-        return lax.reshape(moved, extents), tuple(closed)
+        kept = [key for key in keys if isinstance(key, Axis) or key not in higher]
+        closed = tuple(key if isinstance(key, Axis) else old[key] for key in kept)
+        order = [keys.index(new) for key in closed for new in self.renamed(key)]
+        return order, [math.prod(self.index.extent(new) for new in self.renamed(key)) for key in closed], closed
 
 
 def split_digits(index: Index) -> Digits | None:

@@ -26,9 +26,9 @@ Operand = tuple[Any, tuple[Key, ...]]
 _Function = Callable[..., list[Array]]
 
 
-def mapped_axes(operands: Sequence[Operand], axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes that some operand depends on, in order."""
-    return tuple(axis for axis in axes if any(axis in keys for _, keys in operands))
+def mapped_axes(keys: Sequence[Sequence[Key]], axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes that some operand depends on, by the keys of each, in order."""
+    return tuple(axis for axis in axes if any(axis in own for own in keys))
 
 
 def _vertex_function(closed: jax_core.ClosedJaxpr, operands: Sequence[Operand]) -> _Function:

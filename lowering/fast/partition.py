@@ -8,18 +8,17 @@ which are each other's transposes, they cost what they hold.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jax import lax
 
-from codelet.views.index import Index
 from lowering.arrays import Array
-from lowering.plan.access import Access, Dimension, covers, take_apart
+from lowering.plan.access import Access, Dimension
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Division:
     """A variable divided along a dimension.
 
@@ -31,7 +30,7 @@ class Division:
 
     dimension: int
     cuts: tuple[int, ...]
-    place: dict[Hashable, int]
+    place: Mapping[Any, int]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -52,13 +51,13 @@ def _box(access: Access) -> tuple[tuple[int, int], ...] | None:
     return tuple(box)
 
 
-def divide(shape: tuple[int, ...], accesses: dict[Hashable, Access]) -> Division | None:
+def divide(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Division | None:
     """How accesses to an array of `shape` divide it; None when they do not, or are fewer than two parts.
 
     Each must be a box that is whole in all dimensions but one and the same, along which no two overlap
     unless they are equal.
     """
-    boxes: dict[Hashable, tuple[tuple[int, int], ...]] = {}
+    boxes: dict[Any, tuple[tuple[int, int], ...]] = {}
     for key, access in accesses.items():
         box = _box(access) if access.shape == shape else None
         if box is None:
@@ -96,26 +95,3 @@ def join(before: Any, division: Division, pieces: dict[int, Array]) -> Array:
     for k, (start, stop) in enumerate(itertools.pairwise(division.cuts)):
         made.append(pieces[k] if k in pieces else lax.slice_in_dim(before, start, stop, axis=division.dimension))
     return lax.concatenate(made, division.dimension)
-
-
-# --- what writes leave of an array --------------------------------------------------------------------
-
-
-def _divided(shape: tuple[int, ...], indices: Sequence[Index]) -> Division | None:
-    if len(indices) < 2 or any(index.tables for index in indices):
-        return None
-    return divide(shape, {k: take_apart(shape, index) for k, index in enumerate(indices)})
-
-
-def replaces(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
-    """Whether writes through access maps make an array of `shape` anew, so that its old value is not needed."""
-    if any(not index.tables and covers(take_apart(shape, index)) for index in indices):
-        return True
-    division = _divided(shape, indices)
-    return division is not None and len(set(division.place.values())) == len(division.sizes)
-
-
-def updates(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
-    """Whether writes through access maps are made in place, in an array of `shape` that keeps the rest."""
-    covered = any(not index.tables and covers(take_apart(shape, index)) for index in indices)
-    return bool(indices) and not covered and _divided(shape, indices) is None

@@ -7,19 +7,18 @@ patches that are no boxes, are written one after another over the padding under 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.views.boxes import Box, box_of, coordinates_of, hull, hull_of, lengths_of
+from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
 from codelet.views.index import row_major
 from codelet.views.sources import Patch, Patchwork
 from lowering.arrays import Array, reshape
-from lowering.fast.views import write_access
-from lowering.plan.access import take_apart
+from lowering.fast.writes import plan_write
 
 
 class Placed(NamedTuple):
@@ -91,10 +90,10 @@ def assemble(
             return lax.concatenate(parts, at)
     array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
     for patch, _, _ in above:
-        here = [at - start for at, (start, _) in zip(coordinates_of(shape, patch.places), region, strict=True)]
+        here = [at - start for at, (start, _) in zip(patch.places.unravelled(shape), region, strict=True)]
         places = row_major(lengths).compose(here, patch.places.shape)
         value = jnp.full(places.shape, patch.value, dtype) if patch.variable is None else values[patch]
-        array = write_access(array, take_apart(lengths, places), value, range(places.ndim))
+        array = plan_write(lengths, places).into(array, lengths, value, range(places.ndim))
     return array
 
 
@@ -109,7 +108,7 @@ def patchwork_array(source: Patchwork, values: Mapping[Patch, Array]) -> Array:
     return reshape(assemble(shape, region, patches, values, source.dtype), source.shape)
 
 
-def without_zeros(source: Patchwork, kept: Sequence[int]) -> tuple[Box, list[Placed]]:
+def without_zeros(source: Patchwork, kept: Collection[int]) -> tuple[Box, list[Placed]]:
     """The box of a source outside of which there are zeros alone, and its patches.
 
     Along dimensions that are `kept` it is whole.

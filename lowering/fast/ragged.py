@@ -9,26 +9,26 @@ lie in memory, so that nothing has to be gathered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
-from codelet.tracing.codelets import Lengths
-from codelet.views.index import Axis, Grid, Index
+from codelet.tracing.field_types import Lengths
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
 from codelet.views.integers import narrowed
 from codelet.views.rows import Rows, groups_of, together
 from codelet.views.tensor import Tensor
-from lowering.arrays import Array, arranged, constant, take
+from lowering.arrays import Array, Arrays, arranged, constant, take
+from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand, mapped_axes, over_axes
 from lowering.fast.row_rules import NoRule
 from lowering.fast.segments import BY_ELEMENT, BY_ROW, SHARED, Segments, Value, run_segments
-
-Reader = Callable[[Field], Operand]
-
 
 # --- the order of the elements --------------------------------------------------------------------------
 
@@ -218,55 +218,101 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
 # --- families -----------------------------------------------------------------------------------------------
 
 
-def call_rows(family: Family, read: Reader) -> dict[str, Operand]:
-    """What every output field of a family with ragged fields computes, with the keys of its dimensions.
+@dataclass(frozen=True, eq=False)
+class RowsTogether:
+    """A family with ragged fields, many of its rows at once.
 
-    Args:
-        family: what is to run.
-        read: gives the operand of an input field.
+    Attributes:
+        inputs: of each input of the codelet.
+        jaxpr: what all vertices compute of them.
+        keys: of each dimension of every output.
+        how: the rows are taken, in words.
     """
-    axes = together(list(family.rows.values())).axes
-    kinds = list(family.rows.values())
-    apart = len(family.codelet.apart)
-    if len(kinds) == 1 and apart < len(groups_of(kinds[0].lengths[:, None])[0]):
-        try:
-            if not apart:
-                return _call(family, read, axes, kinds[0])
-            return _mapped(family, read, axes, _bucketed(family, axes, at_once=True))
-        except NoRule:
-            pass
-    return _mapped(family, read, axes, _bucketed(family, axes, at_once=False))
+
+    family: Family
+    inputs: tuple[Input, ...]
+    jaxpr: jax_core.ClosedJaxpr
+    keys: Mapping[str, tuple[Key, ...]]
+    how: str
+
+    def run(self, arrays: Arrays) -> dict[str, Operand]:
+        """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
+        results = jax_core.jaxpr_as_fun(self.jaxpr)(*(each.of(arrays) for each in self.inputs))
+        return {name: (result, keys) for (name, keys), result in zip(self.keys.items(), results, strict=True)}
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """How each field is read, in words."""
+        return dict(zip(self.family.codelet.inputs, map(str, self.inputs), strict=True))
+
+    def text(self, names: Mapping[Axis, str]) -> str:
+        """How the family runs, in words."""
+        return self.how
 
 
-def _call(family: Family, read: Reader, axes: tuple[Axis, ...], rows: Rows) -> dict[str, Operand]:
-    """What a family computes, all rows at once."""
-    order = memory_order(family)
-    if order is not None:
-        family = _in_order(family, order)
-    segments = Segments(rows, order)
-    return _mapped(family, read, axes, _segmented(family, axes, segments))
+def _lengths_text(count: int) -> str:
+    return "once for one length" if count == 1 else f"once for each of {count:,} lengths"
 
 
-def _mapped(
-    family: Family, read: Reader, axes: tuple[Axis, ...], run: Callable[[Sequence[Operand]], list[Array]]
-) -> dict[str, Operand]:
-    """What `run` computes from a family's operands, mapped over the axes that choose no row."""
+def as_segments(family: Family, inputs: Inputs) -> RowsTogether | str:
+    """A family with ragged fields, all its rows at once, but for those of lengths told apart; or why that cannot be."""
+    if not family.rows:
+        return ""
+    kinds, apart = list(family.rows.values()), len(family.codelet.apart)
+    if len(kinds) > 1:
+        return "its fields have rows of several lengths"
+    if apart and apart >= len(groups_of(kinds[0].lengths[:, None])[0]):
+        return "the codelet does something else at each length"
+    axes = together(kinds).axes
+    try:
+        if apart:
+            how = f"all rows at once, by segments, but {_lengths_text(apart)} at which the codelet does something else"
+            return _traced(family, inputs, axes, _bucketed(family, axes, at_once=True), how)
+        order = memory_order(family)
+        how = "all rows at once, by segments"
+        if order is not None:
+            family, how = _in_order(family, order), how + ", elements in the order of memory"
+        return _traced(family, inputs, axes, _segmented(family, axes, Segments(kinds[0], order)), how)
+    except NoRule as why:
+        return str(why)
+
+
+def as_buckets(family: Family, inputs: Inputs) -> RowsTogether | str:
+    """A family with ragged fields, all rows of one length at once."""
+    if not family.rows:
+        return ""
+    kinds = together(list(family.rows.values()))
+    how = f"rows of one length at once, {_lengths_text(len(groups_of(kinds.lengths)[0]))}"
+    return _traced(family, inputs, kinds.axes, _bucketed(family, kinds.axes, at_once=False), how)
+
+
+def _traced(
+    family: Family,
+    inputs: Inputs,
+    axes: tuple[Axis, ...],
+    run: Callable[[Sequence[Operand]], list[Array]],
+    how: str,
+) -> RowsTogether:
+    """A family as `run` computes it from operands, mapped over the axes that choose no row."""
     by_name = {field.name: field for field in family.fields}
-    operands = [read(by_name[name]) for name in family.codelet.inputs]
-    keys = [own for _, own in operands]
-    free = [axis for axis in mapped_axes(operands, family.axes) if axis not in axes]
-    inner = [tuple(key for key in own if key not in free) for own in keys]
+    own = tuple(inputs.of(by_name[name], family.axes) for name in family.codelet.inputs)
+    keys = [each.keys for each in own]
+    free = [axis for axis in mapped_axes(keys, family.axes) if axis not in axes]
+    inner = [tuple(key for key in each if key not in free) for each in keys]
     function: Callable[..., list[Array]] = lambda *arrays: run(list(zip(arrays, inner, strict=True)))  # noqa: E731
     function = over_axes(function, keys, free)
-    results = function(*(array for array, _ in operands))
-    computed: dict[str, Operand] = {}
-    for name, result in zip(family.codelet.outputs, results, strict=True):
-        field = by_name[name]
-        assert field.tensor is not None
-        dimensions = range(field.tensor.ndim)
-        if field.tensor.rows is None:
-            shape = (*(axis.extent for axis in (*free, *axes)), *field.tensor.shape)
-            computed[name] = result.reshape(shape), (*free, *axes, *dimensions)
-        else:
-            computed[name] = result, (*free, *dimensions)
-    return computed
+    outputs: dict[str, tuple[Key, ...]] = {}
+    shapes: list[tuple[int, ...] | None] = []
+    for name in family.codelet.outputs:
+        tensor = by_name[name].tensor
+        assert tensor is not None
+        leading = free if tensor.rows is not None else [*free, *axes]
+        outputs[name] = (*leading, *range(tensor.ndim))
+        shapes.append(None if tensor.rows is not None else (*(axis.extent for axis in leading), *tensor.shape))
+
+    def results(*arrays: Array) -> list[Array]:
+        made = zip(function(*arrays), shapes, strict=True)
+        return [result if shape is None else result.reshape(shape) for result, shape in made]
+
+    structs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in own]
+    return RowsTogether(family, own, jax.make_jaxpr(results)(*structs), outputs, how)

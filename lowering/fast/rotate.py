@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codelet.views.sources import Variable
-from lowering.fast.partition import updates
 from lowering.fast.prune import written_through
+from lowering.fast.writes import plan_writes
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis
@@ -123,7 +123,8 @@ def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> 
     if any(first in step.reads for step in following[: following.index(writer) + 1]):
         return False
     # One that is written whole, or joined from its parts, is not written in place.
-    return updates(first.shape, written_through(writer, first))
+    through = written_through(writer, first)
+    return bool(through) and plan_writes(first.shape, through).is_in_place
 
 
 def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_Chain]]:
@@ -155,10 +156,10 @@ def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
 # --- loops ----------------------------------------------------------------------------------------------
 
 
-def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step]:
+def _rotate_repeat(step: RepeatStep, equal: Equal, entering: Equal, equals: _Equals) -> list[Step]:
     """A repeat whose turns pass arrays on, with what has to run before and after it."""
-    entering = equals.solve(step, equal, equals.part).reaching[1]
-    inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, entering, equals)), carried=None))
+    within = _rotate_steps(step.body, entering, equals)
+    inner = step if within == step.body else flow_step(replace(step, body=within))
     assert isinstance(inner, RepeatStep)
     body, chains = _rotated_body(inner)
     if not chains or isinstance(step.first, Variable):
@@ -175,17 +176,20 @@ def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step
     return [*before, flow_step(rotated), *behind]
 
 
-def _rotate_steps(steps: Sequence[Step], equal: Equal, equals: _Equals) -> list[Step]:
+def _rotate_steps(steps: tuple[Step, ...], equal: Equal, equals: _Equals) -> tuple[Step, ...]:
     rotated: list[Step] = []
-    for step in steps:
+    last = max((k for k, step in enumerate(steps) if isinstance(step, RepeatStep)), default=-1)
+    for step in steps[: last + 1]:  # behind which nobody asks what is equal
         if isinstance(step, RepeatStep) and step.count:
-            rotated += _rotate_repeat(step, equal, equals)
+            reaching, beyond = equals.solve(step, equal, equals.part)
+            rotated += _rotate_repeat(step, equal, reaching[1], equals)
+            equal = beyond
         else:
             rotated.append(step)
-        equal = equals.beyond((step,), equal)
-    return rotated
+            equal = equals.beyond((step,), equal)
+    return (*rotated, *steps[last + 1 :])
 
 
 def rotate(plan: Plan) -> Plan:
     """The plan with copies in loops as rotations, where it comes to the same."""
-    return replace(plan, steps=tuple(_rotate_steps(plan.steps, frozenset(), _Equals())))
+    return replace(plan, steps=_rotate_steps(plan.steps, frozenset(), _Equals()))

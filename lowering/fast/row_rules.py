@@ -20,7 +20,7 @@ from lowering.jaxprs.rebuild import inline
 
 
 class NoRule(Exception):
-    """A codelet does to its rows what no segment rule does. Never seen by a user: other ways are tried."""
+    """A codelet does to its rows what no segment rule does: why, in words. No user sees it raised."""
 
 
 # --- shapes ---------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def ragged_place(shape: Sequence[Any]) -> int | None:
     """The dimension of a shape that is as long as the row."""
     found = [d for d, size in enumerate(shape) if isinstance(size, Symbol)]
     if len(found) > 1 or any(not is_length(shape[d]) for d in found):
-        raise NoRule
+        raise NoRule("the codelet has a value whose size is not that of the row")
     return found[0] if found else None
 
 
@@ -72,7 +72,7 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
         NoRule: it is not, or has one.
     """
     if eqn.effects or not primitives.is_understood(eqn, *ROW_RULES):
-        raise NoRule
+        raise NoRule(f"there is no rule of segments for its {eqn.primitive.name}")
 
 
 # --- rules ----------------------------------------------------------------------------------------------
@@ -174,5 +174,5 @@ def of_one_element(eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
     if name is not None:
         params[name] = tuple(1 if is_length(size) else size for size in params[name])
     if any(map(_has_size, params.values())):
-        raise NoRule
+        raise NoRule(f"its {eqn.primitive.name} knows the length of the row")
     return eqn.replace(params=params)

@@ -93,6 +93,8 @@ class Value(NamedTuple):
     ragged: int | None = None
 
 
+_CUSTOM = "a derivative rule in it is not by element"
+
 _COMBINE: dict[str, Callable[..., Array]] = {
     "reduce_sum": jax.ops.segment_sum,
     "dot_general": jax.ops.segment_sum,
@@ -131,7 +133,7 @@ class _Run:
             values = [self.by_element(value) for value in values]
         if eqn.primitive.name in CUSTOM:
             if not self.custom:
-                raise NoRule
+                raise NoRule(_CUSTOM)
             one = self.custom.pop(0)
         else:
             one = of_one_element(eqn)
@@ -191,7 +193,7 @@ class _Run:
         if concerned and name == "iota":
             check_understood(eqn)
         elif concerned and not is_elementwise(eqn):
-            raise NoRule
+            raise NoRule(f"its {name} does not treat the elements of a row alike")
         return self.apply(eqn, values, max((value.level for value in values), default=SHARED))
 
 
@@ -238,14 +240,14 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
     try:
         one = codelet.at(dict.fromkeys(symbols, 1))
     except CodeletTraceError:
-        raise NoRule from None
+        raise NoRule(_CUSTOM) from None
     if not alike(codelet.jaxpr, {LENGTH_NAMES[0]: 1}, one.jaxpr):
-        raise NoRule
+        raise NoRule(_CUSTOM)
     found = [eqn for eqn in inline(one.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
     if len(found) != len(wanted) or not all(
         _rule_is_elementwise(own, other, lengths) for own, other in zip(wanted, found, strict=True)
     ):
-        raise NoRule
+        raise NoRule(_CUSTOM)
     return found
 
 
@@ -265,7 +267,7 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
         NoRule: the codelet does something to its rows that no rule does.
     """
     if codelet.jaxpr.effects:
-        raise NoRule
+        raise NoRule("it has effects")
     run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
     outputs = []
     for value, kind in zip(

@@ -25,7 +25,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Field
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.fast.views import MAX_STACKED_SLICES
+from lowering.fast.reads import MAX_STACKED_SLICES
 from lowering.jaxprs.equations import bind, evaluate
 from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
 from lowering.jaxprs.rebuild import inline
@@ -189,15 +189,25 @@ def _overlap(terms: Sequence[Term]) -> bool:
     )
 
 
-def is_small_window(field: Field) -> bool:
-    """Whether a field is a few elements that overlap those of other vertices, each read at a fixed distance."""
+def overlaps(field: Field) -> bool:
+    """Whether the elements that vertices read through a field overlap, each read at a fixed distance."""
     tensor = field.tensor
-    if field.kind != "in" or tensor is None or tensor.rows is not None or tensor.index.tables:
-        return False
-    if not 1 < tensor.size <= MAX_STACKED_SLICES or tuple(tensor.shape) != tuple(field.type.shape):
+    if not field.is_read or tensor is None or tensor.rows is not None or tensor.index.tables or not tensor.size:
         return False
     access = take_apart(tensor.source.shape, tensor.index)
     return any(_overlap(dimension.terms) for dimension in access.dimensions)
+
+
+def is_small_window(field: Field) -> bool:
+    """Whether a field is a few elements that overlap those of other vertices, each read at a fixed distance."""
+    tensor = field.tensor
+    return (
+        field.kind == "in"
+        and tensor is not None
+        and 1 < tensor.size <= MAX_STACKED_SLICES
+        and tuple(tensor.shape) == tuple(field.type.shape)
+        and overlaps(field)
+    )
 
 
 def elements_of(tensor: Tensor) -> list[Tensor]:

@@ -2,101 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.views.boxes import Box, lengths_of
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from codelet.views.sources import Patch, Patchwork, Source, Variable, source_elements
+from codelet.views.sources import Patch, Patchwork, Source, Variable, source_elements, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
-from lowering.fast.extend import extend
-from lowering.fast.mixed_radix import split_digits
-from lowering.fast.patchwork import assemble, patchwork_array, without_zeros
-from lowering.fast.views import read, write_access
-from lowering.plan.access import covers, take_apart
+from lowering.fast.extend import Extension, extend
+from lowering.fast.partition import Division
+from lowering.fast.patchwork import Placed, assemble, patchwork_array, without_zeros
+from lowering.fast.reads import Read, plan_read, plan_view
+from lowering.fast.writes import plan_write
+
+# --- what is read ---------------------------------------------------------------------------------------
 
 
-def _variable_array(arrays: Arrays, variable: Variable) -> Array:
-    if variable not in arrays:
-        arrays[variable] = jnp.zeros(variable.shape, variable.dtype)
-    return arrays[variable]
+class Piece(NamedTuple):
+    """A part of a variable that several fields divide among them."""
+
+    variable: Variable
+    division: Division
+    number: int
+
+    def __str__(self) -> str:
+        parts = f"part {self.number + 1} of {len(self.division.sizes)}"
+        return f"{self.variable.name}, {parts} along dimension {self.division.dimension}"
 
 
-def _viewed(array: Array, tensor: Tensor) -> Array:
-    """The elements of a view without symbols of a source that is an array."""
-    if tensor.is_whole_source:
-        return array
-    extensions, views = extend([tensor])
-    if extensions:
-        array, tensor = extensions[0].make(array), views[tensor]
-    array, keys = read(array, tensor.index)
-    return arranged(array, keys, range(tensor.ndim), tensor.shape)
+@dataclass(frozen=True, eq=False)
+class WithinZeros:
+    """A patchwork without zeros that stand around it: a region of it, and its patches."""
+
+    source: Patchwork
+    region: Box
+    patches: tuple[Placed, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return lengths_of(self.region)
+
+    def __str__(self) -> str:
+        return f"{source_text(self.source)} within its zeros"
+
+
+Origin = Source | Extension | WithinZeros | Piece
+"""What is read. Pieces are made before."""
+
+
+def origin_array(arrays: Arrays, origin: Origin) -> Array:
+    """What is read, as an array, which is added to those of the variables before a step."""
+    if origin not in arrays:
+        match origin:
+            case Extension():
+                arrays[origin] = origin.make(origin_array(arrays, origin.source))
+            case WithinZeros(source, region, patches):
+                arrays[origin] = assemble(source.shape, region, patches, _values(arrays, source), source.dtype)
+            case Variable() | Patchwork():
+                arrays[origin] = source_array(arrays, origin)
+    return arrays[origin]
 
 
 def _values(arrays: Arrays, source: Patchwork) -> dict[Patch, Array]:
     """The elements of the patches that are no padding."""
     own = [(patch, patch.variable) for patch in source.patches]
-    return {p: _viewed(_variable_array(arrays, v), Tensor(v, p.index)) for p, v in own if v is not None}
+    return {p: plan_view_of(Tensor(v, p.index)).of(arrays) for p, v in own if v is not None}
 
 
 def source_array(arrays: Arrays, source: Source) -> Array:
     """The elements of a source as an array of its shape."""
-    if isinstance(source, Variable):
-        return _variable_array(arrays, source)
-    return patchwork_array(source, _values(arrays, source))
+    if isinstance(source, Patchwork):
+        return patchwork_array(source, _values(arrays, source))
+    if source not in arrays:
+        arrays[source] = jnp.zeros(source.shape, source.dtype)
+    return arrays[source]
 
 
-def array_within_zeros(arrays: Arrays, source: Source, kept: Sequence[int]) -> tuple[Array, Sequence[tuple[int, int]]]:
-    """A source without the zeros around it, and how many of them stand before and after each dimension.
+@dataclass(frozen=True, eq=False)
+class Viewed:
+    """What is read through an access map.
 
-    Along dimensions that are `kept` zeros are elements of the array, and none stand around it.
+    Attributes:
+        origin: of what; None of nothing, where there are no elements.
+        read: how.
+        dtype: of its elements.
     """
-    if isinstance(source, Variable):
-        return _variable_array(arrays, source), [(0, 0)] * len(source.shape)
+
+    origin: Origin | None
+    read: Read
+    dtype: np.dtype
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Of each dimension of the array."""
+        return self.read.keys
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.read.shape
+
+    def of(self, arrays: Arrays) -> Array:
+        """The array, from those before, to which what is made on the way is added."""
+        if self.origin is None:
+            return jnp.zeros(self.shape, self.dtype)
+        return self.read.of(origin_array(arrays, self.origin))
+
+    def __str__(self) -> str:
+        if self.origin is None:
+            return "nothing"
+        name = source_text(self.origin) if isinstance(self.origin, (Variable, Patchwork)) else str(self.origin)
+        return f"{name}, {self.read}"
+
+
+def nothing(shape: tuple[int, ...], dtype: np.dtype) -> Viewed:
+    """What is read where there are no elements."""
+    return Viewed(None, Read((), tuple(range(len(shape))), shape), dtype)
+
+
+def whole(origin: Source | WithinZeros, dtype: np.dtype) -> Viewed:
+    """All of what can be read, as it lies."""
+    return Viewed(origin, Read((), tuple(range(len(origin.shape))), origin.shape), dtype)
+
+
+def plan_view_of(tensor: Tensor) -> Viewed:
+    """How a view without symbols is read, as an array of its shape."""
+    if not tensor.size:
+        return nothing(tensor.shape, tensor.dtype)
+    extensions, views = ([], {}) if tensor.is_whole_source else extend([tensor])
+    origin = extensions[0] if extensions else tensor.source
+    return Viewed(origin, plan_view(origin.shape, views.get(tensor, tensor).index), tensor.dtype)
+
+
+def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
+    """All of a source without the zeros around it, and how many of these stand before and after each dimension.
+
+    Along dimensions that are `kept` zeros are elements of it, and none stand around it.
+    """
+    if not isinstance(source, Patchwork):
+        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
     region, patches = without_zeros(source, kept)
-    array = assemble(source.shape, region, patches, _values(arrays, source), source.dtype)
-    return array, [(start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True)]
+    if lengths_of(region) == source.shape:
+        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
+    widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
+    return whole(WithinZeros(source, region, tuple(patches)), source.dtype), widths
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:
     """The elements of a view without symbols, as an array of its shape."""
-    if not tensor.size:
-        return jnp.zeros(tensor.shape, tensor.dtype)
-    return _viewed(source_array(arrays, tensor.source), tensor)
+    return plan_view_of(tensor).of(dict(arrays))
 
 
-def _repeats(source: Patchwork) -> bool:
+# --- what is written ------------------------------------------------------------------------------------
+
+
+def _write_variable(arrays: Arrays, variable: Variable, index: Index, value: Array, keys: Sequence[Key]) -> None:
+    write = plan_write(variable.shape, index)
+    before = None if write.is_whole else source_array(arrays, variable)
+    arrays[variable] = write.into(before, variable.shape, value, keys)
+
+
+def repeats(source: Patchwork) -> bool:
     """Whether an element stands at several positions of a source."""
     numbers = source_elements(source)
     numbers = numbers[numbers >= 0]
     return bool(numbers.size) and bool((np.bincount(numbers - numbers.min()) > 1).any())
 
 
-def _written(
-    before: Callable[[], Array], shape: tuple[int, ...], index: Index, value: Array, keys: Sequence[Key]
-) -> Array:
-    """An array of `shape` after a write through an access map; what was before is asked for where any of it is left."""
-    digits = split_digits(index)
-    if digits is not None:
-        value, keys = digits.opened(value, keys)
-        index = digits.index
-    access = take_apart(shape, index)
-    return reshape(write_access(None if covers(access) else before(), access, value, keys), shape)
-
-
-def _write_variable(arrays: Arrays, variable: Variable, index: Index, value: Array, keys: Sequence[Key]) -> None:
-    before = lambda: _variable_array(arrays, variable)  # noqa: E731
-    arrays[variable] = _written(before, variable.shape, index, value, keys)
-
-
 def _write_elements(arrays: Arrays, source: Patchwork, index: Index, value: Array, keys: Sequence[Key]) -> None:
     """Write to the elements of variables one by one: the other positions of a source would bring back old values."""
-    numbers = source_elements(source)[index.values_over(keys)].reshape(-1)
-    value = reshape(value, (value.size,))
+    order = (*index.axes, *range(index.ndim))
+    numbers = source_elements(source)[index.values_over(order)].reshape(-1)
+    value = reshape(arranged(value, keys, order, [index.extent(key) for key in order]), numbers.shape)
     for variable in source.variables:
         positions = numbers - variable.first_element
         inside = np.flatnonzero((positions >= 0) & (positions < variable.size))
@@ -113,13 +198,16 @@ def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys:
         return
     if isinstance(source, Variable):
         _write_variable(arrays, source, index, value, keys)
-    elif _repeats(source):
+    elif repeats(source):
         _write_elements(arrays, source, index, value, keys)
     else:
-        after = _written(lambda: source_array(arrays, source), source.shape, index, value, keys)
+        write = plan_write(source.shape, index)
+        before = None if write.is_whole else source_array(arrays, source)
+        after = write.into(before, source.shape, value, keys)
         for patch in source.patches:
             if patch.variable is not None:
-                _write_variable(arrays, patch.variable, patch.index, *read(after, patch.places))
+                read = plan_read(source.shape, patch.places)
+                _write_variable(arrays, patch.variable, patch.index, read.of(after), read.keys)
 
 
 def write_tensor(arrays: Arrays, tensor: Tensor, value: Array) -> None:

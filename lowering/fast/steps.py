@@ -20,11 +20,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.tensor import Tensor, Variable
-from lowering.arrays import Array, constant
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
+from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
-from lowering.fast.calls import Calls, group_calls
-from lowering.fast.compute_sets import SMALL
 from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
@@ -34,6 +33,7 @@ from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,
+    CallsStep,
     CallStep,
     CopyStep,
     ExecuteStep,
@@ -201,7 +201,7 @@ def _call(state: EmissionState, step: CallStep) -> None:
     streams.send(state.streams, left)
 
 
-def _calls(state: EmissionState, calls: Calls) -> None:
+def _calls(state: EmissionState, calls: CallsStep) -> None:
     """Calls of one function in a row: a scan over what differs between them."""
     function = calls.function
     streams = state.streams.of(function.body)
@@ -218,9 +218,9 @@ def _calls(state: EmissionState, calls: Calls) -> None:
 
     shared = [state.read(tensor) for tensor in calls.shared.values()]
     stacked = [state.read(tensor) for tensor in calls.stacked.values()]
-    feeds = streams.take_for(state.streams, calls.count)
+    feeds = streams.take_for(state.streams, len(calls.calls))
     start = [state.read(tensor) for tensor in calls.carried.values()], state.held(kept)
-    (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=calls.count)
+    (own, others), (made, sent) = lax.scan(turn, start, (stacked, feeds), length=len(calls.calls))
     state.put(kept, others)
     for (variable, tensor), value in zip(calls.carried.items(), own, strict=True):
         if variable in function.writes and variable not in calls.passed_on:
@@ -252,7 +252,7 @@ def _print(state: EmissionState, step: PrintStep) -> None:
 
 def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
     """Run steps on a state, which is changed in place."""
-    for step in group_calls(steps) if state.execution.groups_calls else steps:
+    for step in steps:
         match step:
             case ExecuteStep():
                 state.execution.execute(state.arrays, step)
@@ -266,7 +266,7 @@ def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
                 _while(state, step)
             case SwitchStep():
                 _switch(state, step)
-            case Calls():
+            case CallsStep():
                 _calls(state, step)
             case CallStep():
                 _call(state, step)

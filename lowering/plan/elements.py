@@ -255,13 +255,15 @@ class ElementSet:
 
     def __and__(self, other: ElementSet) -> ElementSet:
         made = ElementSet()
-        made._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
+        held = other._held
+        made._held = {variable: own & held[variable] for variable, own in self._held.items() if variable in held}
         return made
 
     def __or__(self, other: ElementSet) -> ElementSet:
         made = self.copy()
         for variable, others in other._held.items():
-            made._held[variable] = self._of(variable) | others
+            own = made._held.get(variable)
+            made._held[variable] = others if own is None else own | others
         return made
 
     def includes(self, other: ElementSet) -> bool:

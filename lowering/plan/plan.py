@@ -41,6 +41,7 @@ class Plan:
             aborted with, counted from 1; None where nothing aborts.
         messages: what the aborts say.
         program: what was collected, of which the steps may be a part.
+        unneeded: families that were left out, since no output needs what they compute.
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class Plan:
     abort: Variable | None = None
     messages: tuple[str, ...] = ()
     program: Program | None = None
+    unneeded: tuple[Family, ...] = ()
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -75,6 +77,8 @@ class Plan:
         called = (step.function for step in all_steps(self.steps) if isinstance(step, CallStep))
         rows += [line for function in dict.fromkeys(called) for line in function.lines()]
         rows += [line for step in self.steps for line in step.lines()]
+        left_out = dict.fromkeys(f"{family.compute_set.name} / {family.codelet.name}" for family in self.unneeded)
+        rows += [f"without {name}, which no output needs" for name in left_out]
         rows += [f"outputs {', '.join(map(str, self.outputs))}"]
         return "\n".join(rows)
 

@@ -243,6 +243,45 @@ class CallStep:
 
 
 @dataclass(frozen=True, eq=False)
+class CallsStep:
+    """Calls of one function, one after another, as a loop. Only the pass `group_calls` makes such steps.
+
+    Attributes:
+        calls: the calls.
+        shared: parameters that get the same tensor in every call and are only read.
+        stacked: parameters that get another tensor in each call, with these stacked along a first dimension.
+        carried: parameters whose value goes from one call to the next, with what the first call gets.
+        passed_on: for some of these, the parameter that the call before has written it through, if another.
+        collected: those of the stacked parameters that the function writes.
+    """
+
+    calls: tuple[CallStep, ...]
+    shared: dict[Variable, Tensor]
+    stacked: dict[Variable, Tensor]
+    carried: dict[Variable, Tensor]
+    passed_on: dict[Variable, Variable]
+    collected: dict[Variable, Tensor]
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+
+    @property
+    def function(self) -> FunctionBody:
+        """What is called."""
+        return self.calls[0].function
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"{len(self.calls)} calls of {self.function.name} as one loop{_flow(self)}"
+        for what, given in (("shares", self.shared), ("stacks", self.stacked), ("carries", self.carried)):
+            if given:
+                yield f"  {what} {', '.join(f'{p.name}={t}' for p, t in given.items())}"
+
+    def touches(self) -> Iterator[Touch]:
+        """Nothing but what its calls do."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
 class PrintStep:
     """Print a view's value behind a text."""
 
@@ -331,6 +370,7 @@ Step = (
     | WhileStep
     | SwitchStep
     | CallStep
+    | CallsStep
     | PrintStep
     | AbortStep
     | StreamStep
@@ -349,6 +389,8 @@ def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
             return step.branches
         case CallStep():
             return (step.function.body,)
+        case CallsStep():
+            return (step.calls,)
     return ()
 
 

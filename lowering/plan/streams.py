@@ -16,7 +16,17 @@ import jax
 from codelet.errors import Line, ProgramError
 from codelet.programs.copies import Stream
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, StreamStep, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import (
+    CallsStep,
+    CallStep,
+    FunctionBody,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    WhileStep,
+    bodies,
+)
 
 
 class Sent(NamedTuple):
@@ -82,6 +92,8 @@ class _Counter:
                     if step.function not in self.functions:
                         self.functions[step.function] = self.of(step.function.body)
                     _add(total, self.functions[step.function])
+                case CallsStep():
+                    _add(total, self.of(step.calls))
                 case WhileStep():
                     _add(total, self.loop(step))
                 case SwitchStep():

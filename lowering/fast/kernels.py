@@ -1,0 +1,73 @@
+"""Kernels: how each family runs. An ordered table of rules; the first that applies is taken.
+
+A rule takes a family and how the fields of its compute set are read. It gives a kernel, frozen data that emission
+runs, or why it does not apply; an empty text where it does not concern the family at all.
+
+To add a way for families to run: a file with a kernel and its rule, and the rule in `RULES`, before those it beats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from codelet.graphs.family import Family
+from codelet.views.grids import Axis
+from lowering.arrays import Arrays
+from lowering.fast.convolutions import as_convolution
+from lowering.fast.inputs import Inputs
+from lowering.fast.over_grid import Operand
+from lowering.fast.ragged import as_buckets, as_segments
+from lowering.fast.vmapped import as_vmapped, as_windows_apart
+
+
+class Kernel(Protocol):
+    """How a family runs."""
+
+    def run(self, arrays: Arrays) -> dict[str, Operand]:
+        """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
+        ...
+
+    @property
+    def reads(self) -> Mapping[str, str]:
+        """How each field is read, in words."""
+        ...
+
+    def text(self, names: Mapping[Axis, str]) -> str:
+        """How the family runs, in words; `names` are those of its axes."""
+        ...
+
+
+class Rule(NamedTuple):
+    """A way for families to run: what it is called, and the kernel of a family, or why it has none."""
+
+    name: str
+    kernel: Callable[[Family, Inputs], Kernel | str]
+
+
+RULES = (
+    Rule("segments", as_segments),  # one program for rows of any lengths
+    Rule("buckets", as_buckets),  # any other codelet of ragged fields
+    Rule("a convolution", as_convolution),  # windows would be copied once for each of their elements
+    Rule("windows element by element", as_windows_apart),  # XLA does not vectorise a look into a stack of slices
+    Rule("vmap", as_vmapped),  # everything else
+)
+
+
+class Choice(NamedTuple):
+    """How a family runs, and the rules that would have been taken before, each with why it was not."""
+
+    kernel: Kernel
+    refused: tuple[tuple[str, str], ...]
+
+
+def choose_kernel(family: Family, inputs: Inputs) -> Choice:
+    """The kernel of a family."""
+    refused: list[tuple[str, str]] = []
+    for rule in RULES:
+        found = rule.kernel(family, inputs)
+        if not isinstance(found, str):
+            return Choice(found, tuple(refused))
+        if found:
+            refused.append((rule.name, found))
+    raise AssertionError(family)

@@ -1,0 +1,143 @@
+"""Reads: how an array is read through an access map, as XLA does it best.
+
+An access map is taken apart dimension by dimension of the array it reads: into affine terms, one for
+each key (a dimension of the field, or a grid axis), and tables over one or several keys. Then each
+dimension is read on its own, by a slice, a reshape and a slice, a stack of slices where windows overlap,
+or a gather along that dimension by an index vector. Where the terms do not keep to dimensions, the array
+is read as one flat dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from codelet.views.grids import Key
+from codelet.views.index import Index
+from lowering.arrays import Array
+from lowering.fast.mixed_radix import split_digits
+from lowering.fast.moves import Move, Way, moved, moves_text
+from lowering.plan.access import Access, Dimension, Term, divided_term, take_apart
+
+MAX_STACKED_SLICES = 25
+"""Beyond about this many stacked slices, a gather of the windows is faster than the stack on CPU."""
+
+
+class Read(NamedTuple):
+    """How an array is read: the moves, and what they leave.
+
+    Attributes:
+        moves: in order.
+        keys: of each dimension of what is read; keys along which nothing varies have none.
+        shape: of what is read.
+    """
+
+    moves: tuple[Move, ...]
+    keys: tuple[Key, ...]
+    shape: tuple[int, ...]
+
+    def of(self, array: Array) -> Array:
+        """What is read of an array."""
+        return moved(array, self.moves)
+
+    def __str__(self) -> str:
+        return moves_text(self.moves)
+
+
+def _read_windows(way: Way, at: int, start: int, terms: Sequence[Term]) -> list[Key]:
+    """Overlapping terms: a few shifted slices stacked, or one gather."""
+    least = min((term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None)
+    if least is not None and least.extents[0] <= MAX_STACKED_SLICES:
+        rest = tuple(term for term in terms if term is not least)
+        ways = [Way(way.shape) for _ in range(least.extents[0])]
+        keys = [_read_dimension(own, at, start + k * least.grain, rest) for k, own in enumerate(ways)]
+        way.stack(at, ways)
+        return [*least.keys, *keys[0]]
+    way.gather(at, start, terms)
+    return [key for term in terms for key in term.keys]
+
+
+def _read_dimension(way: Way, at: int, start: int, terms: Sequence[Term]) -> list[Key]:
+    """Replace dimension `at` by one for each key of `terms`; these keys, in order."""
+    if not terms:
+        way.slice_dimension(at, start, start + 1)
+        way.reshape((*way.shape[:at], *way.shape[at + 1 :]))
+        return []
+    outer, rest = terms[0], terms[1:]
+    if not rest:
+        if outer.table is not None:
+            way.gather(at, start, terms)
+        else:
+            way.slice_dimension(at, start, start + outer.reach + 1, outer.grain)
+        return list(outer.keys)
+    span = sum(term.reach for term in rest) + 1
+    rows, extent = outer.reach // outer.grain + 1, way.shape[at]
+    if span > outer.grain or rows * outer.grain > extent:
+        return _read_windows(way, at, start, terms)
+    # Rows of `grain` elements that hold one position of `outer` each: aligned if they can be, else shifted
+    # so that none leaves the array.
+    base = start - start % outer.grain
+    if start % outer.grain + span > outer.grain or base + rows * outer.grain > extent:
+        base = min(start, extent - rows * outer.grain)
+    way.slice_dimension(at, base, base + rows * outer.grain)
+    way.reshape((*way.shape[:at], rows, outer.grain, *way.shape[at + 1 :]))
+    keys = _read_dimension(way, at + 1, start - base, rest)
+    if outer.table is not None:
+        way.gather(at, 0, (divided_term(outer, outer.grain),))
+    return [*outer.keys, *keys]
+
+
+def _read_box(way: Way, dimensions: Sequence[Dimension]) -> list[Dimension]:
+    """Read all dimensions that a slice reads, by one slice; the access to what it leaves."""
+    bounds, left = [], []
+    for extent, (start, terms) in zip(way.shape, dimensions, strict=True):
+        if not terms or (len(terms) == 1 and terms[0].table is None):
+            reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
+            bounds.append((start, start + reach + 1, step))
+            left.append(Dimension(0, tuple(term._replace(grain=1, reach=term.extents[0] - 1) for term in terms)))
+        else:
+            bounds.append((0, extent, 1))
+            left.append(Dimension(start, terms))
+    way.slice(bounds)
+    return left
+
+
+def _read_access(way: Way, access: Access) -> list[Key]:
+    """Read through an access map that is taken apart; the keys of what is read."""
+    way.reshape(access.shape)
+    dimensions = _read_box(way, access.dimensions)
+    keys: list[Key] = []
+    for at in reversed(range(len(dimensions))):
+        keys = _read_dimension(way, at, *dimensions[at]) + keys
+    way.reverse([k for k, key in enumerate(keys) if key in access.reversed_keys])
+    return keys
+
+
+def plan_access(shape: Sequence[int], access: Access) -> Read:
+    """How an array of `shape` is read through an access map that is taken apart for that shape."""
+    way = Way(shape)
+    keys = _read_access(way, access)
+    return Read(tuple(way.moves), tuple(keys), way.shape)
+
+
+def plan_read(shape: Sequence[int], index: Index) -> Read:
+    """How an array of `shape` is read through an access map, whose flat positions are all in bounds."""
+    way = Way(shape)
+    digits = split_digits(index)
+    keys: Sequence[Key] = _read_access(way, take_apart(way.shape, index if digits is None else digits.index))
+    if digits is not None:
+        order, extents, closed = digits.closed(keys)
+        way.transpose(order)
+        way.reshape(extents)
+        keys = closed
+    return Read(tuple(way.moves), tuple(keys), way.shape)
+
+
+def plan_view(shape: Sequence[int], index: Index) -> Read:
+    """As `plan_read`, of an access map without symbols: what is read has the view's shape and order."""
+    read = plan_read(shape, index)
+    way = Way(read.shape)
+    present = [key for key in range(index.ndim) if key in read.keys]
+    way.transpose([read.keys.index(key) for key in present])
+    way.repeat(index.shape, present)
+    return Read((*read.moves, *way.moves), tuple(range(index.ndim)), index.shape)

@@ -1,0 +1,242 @@
+"""Writes: how arrays are written through access maps, one alone, or several of a compute set together.
+
+A box of an array, or of a reshape of it, is updated in place; all of it is replaced; anything else is scattered.
+Several writes that divide an array, or that interleave in it, make it anew in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax import lax
+
+from codelet.views.digits import row_major_strides
+from codelet.views.grids import Key
+from codelet.views.index import Index
+from lowering.arrays import Array, arranged, reshape
+from lowering.fast.interleave import Interleaving, find_interleaving, interleave
+from lowering.fast.mixed_radix import Digits, split_digits
+from lowering.fast.moves import positions_of
+from lowering.fast.over_grid import Operand
+from lowering.fast.partition import Division, divide, join, within
+from lowering.plan.access import Access, Radix, Term, box, box_radices, take_apart
+
+
+@dataclass(frozen=True)
+class Write:
+    """How an array is written through one access map, which names no element twice.
+
+    Attributes:
+        access: the access map, taken apart for the array's shape, its keys those of `digits` where there are some.
+        digits: of dimensions in mixed radix; None where there are none.
+        radices: what is written as a box of the array after a reshape; None where it is scattered.
+    """
+
+    access: Access
+    digits: Digits | None
+    radices: tuple[Radix, ...] | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the array is replaced, so that its old value is not needed."""
+        return self.radices is not None and all(radix.length == radix.extent for radix in self.radices)
+
+    @property
+    def _terms(self) -> list[Term]:
+        return [term for dimension in self.access.dimensions for term in dimension.terms]
+
+    def _lying(self, value: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
+        """A value, with one dimension for each of `keys`, as it lies in the array: with those of `order` instead."""
+        if self.digits is not None:
+            shape, keys = self.digits.opened(keys)
+            value = reshape(value, shape)
+        backwards = [k for k, key in enumerate(keys) if key in self.access.reversed_keys]
+        return arranged(lax.rev(value, backwards) if backwards else value, keys, order, extents)
+
+    def boxed(self, value: Array, keys: Sequence[Key]) -> Array:
+        """What is written as a box, with a dimension for each radix."""
+        assert self.radices is not None
+        chosen = [(radix.key, radix.length) for radix in self.radices if radix.key is not None]
+        lying = self._lying(value, keys, [key for key, _ in chosen], [length for _, length in chosen])
+        return reshape(lying, [radix.length for radix in self.radices])
+
+    def into(self, array: Array | None, shape: Sequence[int], value: Array, keys: Sequence[Key]) -> Array:
+        """The array after the write.
+
+        Args:
+            array: before; it may be None where it is replaced.
+            shape: its shape.
+            value: what is written, with one dimension for each of `keys`. Along those that it has not it is
+                repeated, and those that the access map does not vary over are of extent 1.
+            keys: of its dimensions.
+        """
+        if self.radices is None:
+            assert array is not None
+            return self._scattered(array, value, keys)
+        boxed = self.boxed(value, keys)
+        if self.is_whole:
+            return reshape(boxed, shape)
+        assert array is not None
+        view = reshape(array, [radix.extent for radix in self.radices])
+        return reshape(lax.dynamic_update_slice(view, boxed, [radix.start for radix in self.radices]), shape)
+
+    @property
+    def _scattered_along(self) -> int | None:
+        """The one dimension that a scatter is along, the others being slices; None where it is of flat positions."""
+        dimensions = self.access.dimensions
+        irregular = [d for d, dimension in enumerate(dimensions) if box_radices(10**18, *dimension) is None]
+        plain = all(
+            (len(dimension.terms) == 1 and dimension.terms[0].table is None) or d in irregular
+            for d, dimension in enumerate(dimensions)
+        )
+        return irregular[0] if len(irregular) == 1 and plain else None
+
+    def _scattered(self, array: Array, value: Array, keys: Sequence[Key]) -> Array:
+        along, dimensions = self._scattered_along, self.access.dimensions
+        if along is None:
+            weights = row_major_strides(self.access.shape)
+            scale = [w for w, dimension in zip(weights, dimensions, strict=True) for _ in dimension.terms]
+            offset = sum(w * dimension.start for w, dimension in zip(weights, dimensions, strict=True))
+            target, at = reshape(array, (array.size,)), (positions_of(offset, self._terms, scale),)
+        else:
+            target = reshape(array, self.access.shape)
+            at = tuple(
+                positions_of(start, terms) if d == along else slice(start, start + terms[0].reach + 1, terms[0].grain)
+                for d, (start, terms) in enumerate(dimensions)
+            )
+        order = [key for term in self._terms for key in term.keys]
+        value = self._lying(value, keys, order, [extent for term in self._terms for extent in term.extents])
+        written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True, wrap_negative_indices=False)
+        return reshape(written, array.shape)
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return "all of it"
+        if self.radices is not None:
+            return "a box of it, in place"
+        by = " by a table" if any(term.table is not None for term in self._terms) else ""
+        along = self._scattered_along if len(self.access.dimensions) > 1 else None
+        return f"scattered{by}" + ("" if along is None else f" along dimension {along}")
+
+
+def plan_write(shape: tuple[int, ...], index: Index) -> Write:
+    """How an array of `shape` is written through an access map that names no element twice."""
+    digits = split_digits(index)
+    access = take_apart(shape, index if digits is None else digits.index)
+    radices = box(access)
+    return Write(access, digits, None if radices is None else tuple(radices))
+
+
+# --- several --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Writes one after another."""
+
+    writes: tuple[Write, ...]
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether something of the old array is left."""
+        return not any(write.is_whole for write in self.writes)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the array is updated, rather than made anew."""
+        return self.needs_old
+
+    def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
+        """The array after the writes, of a value each; None before where nothing of it is left."""
+        for write, (value, keys) in zip(self.writes, values, strict=True):
+            array = write.into(array, shape, value, keys)
+        assert array is not None
+        return array
+
+    def __str__(self) -> str:
+        each = "; ".join(dict.fromkeys(map(str, self.writes)))
+        return each if len(self.writes) == 1 else f"{len(self.writes)} parts in turn: {each}"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Writes that divide an array along a dimension, as one concatenation.
+
+    Attributes:
+        division: which piece each write is.
+        writes: each as one to its piece.
+    """
+
+    division: Division
+    writes: tuple[Write, ...]
+    is_in_place = False
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether something of the old array is left."""
+        return len(set(self.division.place.values())) < len(self.division.sizes)
+
+    def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
+        """The array after the writes, of a value each; None before where nothing of it is left."""
+        pieces = {
+            self.division.place[k]: write.into(None, write.access.shape, *value)
+            for k, (write, value) in enumerate(zip(self.writes, values, strict=True))
+        }
+        return join(array, self.division, pieces)
+
+    def __str__(self) -> str:
+        rest = " and what is left of it" if self.needs_old else ""
+        return f"joined of {len(self.writes)} parts{rest} along dimension {self.division.dimension}"
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """Strided writes that interleave in an array, put together.
+
+    Attributes:
+        found: how the array is put together.
+        writes: each a box of a reshape.
+    """
+
+    found: Interleaving
+    writes: tuple[Write, ...]
+    is_in_place = False
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether something of the old array is left."""
+        return not self.found.is_whole
+
+    def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
+        """The array after the writes, of a value each; None before where nothing of it is left."""
+        boxes = {k: write.boxed(*value) for k, (write, value) in enumerate(zip(self.writes, values, strict=True))}
+        return interleave(array, shape, self.found, boxes)
+
+    def __str__(self) -> str:
+        rest = " with what is left of it" if self.needs_old else ""
+        return f"{len(self.writes)} parts interleaved{rest}"
+
+
+Writes = InTurn | Joined | Interleaved
+
+
+def plan_writes(shape: tuple[int, ...], indices: Sequence[Index]) -> Writes:
+    """How one compute set writes an array of `shape` through several access maps, which name no element twice."""
+    writes = tuple(plan_write(shape, index) for index in indices)
+    if len(writes) == 1:
+        return InTurn(writes)
+    accesses = {k: write.access for k, write in enumerate(writes)}
+    division = divide(shape, accesses)
+    if division is not None:
+        parts = tuple(_within(write, division, division.place[k]) for k, write in enumerate(writes))
+        return Joined(division, parts)
+    found = find_interleaving(shape, accesses)
+    return InTurn(writes) if found is None else Interleaved(found, writes)
+
+
+def _within(write: Write, division: Division, piece: int) -> Write:
+    """A write to a divided array as one to the piece that it covers."""
+    access = within(write.access, division, piece)
+    radices = box(access)
+    return Write(access, write.digits, None if radices is None else tuple(radices))
