@@ -107,11 +107,11 @@ def test_fields_and_rows_without_elements(case):
     assert repr(graph.families)
 
 
-def test_a_copy_of_no_elements_copies_nothing():
+def test_copies_of_no_elements():
     graph = cl.Graph()
-    x, y, z = (graph.add_variable(name, (3, n)) for name, n in (("x", 0), ("y", 0), ("z", 2)))
-    engine = cl.Engine(graph, cl.Sequence(cl.Copy(x, y), cl.Copy(x, z[:, :0])))
-    engine.write({"z": np.ones((3, 2))})
+    x, y, z = (graph.add_variable(name, shape) for name, shape in (("x", (3, 0)), ("y", (3, 0)), ("z", (3,))))
+    copies = (cl.Copy(x, y), cl.Copy(z[:0], z[3:]), cl.Copy(cl.concat([x, y]), cl.concat([y, x]).reshape(6, 0)))
+    engine = cl.Engine(graph, cl.Sequence(*copies, cl.Copy(z[:1], z[2:])))
+    engine.write({"z": [1, 2, 3]})
     engine.run()
-    assert engine.read(y).shape == (3, 0)
-    np.testing.assert_array_equal(engine.read(z), 1)
+    np.testing.assert_array_equal(engine.read(z), [1, 2, 1])
