@@ -77,7 +77,7 @@ class Addresses(TileArray):
         """Where in its flat memory each element of a variable is, of shape (size,)."""
         occupant, own = self.memory.occupant(variable), self.layouts.of(variable)
         assert occupant is not None
-        row, word = np.divmod(own.addresses, max(1, own.shape[1]))
+        row, word = np.divmod(own.pieces.at(np.arange(variable.size)), max(1, own.shape[1]))
         tiles = self.placement.tiles[row].astype(np.int64)
         words = self.memories[variable.dtype].shape[1]
         return tiles * words + occupant.addresses[tiles] // variable.dtype.itemsize + word
@@ -97,8 +97,7 @@ class Addresses(TileArray):
     def fetch(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
         flat = arrays[self.memories[variable.dtype]].reshape(-1)
-        positions = self.positions(variable)[self.layouts.of(variable).elements]
-        return flat[constant(positions)] if positions.size else jnp.zeros(positions.shape, variable.dtype)
+        return self.load(variable, flat[constant(self.positions(variable))].reshape(variable.shape))
 
     def keep(self, arrays: Arrays, variable: Variable, array: Array) -> None:
         """Write a variable's array of tiles by words to memory. The arrays are changed."""
@@ -160,9 +159,8 @@ class Addresses(TileArray):
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set. The arrays are changed."""
         self.poison(arrays, step)
-        connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
-        touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
-        written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
+        touched = dict.fromkeys(v for touch in step.touches() for v in touch.variables)
+        written = dict.fromkeys(v for touch in step.touches() if touch.is_written for v in touch.variables)
         in_place = self.in_place(step)
         speaks = any(family.codelet.has_effects for family in step.families)
         if in_place and not speaks:

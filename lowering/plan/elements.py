@@ -214,7 +214,7 @@ class ElementSet:
         marked = None if touched.is_all else touched.as_flags()
         for patch in source.patches:
             if patch.variable is not None:
-                chosen = None if marked is None else marked[patch.places.values()]
+                chosen = None if marked is None else patch.part_of(marked)
                 if chosen is None or chosen.all():
                     self._add(patch.variable, patch.index, ())
                 elif chosen.any():
