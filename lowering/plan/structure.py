@@ -95,7 +95,8 @@ class _Keys:
                 return tuple(map(self.of, own))
         if not is_dataclass(own):
             return own
-        key = type(own).__name__, *(self.of(getattr(own, f.name)) for f in fields(own) if f.name not in _FOUND)
+        made_of = [getattr(own, field.name) for field in fields(own) if field.name not in _FOUND]
+        key = type(own).__name__, *map(self.of, made_of)
         if isinstance(own, FunctionBody):
             self.functions[own] = key
         return key
