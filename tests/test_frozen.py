@@ -9,6 +9,7 @@ import pytest
 
 import codelet as cl
 from codelet.views.rows import Rows
+from codelet.views.sources import Patchwork
 
 
 def made():
@@ -19,6 +20,8 @@ def made():
     strided = x[1, 2:4]
     assert strided.layout is not None
     ragged = x[0, rows[i]]
+    joined = cl.concat([x, x.pad(1)[:, :6]]).source
+    assert isinstance(joined, Patchwork)
     return {
         "axis": i.axes[0],
         "symbol": i,
@@ -28,6 +31,8 @@ def made():
         "ragged": rows[i],
         "rows": ragged.rows,
         "variable": x.source,
+        "patchwork": joined,
+        "patch": joined.patches[0],
         "whole tensor": x,
         "strided tensor": strided,
         "strided tensor, asked": x[:, 1:3].T[0],

@@ -1,6 +1,7 @@
 """Placement: what is given is kept, the rest follows its rule, and ten million vertices take seconds."""
 
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import codelet as cl
 from codelet.graphs.vertices import Vertex
 from lowering.machine.balance import least_bound, level_of
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.place import linear_tiles, place, place_and_exchange, place_by
+from lowering.machine.place import _majority, linear_tiles, place, place_and_exchange, place_by
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
@@ -217,6 +218,21 @@ def test_vertices_go_where_most_of_their_bytes_live():
     (tiles,) = place(engine_plan(graph)).vertex_tiles.values()
     # Three elements of x against two of w and one of y, of which the first named wins.
     np.testing.assert_array_equal(tiles, np.arange(16) % 8)
+
+
+@examples(20)
+@given(st.integers(0, 999), st.integers(0, 9))
+def test_votes_are_counted_as_one_by_one(seed, count):
+    random, extents = np.random.default_rng(seed), (3, 1, 5)
+    shapes = [[n if random.random() < 0.7 else 1 for n in extents] for _ in range(count)]
+    votes = [random.integers(-1, 4, shape).astype(np.int32) for shape in shapes]
+    weights = random.integers(1, 4, count).astype(np.float32)
+    with patch("lowering.machine.place._VERTICES", 4):
+        found = _majority(votes, weights, extents)
+    for k, tile in zip(np.ndindex(extents), found, strict=True):
+        named = [int(np.broadcast_to(own, extents)[k]) for own in votes]
+        sums = {t: sum(w for own, w in zip(named, weights, strict=True) if own == t) for t in named if t >= 0}
+        assert tile == max(sums, key=lambda t: sums[t], default=-1)
 
 
 def test_what_would_overload_a_tile_goes_elsewhere():

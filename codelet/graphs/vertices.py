@@ -17,8 +17,9 @@ from codelet.graphs.family import Family, Field
 from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
-from codelet.views.index import Index, row_major
+from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, assembled, source_elements, source_variables
 from codelet.views.tensor import Tensor
 
@@ -238,7 +239,7 @@ def vertex_numbers(family: Family, tensor: Tensor) -> np.ndarray:
     along a dimension.
     """
     assert tensor.rows is not None
-    weights = dict(zip(family.axes, row_major(family.extents).strides, strict=True))
+    weights = dict(zip(family.axes, row_major_strides(family.extents), strict=True))
     of_rows = sum(weights[axis] * tensor.rows.position(axis).astype(np.int64) for axis in tensor.rows.axes)
     free = free_axes(family, tensor)
     ones = [1] * tensor.ndim

@@ -17,11 +17,6 @@ def lengths_of(box: Box) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in box)
 
 
-def coordinates_of(shape: Sequence[int], positions: Index) -> list[Index]:
-    """Flat positions in an array of `shape` as positions along each of its dimensions."""
-    return [positions // weight % extent for weight, extent in zip(row_major_strides(tuple(shape)), shape, strict=True)]
-
-
 def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     """The box of an array of `shape` that flat positions are, in row-major order; None where they are none.
 
@@ -33,8 +28,9 @@ def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     """
     if not positions.is_strided or not positions.size:
         return None
-    first, weights = positions.offset, row_major_strides(tuple(shape))
-    last = first + sum(stride * (extent - 1) for stride, extent in zip(positions.strides, positions.shape, strict=True))
+    first, weights = positions.offset, row_major_strides(shape)
+    digits = list(map(Digit, positions.strides, positions.shape))
+    last = first + sum(step * (extent - 1) for step, extent in digits)
     if not first <= last < math.prod(shape):
         return None
     ends = zip(weights, shape, strict=True)
@@ -42,13 +38,13 @@ def box_of(shape: Sequence[int], positions: Index) -> Box | None:
     lengths = lengths_of(box)
     if min(lengths, default=1) < 1:
         return None
-    fits = merged(map(Digit, weights, lengths)) == merged(map(Digit, positions.strides, positions.shape))
+    fits = merged(map(Digit, weights, lengths)) == merged(digits)
     return box if fits else None
 
 
 def hull_of(shape: Sequence[int], positions: Index) -> Box:
     """The least box of an array of `shape` that holds flat positions, of which there are some."""
-    ends = [coordinate.bounds() or (0, -1) for coordinate in coordinates_of(shape, positions)]
+    ends = [coordinate.bounds() or (0, -1) for coordinate in positions.unravelled(shape)]
     return tuple((low, high + 1) for low, high in ends)
 
 

@@ -16,10 +16,7 @@ from jax.core import Tracer
 
 from codelet.errors import SymbolError
 from codelet.views.digits import row_major_strides
-from codelet.views.grids import Axis as Axis
-from codelet.views.grids import Grid as Grid
-from codelet.views.grids import Key as Key
-from codelet.views.grids import union_axes as union_axes
+from codelet.views.grids import Axis
 from codelet.views.index_text import index_text
 from codelet.views.indexing import take
 from codelet.views.integer_operators import IntegerOperators

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.views.boxes import Box, box_of, coordinates_of, lengths_of
+from codelet.views.boxes import Box, box_of, lengths_of
 from codelet.views.index import Index, row_major
 from codelet.views.padding import Widths
 from codelet.views.sources import Patch, Patchwork, Source, Variable
@@ -138,7 +138,7 @@ def _patches(source: Source, index: Index, places: Index) -> list[Patch]:
     if box_of((source.size,), index) == ((0, source.size),):
         return _moved(source, places, has_its_shape=index.shape == source.shape)
     found: list[Patch] = []
-    coordinates = coordinates_of(source.shape, index)
+    coordinates = index.unravelled(source.shape)
     for patch in source.patches:
         box = box_of(source.shape, patch.places)
         cut = None if box is None else _cut(patch, box, coordinates, places, MOST_CUTS)

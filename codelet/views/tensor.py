@@ -15,6 +15,7 @@ import numpy as np
 
 from codelet.errors import TensorError, UnnamedError, ViewError
 from codelet.saving import Frozen
+from codelet.views.digits import row_major_strides
 from codelet.views.extents import as_dimension, as_integers, as_order, as_shape
 from codelet.views.grids import Axis, union_axes
 from codelet.views.index import Index, as_index, row_major
@@ -154,7 +155,7 @@ class Tensor(NoNumber, Frozen, _Parts):
             and index.is_strided
             and index.shape == source.shape
             and index.offset == 0
-            and (index.strides == row_major(source.shape).strides or 0 in source.shape)
+            and (index.strides == row_major_strides(source.shape) or 0 in source.shape)
         )
 
     def __getitem__(self, items: object) -> Tensor:

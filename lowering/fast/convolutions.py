@@ -27,16 +27,11 @@ from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_within_zeros
 from lowering.jaxprs.contract import is_exact, precision_of
 from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
+from lowering.jaxprs.rearrangement import rearrangement
 from lowering.jaxprs.rebuild import inline
 from lowering.plan.access import Dimension, take_apart
 
 # --- codelets that are inner products -------------------------------------------------------------------
-
-
-def _in_order(view: Rearrangement) -> bool:
-    """Whether a value holds all elements of its root in the root's order."""
-    return view.digits == view.memory
 
 
 class InnerProduct(NamedTuple):
@@ -75,7 +70,7 @@ def as_inner_product(codelet: TracedCodelet) -> InnerProduct | None:
     views = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     fields = dict(zip(jaxpr.invars, codelet.inputs, strict=True))
     precision = precision_of(product)
-    if not fits or not _convolves(precision) or not all(view.root in fields and _in_order(view) for view in views):
+    if not fits or not _convolves(precision) or not all(view.root in fields and view.is_in_order for view in views):
         return None
     left, right = (fields[view.root] for view in views)
     if left == right or codelet.inputs[left] != codelet.inputs[right]:

@@ -25,8 +25,9 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis, Key
-from codelet.views.index import Index, row_major
+from codelet.views.index import Index
 from codelet.views.integers import affine_length
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
@@ -293,7 +294,7 @@ class Extension:
     def view(self, tensor: Tensor, lines: Sequence[Line]) -> Tensor:
         """A view of the source through lines as one of the extension."""
         offset, strides, symbols = 0, [0] * tensor.ndim, []
-        for line, reach, weight in zip(lines, self.reaches, row_major(self.shape).strides, strict=True):
+        for line, reach, weight in zip(lines, self.reaches, row_major_strides(self.shape), strict=True):
             offset += weight * (line.start - reach.low)
             for key, step in line.steps.items():
                 if isinstance(key, Axis):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codelet.views.boxes import Box, box_of, coordinates_of, hull, hull_of, lengths_of
+from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
 from codelet.views.index import row_major
 from codelet.views.sources import Patch, Patchwork
 from lowering.arrays import Array, reshape
@@ -90,7 +90,7 @@ def assemble(
             return lax.concatenate(parts, at)
     array = jnp.full(lengths, 0 if under is None else under.patch.value, dtype)
     for patch, _, _ in above:
-        here = [at - start for at, (start, _) in zip(coordinates_of(shape, patch.places), region, strict=True)]
+        here = [at - start for at, (start, _) in zip(patch.places.unravelled(shape), region, strict=True)]
         places = row_major(lengths).compose(here, patch.places.shape)
         value = jnp.full(places.shape, patch.value, dtype) if patch.variable is None else values[patch]
         array = plan_write(lengths, places).into(array, lengths, value, range(places.ndim))

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
-from codelet.tracing.codelets import Lengths
+from codelet.tracing.field_types import Lengths
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
 from codelet.views.integers import narrowed

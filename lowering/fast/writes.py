@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from jax import lax
 
+from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
-from codelet.views.index import Index, row_major
+from codelet.views.index import Index
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
 from lowering.fast.mixed_radix import Digits, split_digits
@@ -93,7 +94,7 @@ class Write:
     def _scattered(self, array: Array, value: Array, keys: Sequence[Key]) -> Array:
         along, dimensions = self._scattered_along, self.access.dimensions
         if along is None:
-            weights = row_major(self.access.shape).strides
+            weights = row_major_strides(self.access.shape)
             scale = [w for w, dimension in zip(weights, dimensions, strict=True) for _ in dimension.terms]
             offset = sum(w * dimension.start for w, dimension in zip(weights, dimensions, strict=True))
             target, at = reshape(array, (array.size,)), (positions_of(offset, self._terms, scale),)

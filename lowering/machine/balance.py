@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lowering.machine.vertex_cycles import FamilyCycles
+from lowering.plan.runs import Runs
 
 
 def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.ndarray, num_workers: int) -> int:
@@ -47,23 +48,25 @@ def level_of(load: np.ndarray, more: int) -> float:
     return float(levels[np.argmax(np.append(levels[:-1] <= ordered[1:], True))])
 
 
-def balanced(wanted: np.ndarray, cycles: np.ndarray, load: np.ndarray, bound: int) -> np.ndarray:
+def balanced(wanted: np.ndarray, cycles: FamilyCycles, load: np.ndarray, bound: int) -> np.ndarray:
     """The tiles of vertices: those wanted, until a tile's load is `bound`; the others go, in order, where least is.
 
     `load` is what the tiles have already, and is added to.
     """
-    num_tiles = len(load)
-    order = np.argsort(wanted.astype(np.uint16 if num_tiles < 1 << 16 else np.int64), kind="stable")
-    cost, tile = cycles[order], wanted[order]
-    until = np.cumsum(cost)
-    counts = np.bincount(wanted, minlength=num_tiles)
-    before_tile = np.concatenate([[0], until])[np.cumsum(counts) - counts]
-    keep = load[tile] + (until - before_tile[tile]) <= bound
-    load += np.bincount(tile[keep], cost[keep], num_tiles).astype(np.int64)
-    if keep.all():
+    num_tiles, each = len(load), cycles.of_each(len(wanted))
+    full = load + np.bincount(wanted, each, num_tiles).astype(np.int64)
+    if full.max() <= bound:
+        load[:] = full
         return wanted
-    moved = np.sort(order[~keep])
-    cost = cycles[moved]
+    order = np.argsort(wanted.astype(np.uint16 if num_tiles < 1 << 16 else np.int64), kind="stable")
+    until = np.append(0, np.cumsum(each if cycles.of_vertex is None else each[order]))
+    stops = np.cumsum(np.bincount(wanted, minlength=num_tiles))
+    starts = np.append(0, stops[:-1])
+    # The first of each tile's, up to the bound.
+    kept = np.clip(np.searchsorted(until, bound - load + until[starts], side="right") - 1, starts, stops)
+    load += until[kept] - until[starts]
+    moved = np.sort(order[Runs(kept, stops).numbers()])
+    cost = each[moved]
     room = np.cumsum(np.maximum(level_of(load, int(cost.sum())) - load, 0))
     to = np.searchsorted(room, np.cumsum(cost) - cost, side="right")
     tiles = wanted.copy()

@@ -76,9 +76,8 @@ class _Homes:
         np.greater(np.cumsum(ends), 0, out=flags)
         elements = np.flatnonzero(flags)
         tiles = self.placement.element_tiles[elements]
-        first = np.ones(len(elements), bool)
-        first[1:] = (elements[1:] != elements[:-1] + 1) | (tiles[1:] != tiles[:-1])
-        last = np.append(first[1:], True)[: len(first)]
+        apart = (elements[1:] != elements[:-1] + 1) | (tiles[1:] != tiles[:-1])
+        first, last = (np.append(*ends)[: len(elements)] for ends in ((True, apart), (apart, True)))
         return elements[first], elements[last] + 1, tiles[first]
 
     def count_bytes(self, starts: np.ndarray, stops: np.ndarray, tiles: np.ndarray) -> np.ndarray:

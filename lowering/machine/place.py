@@ -57,6 +57,9 @@ MIN_BYTES = 128
 SAMPLES = 4
 """At how many places, evenly spaced, a field is asked where it lives: exact for fields no larger."""
 
+_VERTICES = 1 << 16
+"""Of so many vertices the votes are counted at once."""
+
 
 # --- linear mapping -----------------------------------------------------------------------------------
 
@@ -157,18 +160,39 @@ def _sharing(family: Family, field: Field) -> int:
     return math.prod(axis.extent for axis in family.axes if axis not in field.tensor.axes)
 
 
-def _majority(votes: Sequence[_Vote], extents: tuple[int, ...]) -> np.ndarray:
-    """The tile with the most bytes for each vertex, the first named of those with as many; -1 where none is named."""
-    best = np.full(extents, -1, np.int32)
-    most = np.zeros(extents, np.float32)
-    for candidate in votes:
-        own = np.float32(0)
-        for vote in votes:
-            own = own + (vote.tiles == candidate.tiles) * np.float32(vote.num_bytes)
-        better = (own > most) & (candidate.tiles >= 0)
-        np.copyto(most, own, where=better)
-        np.copyto(best, candidate.tiles, where=better)
-    return best.reshape(-1)
+def _majority(tiles: Sequence[np.ndarray], weights: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
+    """The tile with the most bytes for each vertex, the first named of those with as many; -1 where none is named.
+
+    Args:
+        tiles: that each vote names, over the axes or with extents of 1.
+        weights: bytes of each vote, float32.
+        extents: of the axes.
+    """
+    count = math.prod(extents)
+    if count > _VERTICES:
+        if extents[0] == 1:
+            return _majority([own[0] for own in tiles], weights, extents[1:])
+        half = extents[0] // 2
+        parts = (slice(0, half), half), (slice(half, None), extents[0] - half)
+        halves = [([own[part] if len(own) > 1 else own for own in tiles], (n, *extents[1:])) for part, n in parts]
+        return np.concatenate([_majority(own, weights, shape) for own, shape in halves])
+    best, most, first = np.full(count, -1, np.int32), np.zeros(count, np.float32), np.zeros(count, np.int32)
+    if not tiles:
+        return best
+    # Votes for one tile stand together, in the order in which they are named.
+    kind = np.int32 if len(tiles) * max(int(own.max(initial=0)) + 1 for own in tiles) < 2**31 else np.int64
+    keys = np.empty((count, len(tiles)), kind)
+    for k, named in enumerate(tiles):
+        keys.reshape(*extents, len(tiles))[..., k] = named * kind(len(tiles)) + kind(k)
+    keys.sort(axis=1)
+    tile, since, own = np.full(count, -1, kind), first, most
+    for column in keys.T:
+        before, (tile, vote) = tile, np.divmod(column, kind(len(tiles)))
+        again = tile == before
+        own, since = np.where(again, own, 0) + weights[vote], np.where(again, since, vote)
+        better = ((own > most) | ((own == most) & (since < first))) & (tile >= 0)
+        best, most, first = (np.where(better, *both) for both in ((tile, best), (own, most), (since, first)))
+    return best.astype(np.int32)
 
 
 # --- placing ------------------------------------------------------------------------------------------
@@ -244,11 +268,11 @@ class _Placer:
             if family not in self.vertices:
                 connected = sorted((f for f in family.fields if f.tensor is not None), key=partial(_sharing, family))
                 votes = [vote for field in connected for vote in _votes(family, field, self.elements)]
-                wanted = _majority(votes, family.extents)
+                weights = np.array([vote.num_bytes for vote in votes], np.float32)
+                wanted = _majority([vote.tiles for vote in votes], weights, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
-                each = cycles[family].of_each(family.num_vertices)
-                self.vertices[family] = balanced(wanted, each, load, bound).astype(np.int32)
+                self.vertices[family] = balanced(wanted, cycles[family], load, bound).astype(np.int32)
 
     def place_by_bytes(self) -> None:
         """Go through the program and place what each step needs."""

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.views.digits import ends, row_major_strides
 from codelet.views.grids import Key
-from codelet.views.index import Index, row_major
+from codelet.views.index import Index
 from codelet.views.integers import affine_length, common_divisor, narrowed
 
 
@@ -116,19 +117,15 @@ def flat_terms(index: Index) -> tuple[int, list[Term], frozenset[Key]]:
         backwards.update(keys if is_reversed else ())
         if term is not None:
             terms.append(term)
-    for key in index.keys:
-        stride, extent = index.coefficient(key), index.extent(key)
-        if key not in tabled and stride and extent > 1:
-            if stride < 0:
-                offset += stride * (extent - 1)
-                backwards.add(key)
-            terms.append(Term((key,), (extent,), abs(stride), abs(stride) * (extent - 1), None))
-    return offset, terms, frozenset(backwards)
+    digits = {key: index.digit(key) for key in index.keys if key not in tabled and index.extent(key) > 1}
+    terms += [Term((key,), (n,), abs(step), abs(step) * (n - 1), None) for key, (step, n) in digits.items()]
+    backwards.update(key for key, digit in digits.items() if digit.step < 0)
+    return ends(digits.values(), offset)[0], terms, frozenset(backwards)
 
 
 def _by_dimension(shape: tuple[int, ...], offset: int, terms: Sequence[Term]) -> tuple[Dimension, ...] | None:
     """The terms assigned to dimensions, in units of them; None when they do not keep to them."""
-    weights = row_major(shape).strides
+    weights = row_major_strides(shape)
     assigned: list[list[Term]] = [[] for _ in shape]
     for term in terms:
         at = next(d for d, weight in enumerate(weights) if term.grain % weight == 0)

@@ -72,9 +72,11 @@ def union(starts: np.ndarray, stops: np.ndarray) -> Runs:
         starts, stops = starts[filled], stops[filled]
     if not len(starts):
         return NONE
-    starts, stops = np.sort(starts), np.sort(stops)
-    begins = np.flatnonzero(starts[1:] > stops[:-1]) + 1
-    return Runs(starts[np.concatenate([[0], begins])], stops[np.concatenate([begins - 1, [len(stops) - 1]])])
+    lengths = stops - starts
+    starts = np.sort(starts)
+    stops = starts + lengths[0] if (lengths == lengths[0]).all() else np.sort(stops)
+    apart = starts[1:] > stops[:-1]
+    return Runs(starts[np.append(True, apart)], stops[np.append(apart, True)])
 
 
 def runs_of(numbers: np.ndarray) -> Runs:
@@ -85,8 +87,8 @@ def runs_of(numbers: np.ndarray) -> Runs:
     """
     if not len(numbers):
         return NONE
-    begins = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return Runs(numbers[np.concatenate([[0], begins])], numbers[np.concatenate([begins - 1, [len(numbers) - 1]])] + 1)
+    apart = numbers[1:] != numbers[:-1] + 1
+    return Runs(numbers[np.append(True, apart)], numbers[np.append(apart, True)] + 1)
 
 
 def union_of(sets: Sequence[Runs]) -> Runs:
