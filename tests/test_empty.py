@@ -105,3 +105,13 @@ def test_fields_and_rows_without_elements(case):
     assert all(list(graph.writers(graph.variable(name))) for name in names if graph.variable(name).size)
     assert str(graph)
     assert repr(graph.families)
+
+
+def test_copies_of_no_elements():
+    graph = cl.Graph()
+    x, y, z = (graph.add_variable(name, shape) for name, shape in (("x", (3, 0)), ("y", (3, 0)), ("z", (3,))))
+    copies = (cl.Copy(x, y), cl.Copy(z[:0], z[3:]), cl.Copy(cl.concat([x, y]), cl.concat([y, x]).reshape(6, 0)))
+    engine = cl.Engine(graph, cl.Sequence(*copies, cl.Copy(z[:1], z[2:])))
+    engine.write({"z": [1, 2, 3]})
+    engine.run()
+    np.testing.assert_array_equal(engine.read(z), [1, 2, 1])

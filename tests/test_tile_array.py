@@ -17,6 +17,7 @@ import codelet as cl
 from codelet.errors import ProgramError, TileError
 from ipu_backend.executions.tile_addresses import Addresses, compile_addresses
 from ipu_backend.executions.tile_array import TileArray, bring, compute
+from ipu_backend.executions.tile_layout import Layouts
 from ipu_backend.executions.tile_receiving import Bringing
 from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.place import place
@@ -127,11 +128,11 @@ def located(placement: Placement, variables, positions) -> tuple[np.ndarray, np.
     """The elements at positions in the arrays of some variables end to end, and the tiles of their rows."""
     base, elements, tiles = 0, np.full(positions.shape, -1), np.full(positions.shape, -1)
     for variable in variables:
-        words = placement.words_of(variable)
-        here = (positions >= base) & (positions < base + words.elements.size)
-        row, word = np.divmod(positions[here] - base, max(1, words.shape[1]))
-        elements[here], tiles[here] = variable.first_element + words.elements[row, word], placement.tiles[row]
-        base += words.elements.size
+        words = Layouts(placement).loading(variable)
+        here = (positions >= base) & (positions < base + words.count)
+        elements[here] = variable.first_element + words.positions.reshape(-1)[positions[here] - base]
+        tiles[here] = placement.tiles[(positions[here] - base) // max(1, words.shape[1])]
+        base += words.count
     return elements, tiles
 
 
@@ -147,9 +148,9 @@ def received(placement: Placement, own) -> np.ndarray:
 
 def arriving(placement: Placement, own) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where the words of a variable come from, of those that are its elements: positions, elements, and their tiles."""
-    words = placement.words_of(own.variable)
+    words = Layouts(placement).loading(own.variable)
     receivers = np.broadcast_to(placement.tiles[:, None], words.shape)[words.real]
-    return own.words.positions[words.real], own.variable.first_element + words.elements[words.real], receivers
+    return own.words.positions[words.real], own.variable.first_element + words.positions[words.real], receivers
 
 
 def sent(placement: Placement, own, batches) -> np.ndarray:

@@ -67,6 +67,11 @@ class Patch:
     index: Index
     places: Index
 
+    def part_of(self, array: np.ndarray) -> np.ndarray:
+        """What of a flat array for the patchwork stands at its places; of places without tables a view."""
+        places = self.places
+        return places.strided_view(array, range(places.ndim)) if places.is_strided else array[places.values()]
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Patchwork:
@@ -160,7 +165,10 @@ def assembled(
     for patch in source.patches:
         variable = patch.variable
         stands = of_padding(patch.value) if variable is None else of_variable(variable, patch.index.values())
-        made[patch.places.values()] = stands
+        if patch.places.is_strided:
+            patch.part_of(made)[...] = stands
+        else:
+            made[patch.places.values()] = stands
     return made
 
 

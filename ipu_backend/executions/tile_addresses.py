@@ -31,8 +31,9 @@ from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit
 from lowering.machine.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
+from lowering.plan.control import control
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, bodies, with_bodies
 from lowering.plan.streams import fed_types
 
 
@@ -76,7 +77,7 @@ class Addresses(TileArray):
         """Where in its flat memory each element of a variable is, of shape (size,)."""
         occupant, own = self.memory.occupant(variable), self.layouts.of(variable)
         assert occupant is not None
-        row, word = np.divmod(own.addresses, max(1, own.shape[1]))
+        row, word = np.divmod(own.pieces.at(np.arange(variable.size)), max(1, own.shape[1]))
         tiles = self.placement.tiles[row].astype(np.int64)
         words = self.memories[variable.dtype].shape[1]
         return tiles * words + occupant.addresses[tiles] // variable.dtype.itemsize + word
@@ -96,8 +97,7 @@ class Addresses(TileArray):
     def fetch(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
         flat = arrays[self.memories[variable.dtype]].reshape(-1)
-        positions = self.positions(variable)[self.layouts.of(variable).elements]
-        return flat[constant(positions)] if positions.size else jnp.zeros(positions.shape, variable.dtype)
+        return self.load(variable, flat[constant(self.positions(variable))].reshape(variable.shape))
 
     def keep(self, arrays: Arrays, variable: Variable, array: Array) -> None:
         """Write a variable's array of tiles by words to memory. The arrays are changed."""
@@ -159,9 +159,8 @@ class Addresses(TileArray):
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set. The arrays are changed."""
         self.poison(arrays, step)
-        connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
-        touched = dict.fromkeys(v for _, tensor in connected for v in source_variables(tensor.source))
-        written = dict.fromkeys(v for f, t in connected if f.is_written for v in source_variables(t.source))
+        touched = dict.fromkeys(v for touch in step.touches() for v in touch.variables)
+        written = dict.fromkeys(v for touch in step.touches() if touch.is_written for v in touch.variables)
         in_place = self.in_place(step)
         speaks = any(family.codelet.has_effects for family in step.families)
         if in_place and not speaks:
@@ -213,37 +212,27 @@ class Addresses(TileArray):
     # --- the plan in memory -------------------------------------------------------------------------------
 
     def steps(self, steps: Sequence[Step], counter: Iterator[int]) -> tuple[Step, ...]:
-        """Steps that read and write memory, each at its own moment: numbered as `lowering/plan/timeline.py` does."""
-        memories, made = tuple(self.memories.values()), []
+        """Steps that read and write memory, each at its own moment: in the order of the timeline."""
+        memories, found = tuple(self.memories.values()), []
         for step in steps:
-            flags = tuple(v for v in step.writes if v not in self.layouts)
-            changes: dict[str, Any] = {"reads": (*memories, *flags), "writes": (*memories, *flags)}
-            match step:
-                case RepeatStep():
-                    if not step.count:
-                        continue
-                    moment, body, index = next(counter), self.steps(step.body, counter), step.index
-                    if index is not None:
-                        self.plan, number = self.plan.add_variable(f"turn of {index.name}", (), index.dtype)
-                        setting = CopyStep(whole_view(number), whole_view(index), memories, memories)
-                        self.moments[setting] = moment
-                        body, index = (setting, *body), number
-                    made.append(replace(step, body=body, index=index, carried=None, **changes))
-                case WhileStep():
-                    condition = self.steps(step.condition, counter)
-                    next(counter)
-                    body = self.steps(step.body, counter)
-                    made.append(replace(step, condition=condition, body=body, **changes))
-                case SwitchStep():
-                    next(counter)
-                    branches = tuple(self.steps(branch, counter) for branch in step.branches)
-                    made.append(replace(step, branches=branches, **changes))
-                case _:
-                    assert not bodies(step), step
-                    own = replace(step, **changes)  # type: ignore[type-var]
-                    self.moments[own] = next(counter)
-                    made.append(own)
-        return tuple(made)
+            flow, inside, moment = control(step), [], -1
+            for part in flow.parts:
+                if part.body is None:
+                    moment = next(counter)
+                else:
+                    inside.append(self.steps(bodies(step)[part.body], counter))
+            if not flow.parts:
+                continue
+            flags = (*memories, *(variable for variable in step.writes if variable not in self.layouts))
+            made: Step = replace(with_bodies(step, inside), reads=flags, writes=flags)  # type: ignore[type-var]
+            if isinstance(made, RepeatStep) and made.index is not None:
+                self.plan, number = self.plan.add_variable(f"turn of {made.index.name}", (), made.index.dtype)
+                setting = CopyStep(whole_view(number), whole_view(made.index), memories, memories)
+                self.moments[setting] = moment
+                made = replace(made, body=(setting, *made.body), index=number)
+            self.moments[made] = moment
+            found.append(made)
+        return tuple(found)
 
 
 def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:

@@ -17,7 +17,7 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import Layouts, Putting, Selection, put
 from ipu_backend.executions.tile_receiving import Bringing, of_variables, receive
-from ipu_backend.executions.tile_vertices import Numbers, connected
+from ipu_backend.executions.tile_vertices import Numbers, Varying, connected
 from lowering.machine.exchange import Transfer
 from lowering.machine.pieces import Pieces, pieces_of
 from lowering.plan.runs import Runs, overlaps
@@ -50,7 +50,7 @@ def _numbers_of(tensor: Tensor, layouts: Layouts) -> tuple[Pieces, Taking]:
     numbers = Numbers()
     varying = connected(tensor, (), numbers)
     if varying.dimensions != tuple(range(tensor.ndim)):
-        varying = varying.listed()
+        varying = Varying((), np.asarray(numbers.of(tensor.source, tensor.index.values())))
     run, found = math.prod(varying.extents), varying.array.reshape(-1)
     if numbers.padding:
         found = np.where(found < 0, layouts.num_elements + (-1 - found) * run, found)

@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,14 @@ from lowering.machine.words import Words
 
 LEAST_RUN = 4
 """Words that follow each other are taken as slices where all runs are of so many: half as long as one by one."""
+
+
+def _taken(row: Array, begins: Array, run: int) -> Array:
+    """Words of a row, so many from each of some places on, in one more dimension where they are several."""
+    if run == 1:
+        return take(row, begins)
+    numbers = lax.GatherDimensionNumbers((begins.ndim,), (), (0,))
+    return lax.gather(row, begins[..., None], numbers, (run,), mode="promise_in_bounds")
 
 
 class Selection:
@@ -61,9 +70,13 @@ class Selection:
         starts = np.append(0, self.pieces.starts[1:]) // run
         return Positions((self.count // run,), (run,), starts, self.pieces.moves, self.size - run)
 
+    @property
+    def _together(self) -> int:
+        return self.run if self.run >= LEAST_RUN else 1
+
     @functools.cached_property
-    def _taken(self) -> Positions:
-        return self._by(self.run if self.run >= LEAST_RUN else 1)
+    def _begins(self) -> Positions:
+        return self._by(self._together)
 
     @property
     def positions(self) -> np.ndarray:
@@ -88,11 +101,7 @@ class Selection:
                 found = slice_(flat, (self.start,), (stop,), (1,))
                 padded = lax.pad(found, jnp.zeros((), flat.dtype), [(0, behind, 0)]) if behind else found
                 return reshape(padded, self.shape)
-        if self.run < LEAST_RUN:
-            return reshape(take(flat, self._taken.array()), self.shape)
-        numbers = lax.GatherDimensionNumbers((1,), (), (0,))
-        begins = self._taken.array()[:, None]
-        return reshape(lax.gather(flat, begins, numbers, (self.run,), mode="promise_in_bounds"), self.shape)
+        return reshape(_taken(flat, self._begins.array(), self._together), self.shape)
 
 
 def _steps_along(places: np.ndarray, real: np.ndarray) -> tuple[int, ...]:
@@ -141,12 +150,8 @@ class RowSelection:
         if self.start is not None:
             stop = self.start + math.prod(self.shape[1:])
             return reshape(slice_(rows, (0, self.start), (len(rows), stop), (1, 1)), self.shape)
-        places = self.places.array()
-        if self.run < LEAST_RUN:
-            return reshape(jax.vmap(take)(rows, places), self.shape)
-        numbers = lax.GatherDimensionNumbers((places.ndim - 1,), (), (0,))
-        slices = lambda row, at: lax.gather(row, at, numbers, (self.run,), mode="promise_in_bounds")  # noqa: E731
-        return reshape(jax.vmap(slices)(rows, places[..., None]), self.shape)
+        together = self.run if self.run >= LEAST_RUN else 1
+        return reshape(jax.vmap(partial(_taken, run=together))(rows, self.places.array()), self.shape)
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:

@@ -106,9 +106,7 @@ def read_tile(memory: Memory, tile: int, values: Mapping[Variable, np.ndarray]) 
             continue
         place = own.kind, int(own.addresses[tile]), int(own.num_bytes[tile])
         for variable in own.variables:
-            words = placement.words_of(variable)
-            (row,) = np.flatnonzero(placement.tiles == tile)
-            elements = words.elements[row, : words.counts[row]]
+            elements = np.flatnonzero(placement.tiles_of(variable) == tile)
             held = values[variable].reshape(-1)[elements] if variable in values else None
             found.append(Held(variable.name, *place, elements, held))
         if not own.variables:

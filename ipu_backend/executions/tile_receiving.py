@@ -82,9 +82,9 @@ def receive(
     if len(variables) == 1 and not len(of_variables(planned.away, variables, space).starts):
         # What each tile needs lives there.
         layout, at = layouts.of(variables[0]), np.searchsorted(of_layouts, tiles)
-        here = np.flatnonzero(np.isin(layout.rows, at))
-        rows, places, width = np.searchsorted(at, layout.rows[here]), layout.first_words[here], layout.shape[1]
-        numbers, lengths = layout.runs.starts[here] + variables[0].first_element, layout.runs.lengths[here]
+        here, width = np.flatnonzero(np.isin(layout.rows, at)), layout.shape[1]
+        rows, places = np.searchsorted(at, layout.rows[here]), layout.pieces.origins[here] % width
+        numbers, lengths = layout.pieces.starts[here] + variables[0].first_element, layout.pieces.lengths[here]
         bringing = Bringing(variables, tiles, None, None if len(at) == len(of_layouts) else at, padding)
     else:
         touched = of_variables(planned.touched, variables, space)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from codelet.views.rows import groups_of, together
 from codelet.views.sources import Source, Variable, assembled
 from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import distinct
-from lowering.machine.words import cyclic
 from lowering.plan.runs import stretches
 
 MOST_IDLE = 2.0
@@ -108,13 +107,6 @@ class Varying(NamedTuple):
         count = self.array.ndim - len(self.axes) + len(self.inner)
         return (*(d for d in range(count) if d not in self.inner), *self.inner)
 
-    def listed(self) -> Varying:
-        """The same with every element, in the order of the field's dimensions."""
-        steps = np.arange(math.prod(self.extents)).reshape(self.extents)
-        array = self.array.reshape((*self.array.shape, *[1] * len(self.inner))) + steps
-        over = len(self.axes)
-        return Varying(self.axes, array.transpose([*range(over), *(over + np.argsort(self.dimensions))]))
-
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -132,11 +124,11 @@ class Batch:
 
     codelet: TracedCodelet
     tiles: np.ndarray
-    elements: dict[str, Varying] = field(default_factory=dict)
-    sources: dict[str, Source] = field(default_factory=dict)
-    state: dict[str, Varying] = field(default_factory=dict)
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    elements: dict[str, Varying]
+    sources: dict[str, Source]
+    state: dict[str, Varying]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
 
 
 # --- batches --------------------------------------------------------------------------------------------
@@ -180,20 +172,6 @@ def connected(tensor: Tensor, axes: Sequence[Axis], numbers: Numbers) -> Varying
         inner = inner[1:]
 
 
-def _whole(family: Family, tiles: np.ndarray, numbers: Numbers) -> Batch:
-    """A family without ragged fields."""
-    tensors = {own.name: own.tensor for own in family.fields if own.tensor is not None}
-    return Batch(
-        family.codelet,
-        tiles.reshape(family.extents),
-        {name: connected(tensor, family.axes, numbers) for name, tensor in tensors.items()},
-        {name: tensor.source for name, tensor in tensors.items()},
-        {own.name: _state(own, family) for own in family.fields if own.tensor is None},
-        tuple(own.name for own in family.fields if own.is_read and own.tensor is not None),
-        tuple(own.name for own in family.fields if own.is_written),
-    )
-
-
 class _Chosen:
     """Some vertices of a family, by number, along one axis."""
 
@@ -230,31 +208,23 @@ class _Chosen:
         return Varying((0,), np.moveaxis(along[self.number_over(free)[:, None], places], 1, at + 1))
 
 
-def _some(family: Family, tiles: np.ndarray, vertices: np.ndarray, numbers: Numbers, codelet: TracedCodelet) -> Batch:
-    """Some vertices of a family, whose rows are of one length."""
-    chosen = _Chosen(family, vertices)
+def _batch(family: Family, tiles: np.ndarray, numbers: Numbers, codelet: TracedCodelet, some: _Chosen | None) -> Batch:
+    """The vertices of a family, or some, whose rows are of one length."""
+    each = (lambda varying: varying) if some is None else some.each
+    tensors = {own.name: own.tensor for own in family.fields if own.tensor is not None}
     elements = {}
-    for own in family.fields:
-        if own.tensor is not None:
-            ragged = own.tensor.rows is not None
-            made = (
-                chosen.rows(own.tensor, numbers) if ragged else chosen.each(connected(own.tensor, family.axes, numbers))
-            )
-            elements[own.name] = made
-    whole = _state_of(family)
+    for name, tensor in tensors.items():
+        ragged = some.rows if some is not None and tensor.rows is not None else None
+        elements[name] = ragged(tensor, numbers) if ragged else each(connected(tensor, family.axes, numbers))
     return Batch(
         codelet,
-        tiles[vertices],
+        tiles.reshape(family.extents) if some is None else tiles[some.vertices],
         elements,
-        {own.name: own.tensor.source for own in family.fields if own.tensor is not None},
-        {name: chosen.each(varying) for name, varying in whole.items()},
+        {name: tensor.source for name, tensor in tensors.items()},
+        {own.name: each(_state(own, family)) for own in family.fields if own.tensor is None},
         tuple(own.name for own in family.fields if own.is_read and own.tensor is not None),
         tuple(own.name for own in family.fields if own.is_written),
     )
-
-
-def _state_of(family: Family) -> dict[str, Varying]:
-    return {own.name: _state(own, family) for own in family.fields if own.tensor is None}
 
 
 def _by_length(family: Family) -> Iterator[tuple[np.ndarray, TracedCodelet]]:
@@ -282,16 +252,13 @@ def batches(family: Family, tiles: np.ndarray, numbers: Numbers) -> list[Batch]:
         return []
     speaks = family.codelet.has_effects
     if not family.rows and not speaks:
-        return [_whole(family, tiles, numbers)]
+        return [_batch(family, tiles, numbers, family.codelet, None)]
     found = []
     for vertices, codelet in _by_length(family):
-        if not speaks:
-            found.append(_some(family, tiles, vertices, numbers, codelet))
-            continue
         # No lane may stand for a vertex that is another's copy: it would speak twice.
-        counts = np.bincount(tiles[vertices])[tiles[vertices]]
+        counts = np.bincount(tiles[vertices])[tiles[vertices]] if speaks else np.zeros(len(vertices))
         for count in np.unique(counts):
-            found.append(_some(family, tiles, vertices[counts == count], numbers, codelet))
+            found.append(_batch(family, tiles, numbers, codelet, _Chosen(family, vertices[counts == count])))
     return found
 
 
@@ -371,7 +338,9 @@ def _products(tiles: np.ndarray, number: np.ndarray, groups: Sequence[tuple[int,
         pairs = distinct(number.astype(np.int64) * size + own)
         row, position = np.divmod(pairs, size)
         count = np.bincount(row, minlength=rows)
-        positions.append(position[cyclic(np.cumsum(count) - count, count, int(count.max()))])
+        # Those that a tile has fewer of begin again.
+        turns = np.arange(int(count.max())) % count[:, None]
+        positions.append(position[turns + (np.cumsum(count) - count)[:, None]])
         counts.append(count)
     each = np.bincount(number, minlength=rows)
     if not (np.prod(np.stack([np.ones(rows, np.int64), *counts]), axis=0) == each).all():

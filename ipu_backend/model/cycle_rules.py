@@ -98,27 +98,9 @@ def _convert(eqn: Equation, ipu: IPU) -> Loop | int:
 
 
 @rule(
-    "reshape",
-    "squeeze",
-    "expand_dims",
-    "broadcast_in_dim",
-    "slice",
-    "split",
-    "stop_gradient",
-    "bitcast_convert_type",
-    "random_wrap",
-    "random_unwrap",
-    "random_seed",
-    "optimization_barrier",
-    "copy",
-    "copy_p",
-    "name",
-    "device_put",
-    "sharding_constraint",
-    "debug_callback",
-    "debug_print",
-    "create_token",
-    "after_all",
+    *("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "stop_gradient", "copy", "copy_p"),
+    *("bitcast_convert_type", "random_wrap", "random_unwrap", "random_seed", "optimization_barrier", "name"),
+    *("device_put", "sharding_constraint", "debug_callback", "debug_print", "create_token", "after_all"),
 )
 def _free(eqn: Equation, ipu: IPU) -> int:
     return 0

@@ -59,17 +59,8 @@ def size_of(atom: Any) -> int:
 
 
 _CALLS = {
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "call",
-    "checkpoint",
-    "remat",
-    "remat2",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_lin",
+    *("jit", "pjit", "closed_call", "core_call", "call", "checkpoint", "remat", "remat2"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_lin"),
 }
 """Primitives whose jaxpr is run where they stand."""
 

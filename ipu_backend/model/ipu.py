@@ -17,28 +17,11 @@ class TargetError(CodeletError):
 # Tiles, memory, workers, clocks and matrix units: the IPU Programmer's Guide and Graphcore's product
 # descriptions of Mk1 (GC2), Mk2 (GC200) and Bow; Jia et al., "Dissecting the Graphcore IPU Architecture
 # via Microbenchmarking" (2019), for Mk1.
+_NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle", "float32_macs_per_cycle"
 _CHIPS: dict[str, dict[str, Any]] = {
-    "mk1": {
-        "num_tiles": 1216,
-        "bytes_per_tile": 256 * 1024,
-        "clock_hertz": 1.6e9,
-        "float16_macs_per_cycle": 32,
-        "float32_macs_per_cycle": 8,
-    },
-    "mk2": {
-        "num_tiles": 1472,
-        "bytes_per_tile": 624 * 1024,
-        "clock_hertz": 1.33e9,
-        "float16_macs_per_cycle": 64,
-        "float32_macs_per_cycle": 16,
-    },
-    "bow": {
-        "num_tiles": 1472,
-        "bytes_per_tile": 624 * 1024,
-        "clock_hertz": 1.85e9,
-        "float16_macs_per_cycle": 64,
-        "float32_macs_per_cycle": 16,
-    },
+    "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8), strict=True)),
+    "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16), strict=True)),
+    "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16), strict=True)),
 }
 
 
@@ -124,9 +107,6 @@ class IPU:
 
     def __repr__(self) -> str:
         usual = IPU(self.chip) if self.__class__ is IPU else self
-        changed = [
-            f"{f.name}={getattr(self, f.name)!r}"
-            for f in fields(self)
-            if getattr(self, f.name) != getattr(usual, f.name)
-        ]
+        pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        changed = [f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)]
         return f"IPU({', '.join([repr(self.chip), *changed])})"

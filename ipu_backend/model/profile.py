@@ -287,21 +287,9 @@ class Profile:
 
     def step_frame(self) -> dict[str, np.ndarray]:
         """A row for each step: its name, turns, vertices, cycles, balance, and bytes."""
-        columns = (
-            "name",
-            "repeats",
-            "num_vertices",
-            "exchange_before_cycles",
-            "compute_cycles",
-            "exchange_after_cycles",
-            "exchange_cycles",
-            "sync_cycles",
-            "total_cycles",
-            "balance",
-            "received_bytes",
-            "used_bytes",
-            "other_live_bytes",
-        )
+        cycles = ("exchange_before", "compute", "exchange_after", "exchange", "sync", "total")
+        columns = ["name", "repeats", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
+        columns += ["received_bytes", "used_bytes", "other_live_bytes"]
         return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
 
     def tile_frame(self) -> dict[str, np.ndarray]:

@@ -3,56 +3,46 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jax_core
 
 from codelet.display import as_html, as_table
-from codelet.errors import (
-    ArrayError,
-    NotFiniteError,
-    ProgramError,
-    StateLostError,
-    StreamError,
-    TileError,
-)
+from codelet.errors import ArrayError, StateLostError, StreamError
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
-from codelet.views.sources import Variable, source_variables, type_text
+from codelet.views.sources import type_text
 from codelet.views.tensor import Tensor
-from ipu_backend.executions.tile_addresses import compile_addresses
-from ipu_backend.executions.tile_array import TileArray, compile_held, compile_logical, digest
 from ipu_backend.executions.tile_memory import TileMemory, read_tile
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
-from ipu_backend.running.engine_state import EngineState, Writing, empty_state, read_view, restored, snapshot
+from ipu_backend.running.engine_machine import EngineMachine
+from ipu_backend.running.engine_state import (
+    EngineState,
+    Writing,
+    check_finite,
+    empty_state,
+    read_view,
+    restored,
+    snapshot,
+)
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_options, is_whole, named_programs
+from ipu_backend.running.options import check_options, check_tile, chosen_program, named_programs
 from ipu_backend.running.progress import CHUNKS, progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
-from ipu_backend.running.streaming import Connections, Together
-from lowering.check.check import check
+from ipu_backend.running.streaming import Connections
 from lowering.check.initialized import check_initialized
-from lowering.fast.execution import Execution
-from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
-from lowering.machine.exchange import Exchange
-from lowering.machine.memory import Memory
-from lowering.machine.place import Method, Place, place, placed_by
-from lowering.machine.placement import Placement
-from lowering.pipeline import MachinePlan, plan_machine
+from lowering.lower import Lowered
+from lowering.machine.place import Place
+from lowering.pipeline import MachinePlan
 from lowering.plan.elements import ElementSet
-from lowering.plan.plan import Plan
-from lowering.plan.timeline import without_calls
 
 
 class Engine:
@@ -118,68 +108,13 @@ class Engine:
             check_program(chosen, graph)
             self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
         self._names = Names(graph)
-        self._execution, self._placed = Execution(), None
-        self._placing: Place = placement
-        if execution != "fused":
-            self._placed = self._place(placement)
-            if execution == "tiles":
-                self._execution = TileArray(Exchange(self._placed))
-            for loaded in self._programs.values():
-                loaded.execution = self._execution
-                if isinstance(self._execution, TileArray):
-                    loaded.compile = partial(compile_held, execution=self._execution)
-                else:
-                    loaded.compile, loaded.splits = self._compile_addresses, False
-                    loaded.parts = (Together(loaded.plan.steps),)
+        self._machine = EngineMachine(self._programs, execution, placement)
+        self._execution = self._machine.execution
         self._connections = Connections(stream_bytes)
         self._exclusive = Exclusive()
         self._state = empty_state(graph)
 
-    def _place(self, how: Place) -> Placement:
-        """One placement of all programs, which share their variables."""
-        plans = [loaded.plan for loaded in self._programs.values()]
-        together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
-        return placed_by(how, together) if callable(how) else place(together, how)
-
-    def _where(self, plan: Plan, how: Place | None) -> Placement | Method:
-        """Where a program's plan lives, or how that is to be chosen: as all the programs of the engine, if not said."""
-        if how is None and self._placed is None and len(self._programs) == 1:
-            how = self._placing
-        if how is None:
-            placed = self._place(self._placing) if self._placed is None else self._placed
-            return replace(placed, plan=without_calls(plan))
-        return placed_by(how, without_calls(plan)) if callable(how) else how
-
-    def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        assert self._placed is not None
-        plan = without_calls(plan)
-        return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))
-
-    # --- names ----------------------------------------------------------------------------------------
-
-    def _program(self, name: str | None) -> LoadedProgram:
-        if name is None and len(self._programs) == 1:
-            return next(iter(self._programs.values()))
-        if not isinstance(name, str) or name not in self._programs:
-            problem = "the engine has several programs" if name is None else "the engine has no such program"
-            raise ProgramError(
-                problem, given=name, expected=f"the name of one: {' or '.join(map(repr, self._programs))}"
-            )
-        return self._programs[name]
-
     # --- state ----------------------------------------------------------------------------------------
-
-    def _check_finite(self, tensor: Tensor, array: Any, what: str) -> None:
-        if self.check_finite and jnp.issubdtype(tensor.dtype, jnp.inexact):
-            bad = np.argwhere(~np.asarray(jnp.isfinite(array)))
-            if len(bad):
-                where = tuple(bad[0].tolist())
-                named = repr(tensor.source.name) if isinstance(tensor.source, Variable) else tensor
-                raise NotFiniteError(
-                    f"{what} {named} holds a number that is not finite",
-                    given=f"{np.asarray(array)[where]} at {list(where)}",
-                    expected="finite numbers, since check_finite is on",
-                )
 
     def write(self, values: Mapping[Any, Any]) -> None:
         """Write host arrays to variables or views of them: all of them, or none where one does not fit.
@@ -203,19 +138,11 @@ class Engine:
             )
         with self._exclusive.use("write"):
             writing = Writing(self._state, self._execution)
-            whole: set[Variable] = set()
             for name, value in values.items():
                 tensor = self._names.tensor(name, "written")
-                if tensor.is_whole_variable:
-                    assert isinstance(tensor.source, Variable)
-                    if tensor.source in whole:
-                        raise ArrayError(
-                            f"two arrays are written to {tensor.source.name!r}",
-                            given="its name and a tensor",
-                            expected="one",
-                        )
-                    whole.add(tensor.source)
-                self._check_finite(tensor, writing.write(tensor, value), "the array for")
+                array = writing.write(tensor, value)
+                if self.check_finite:
+                    check_finite(tensor, array, "the array for")
             self._state = writing.done()
 
     def read(self, variable: Any) -> Any:
@@ -257,7 +184,8 @@ class Engine:
             return self._connections.sent(stream)
         tensor = self._names.tensor(given, "read")  # type: ignore[arg-type]
         array = read_view(self._state, self._execution, tensor)
-        self._check_finite(tensor, array, "the variable")
+        if self.check_finite:
+            check_finite(tensor, array, "the variable")
         return array
 
     def state(self) -> dict[str, np.ndarray]:
@@ -303,7 +231,8 @@ class Engine:
                 tensor = self._names.tensor(name, "loaded")
                 if not tensor.is_whole_variable:
                     raise ArrayError("a state is of whole variables", given=tensor, expected="the name of a variable")
-                self._check_finite(tensor, value, "the array for")
+                if self.check_finite:
+                    check_finite(tensor, value, "the array for")
                 found[tensor.source] = value
             self._state = restored(self._state, self._execution, found)
 
@@ -359,7 +288,7 @@ class Engine:
             StateLostError: the machine fails in a run that was overwriting the state.
             MissingExtraError: a bar without tqdm.
         """
-        loaded = self._program(program)
+        loaded = chosen_program(self._programs, program)
         with self._exclusive.use("run"):
             state = self._state
             if loaded.checked is None or not loaded.checked.equals(state.written):
@@ -417,12 +346,6 @@ class Engine:
 
     # --- the machine ----------------------------------------------------------------------------------
 
-    @cached_property
-    def _memory(self) -> Memory:
-        """The memory in which every variable that the programs name is kept."""
-        placement = self._place(self._placing) if self._placed is None else self._placed
-        return plan_machine(placement.plan, placement, allow_out_of_memory=True).memory
-
     def read_tile(self, tile: int) -> TileMemory:
         """A tile's memory: what lies at which address, and the values that variables hold there now. It prints.
 
@@ -434,14 +357,12 @@ class Engine:
         Raises:
             TileError: a tile that the target does not have.
         """
-        num_tiles = self.graph.target.num_tiles
-        if not is_whole(tile) or not 0 <= tile < num_tiles:
-            raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
+        check_tile(tile, self.graph.target.num_tiles)
         with self._exclusive.use("read_tile"):
             known = [v for v in self._names.variables if v.value is not None or v in self._state.arrays]
             whole = {v: self.graph.variable(v.name) for v in known}
             values = {v: read_view(self._state, self._execution, whole[v], check=False) for v in known}
-            return read_tile(self._memory, operator.index(tile), values)
+            return read_tile(self._machine.memory, operator.index(tile), values)
 
     def machine(
         self,
@@ -468,15 +389,9 @@ class Engine:
             NotInGraphError: a name in `keep` that no variable has.
             ProgramError: a placement that there is not, or a function that returns something else.
         """
-        plan = self._program(program).plan
-        kept = None if keep is None else self._kept(keep)
-        return plan_machine(plan, self._where(plan, placement), keep=kept, allow_out_of_memory=allow_out_of_memory)
-
-    def _kept(self, keep: Collection[Tensor | str]) -> list[Variable]:
-        """The variables that are kept, all of one of which any element is."""
-        if isinstance(keep, (str, Tensor)) or not isinstance(keep, Iterable):
-            keep = [keep]
-        return [variable for each in keep for variable in source_variables(self._names.tensor(each, "kept").source)]
+        plan = chosen_program(self._programs, program).plan
+        kept = None if keep is None else self._names.kept(keep)
+        return self._machine.plan(plan, placement, kept, allow_out_of_memory=allow_out_of_memory)
 
     def profile(
         self,
@@ -506,14 +421,7 @@ class Engine:
         Values go in and come out in logical order, whatever the engine's execution. The arguments and errors are
         those of `lower`.
         """
-        loaded = self._program(program)
-        if self._placed is None:
-            return lower_graph(self.graph, loaded.program, inputs, outputs)
-        sources, targets = named_variables(self.graph, inputs, outputs)
-        plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(self.graph.variable(v.name) for v in targets)))
-        if isinstance(self._execution, TileArray):
-            return lower_plan(plan, targets, compile_logical(plan, self._execution), self._execution.key)
-        return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
+        return self._machine.function(chosen_program(self._programs, program), inputs, outputs)
 
     def __repr__(self) -> str:
         return f"<Engine on {self.graph.target}: {self.graph!r}>"

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from codelet.errors import ArrayError, UninitializedReadError
+from codelet.errors import ArrayError, NotFiniteError, UninitializedReadError
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import gather
 from codelet.hostdata import as_array, on_device
@@ -92,6 +92,25 @@ def read_view(state: EngineState, execution: Execution, tensor: Tensor, *, check
     return np.array(gather(flat, tensor))
 
 
+def check_finite(tensor: Tensor, array: Any, what: str) -> None:
+    """See that an array for a view, or of one, holds finite numbers; `what` is what an error calls it.
+
+    Raises:
+        NotFiniteError: it holds NaN or infinity.
+    """
+    if not jnp.issubdtype(tensor.dtype, jnp.inexact):
+        return
+    bad = np.argwhere(~np.asarray(jnp.isfinite(array)))
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        named = repr(tensor.source.name) if isinstance(tensor.source, Variable) else tensor
+        raise NotFiniteError(
+            f"{what} {named} holds a number that is not finite",
+            given=f"{np.asarray(array)[where]} at {list(where)}",
+            expected="finite numbers, since check_finite is on",
+        )
+
+
 # --- writing ------------------------------------------------------------------------------------------
 
 
@@ -101,6 +120,7 @@ class Writing:
     def __init__(self, state: EngineState, execution: Execution):
         self.state = state
         self.execution = execution
+        self._named: set[Variable] = set()  # as a whole
         self._whole: dict[Variable, jax.Array] = {}
         self._parts: dict[Variable, np.ndarray] = {}  # values that were written in part
         self._written = state.written.copy()
@@ -114,6 +134,13 @@ class Writing:
         Raises:
             ArrayError: another shape, a dtype that does not fit, or elements that cannot be written.
         """
+        if tensor.is_whole_variable:
+            (variable,) = source_variables(tensor.source)
+            if variable in self._named:
+                raise ArrayError(
+                    f"two arrays are written to {variable.name!r}", given="its name and a tensor", expected="one"
+                )
+            self._named.add(variable)
         if isinstance(value, Tracer):
             raise ArrayError(
                 "what the host writes is traced",

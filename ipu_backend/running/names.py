@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from codelet.errors import ArrayError, ForeignGraphError, NotInGraphError, ViewError
@@ -93,3 +94,9 @@ class Names:
                 fix="put numbers where the symbols are; `x[i]` for all i is x itself",
             )
         return tensor
+
+    def kept(self, given: Any) -> list[Variable]:
+        """The variables of which the host keeps any element, of a tensor or a name, or of some of them."""
+        if isinstance(given, (str, Tensor)) or not isinstance(given, Iterable):
+            given = [given]
+        return [variable for each in given for variable in source_variables(self.tensor(each, "kept").source)]

@@ -1,13 +1,13 @@
-"""Options: what an engine can be made with, each mistake told."""
+"""Options: what an engine can be made with and asked for, each mistake told."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from codelet.errors import ProgramError
+from codelet.errors import ProgramError, TileError
 from codelet.graphs.graph import Graph
 
 
@@ -45,6 +45,16 @@ def check_options(graph: object, execution: object, placement: object, stream_by
         )
 
 
+def check_tile(tile: object, num_tiles: int) -> None:
+    """See that there is a tile of a number.
+
+    Raises:
+        TileError: there is none.
+    """
+    if not is_whole(tile) or not 0 <= tile < num_tiles:
+        raise TileError("there is no such tile", given=tile, expected=f"a number from 0 to {num_tiles - 1}")
+
+
 def named_programs(given: object) -> Mapping[str, object]:
     """Programs by name.
 
@@ -60,3 +70,17 @@ def named_programs(given: object) -> Mapping[str, object]:
             expected="a dict of at least one, by name",
         )
     return given
+
+
+def chosen_program(programs: Mapping[str, Any], name: object) -> Any:
+    """One of several programs by name, or the only one.
+
+    Raises:
+        ProgramError: a name that none has, or none where there are several.
+    """
+    if name is None and len(programs) == 1:
+        return next(iter(programs.values()))
+    if not isinstance(name, str) or name not in programs:
+        problem = "the engine has several programs" if name is None else "the engine has no such program"
+        raise ProgramError(problem, given=name, expected=f"the name of one: {' or '.join(map(repr, programs))}")
+    return programs[name]

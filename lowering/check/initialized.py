@@ -9,6 +9,7 @@ Source: definite assignment, A. Aho, M. Lam, R. Sethi and J. Ullman, Compilers (
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 
 from codelet.errors import UninitializedReadError
@@ -31,20 +32,20 @@ class _Reader(Elementwise[ElementSet]):
         super().__init__(ElementSet(), ElementSet.of_variables(plan.variables))
         self.plan = plan
         self.passed: dict[FunctionBody, list[ElementSet]] = {}
+        self.touches = functools.cache(self._touches)
+
+    def _touches(self, step: Step) -> list[Touch]:
+        """What a step touches but the flag of aborts, which has a value always."""
+        return [touch for touch in step.touches() if touch.tensor.source is not self.plan.abort]
 
     def meet(self, one: ElementSet, other: ElementSet) -> ElementSet:
         return one & other
-
-    def same(self, one: ElementSet, other: ElementSet) -> bool:
-        return one.equals(other)
 
     def copied(self, fact: ElementSet) -> ElementSet:
         return fact.copy()
 
     def own(self, step: Step, fact: ElementSet) -> ElementSet:
-        for touch in step.touches():
-            if touch.tensor.source is self.plan.abort:
-                continue  # which has a value always
+        for touch in self.touches(step):
             if touch.is_written:
                 fact.add(touch.tensor, touch.axes)
             elif touch.mode == "end":
@@ -73,8 +74,8 @@ class _Reader(Elementwise[ElementSet]):
         return True
 
     def look(self, step: Step, fact: ElementSet) -> None:
-        for touch in step.touches():
-            if touch.is_read and touch.tensor.source is not self.plan.abort:
+        for touch in self.touches(step):
+            if touch.is_read:
                 self.need(fact, touch)
 
     def need(self, written: ElementSet, touch: Touch) -> None:

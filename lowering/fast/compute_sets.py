@@ -160,12 +160,12 @@ class FusedCopy(CopyStep):
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        yield f"{next(super().lines())}: reads {self.view}, writes {self.store}"
+        yield f"{next(super().lines())}: reads {self.view}, writes {self.store or 'nothing'}"
 
 
 def _fused_copy(step: CopyStep) -> FusedCopy:
     """A copy with how it runs."""
-    (store,) = _plan_stores([(step.destination, (0, ""))])
+    (store,) = _plan_stores([(step.destination, (0, ""))]) if step.destination.size else (None,)
     return FusedCopy(
         step.source, step.destination, step.reads, step.writes, step.line, plan_view_of(step.source), store
     )
@@ -174,8 +174,7 @@ def _fused_copy(step: CopyStep) -> FusedCopy:
 def copy(arrays: Arrays, step: FusedCopy) -> None:
     """Copy a view to another. The state is changed."""
     assert step.view is not None
-    assert step.store is not None
-    if step.destination.size:
+    if step.store is not None:
         step.store.into(arrays, [(step.view.of(dict(arrays)), tuple(range(step.source.ndim)))])
 
 

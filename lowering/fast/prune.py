@@ -59,7 +59,7 @@ def _needed_families(step: ExecuteStep, needed: Live) -> Step:
     """A step with those of its families that write something needed, or have effects."""
     writers = {touch.family for touch in step.touches() if touch.is_written and not needed.isdisjoint(touch.variables)}
     families = [family for family in step.families if family in writers or family.codelet.has_effects]
-    return flow_step(replace(step, families=tuple(families)))
+    return step if len(families) == len(step.families) else flow_step(replace(step, families=tuple(families)))
 
 
 def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyStep]:
@@ -167,38 +167,43 @@ class _Pruner(Analysis[Live]):
 
     def function(self, step: CallStep) -> FunctionBody:
         """A function with what is left of its body for all that its calls need."""
-        if step.function not in self.functions:
-            needed = self.needed[step.function]
-            body, reads = self.left(step.function.body, needed), self.through(step, 0, needed)
-            self.functions[step.function] = replace(
-                step.function, body=body, reads=ordered(reads), writes=ordered(needed)
-            )
+        function = step.function
+        if function not in self.functions:
+            needed = self.needed[function]
+            left = self.left(function.body, needed), ordered(self.through(step, 0, needed)), ordered(needed)
+            if left != (function.body, function.reads, function.writes):
+                body, reads, writes = left
+                function = replace(function, body=body, reads=reads, writes=writes)
+            self.functions[step.function] = function
         return self.functions[step.function]
 
-    def left_of(self, step: Step, live: Live) -> list[Step]:
-        """What is left of a step, given what is live after it."""
+    def left_of(self, step: Step, live: Live) -> tuple[list[Step], Live]:
+        """What is left of a step, itself where that is all, given what is live after it; and what is live before it."""
         if not self.is_needed(step, live):
-            return []
-        if isinstance(step, CallStep):
-            return [flow_step(replace(step, function=self.function(step)))]
+            return [], live
         if not bodies(step):
-            return [self.itself(step, live)]
-        copies, after, (reaching, _) = self.within(step, live)
+            return [self.itself(step, live)], self.own(step, live)
+        copies, after, (reaching, start) = self.within(step, live)
+        if isinstance(step, CallStep):
+            function = self.function(step)
+            return [step if function is step.function else flow_step(replace(step, function=function))], start
         needed = [reaching[k] for k, part in enumerate(control(step).parts) if part.body is not None]
-        made = with_bodies(step, [*map(self.left, bodies(step), needed)])
+        inside = tuple(map(self.left, bodies(step), needed))
+        made = step if inside == bodies(step) else with_bodies(step, inside)
+        if isinstance(made, RepeatStep) and made.index is not None and made.index not in reaching[0] | after:
+            made = replace(made, index=None)
+        made = made if made is step else flow_step(made)
         if isinstance(made, RepeatStep):
-            made = replace(made, index=made.index if made.index in reaching[0] | after else None)
-        made = flow_step(made)
-        if isinstance(made, RepeatStep):
-            made = replace(made, carried=tuple(variable for variable in made.writes if variable in reaching[1]))
-        return [*([made] if self.is_needed(made, after) else []), *copies]
+            carried = tuple(variable for variable in made.writes if variable in reaching[1])
+            made = made if made.carried == carried else replace(made, carried=carried)
+        return [*([made] if self.is_needed(made, after) else []), *copies], start
 
     def left(self, steps: Sequence[Step], live: Live) -> tuple[Step, ...]:
         """What is left of some steps, given what is live after them."""
         kept: list[Step] = []
         for step in reversed(steps):
-            kept += reversed(self.left_of(step, live))
-            live = self.beyond((step,), live)
+            own, live = self.left_of(step, live)
+            kept += reversed(own)
         return tuple(reversed(kept))
 
 

@@ -156,10 +156,10 @@ def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
 # --- loops ----------------------------------------------------------------------------------------------
 
 
-def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step]:
+def _rotate_repeat(step: RepeatStep, equal: Equal, entering: Equal, equals: _Equals) -> list[Step]:
     """A repeat whose turns pass arrays on, with what has to run before and after it."""
-    entering = equals.solve(step, equal, equals.part).reaching[1]
-    inner = flow_step(replace(step, body=tuple(_rotate_steps(step.body, entering, equals)), carried=None))
+    within = _rotate_steps(step.body, entering, equals)
+    inner = step if within == step.body else flow_step(replace(step, body=within))
     assert isinstance(inner, RepeatStep)
     body, chains = _rotated_body(inner)
     if not chains or isinstance(step.first, Variable):
@@ -176,17 +176,20 @@ def _rotate_repeat(step: RepeatStep, equal: Equal, equals: _Equals) -> list[Step
     return [*before, flow_step(rotated), *behind]
 
 
-def _rotate_steps(steps: Sequence[Step], equal: Equal, equals: _Equals) -> list[Step]:
+def _rotate_steps(steps: tuple[Step, ...], equal: Equal, equals: _Equals) -> tuple[Step, ...]:
     rotated: list[Step] = []
-    for step in steps:
+    last = max((k for k, step in enumerate(steps) if isinstance(step, RepeatStep)), default=-1)
+    for step in steps[: last + 1]:  # behind which nobody asks what is equal
         if isinstance(step, RepeatStep) and step.count:
-            rotated += _rotate_repeat(step, equal, equals)
+            reaching, beyond = equals.solve(step, equal, equals.part)
+            rotated += _rotate_repeat(step, equal, reaching[1], equals)
+            equal = beyond
         else:
             rotated.append(step)
-        equal = equals.beyond((step,), equal)
-    return rotated
+            equal = equals.beyond((step,), equal)
+    return (*rotated, *steps[last + 1 :])
 
 
 def rotate(plan: Plan) -> Plan:
     """The plan with copies in loops as rotations, where it comes to the same."""
-    return replace(plan, steps=tuple(_rotate_steps(plan.steps, frozenset(), _Equals())))
+    return replace(plan, steps=_rotate_steps(plan.steps, frozenset(), _Equals()))

@@ -17,12 +17,12 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
-from codelet.views.affine import Table
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_elements
 from codelet.views.tensor import Tensor
+from lowering.machine.pieces import Pieces, pieces_of
 from lowering.machine.placement import Placement
-from lowering.plan.runs import NONE, Runs, overlaps, stretches, union, union_of
+from lowering.plan.runs import NONE, Runs, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep
 
 _BLOCK = 1 << 22
@@ -30,24 +30,6 @@ _BLOCK = 1 << 22
 
 
 # --- what each tile touches of a source ---------------------------------------------------------------
-
-
-def _split(index: Index, d: int, inner: int) -> Index:
-    """An index with dimension `d` as two, of which the second has `inner` positions."""
-    outer = index.shape[d] // inner
-    tables = []
-    for table in index.tables:
-        keys: list[int] = []
-        extents: list[int] = []
-        for key, extent in zip(table.keys, table.values.shape, strict=True):
-            assert isinstance(key, int)
-            keys += [d, d + 1] if key == d else [key + (key > d)]
-            extents += [outer, inner] if key == d else [extent]
-        tables.append(Table(tuple(keys), table.values.reshape(extents), table.scale))
-    shape = (*index.shape[:d], outer, inner, *index.shape[d + 1 :])
-    stride = index.strides[d]
-    strides = (*index.strides[:d], stride * inner, stride, *index.strides[d + 1 :])
-    return Index(index.offset, shape, strides, (), tuple(tables))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,17 +96,14 @@ def touched_runs(index: Index, pattern: TilePattern, space: int) -> Runs:
     if 0 in index.shape:
         return NONE
     for d, inner in pattern.splits:
-        index = _split(index, d, inner)
+        index = index.reshape((*index.shape[:d], index.shape[d] // inner, inner, *index.shape[d + 1 :]))
     tiles = pattern.tiles.reshape((*pattern.tiles.shape, *[1] * (index.ndim - pattern.tiles.ndim)))
     # Turn the dimensions without tables to go forward, so that one stride can hold another.
     tabled = {key for table in index.tables for key in table.keys}
-    offset, strides = index.offset, list(index.strides)
     for d in range(index.ndim):
-        if d not in tabled and strides[d] < 0:
-            offset += strides[d] * (index.shape[d] - 1)
-            strides[d] = -strides[d]
-            tiles = np.flip(tiles, d) if tiles.shape[d] > 1 else tiles
-    index = Index(offset, index.shape, tuple(strides), (), index.tables)
+        if d not in tabled and index.strides[d] < 0:
+            turned = (slice(None),) * d + (slice(None, None, -1),)
+            index, tiles = index[turned], tiles[turned]
     length, kept = 1, []
     for d in sorted(range(index.ndim), key=lambda d: index.strides[d]):
         if index.shape[d] == 1 and d not in tabled:
@@ -144,23 +123,11 @@ def touched_runs(index: Index, pattern: TilePattern, space: int) -> Runs:
 # --- what each tile touches of the graph --------------------------------------------------------------
 
 
-class _Pieces:
-    """A source of several variables or with padding: where in it stand elements that follow each other."""
-
-    def __init__(self, source: Source):
-        numbers = source_elements(source)
-        # Elements that follow each other have one difference from their positions; padding is given one of its own.
-        runs, _ = stretches(np.where(numbers < 0, -len(numbers) - 1, numbers - np.arange(len(numbers))))
-        kept = numbers[runs.starts] >= 0
-        self.runs = Runs(runs.starts[kept], runs.stops[kept])
-        self.numbers = numbers[self.runs.starts]
-
-    def elements(self, touched: Runs, space: int, num_elements: int) -> Runs:
-        """The elements at the positions that tiles touch; see `touched_runs`."""
-        tiles = touched.starts // space
-        found = overlaps(touched.starts - tiles * space, touched.stops - tiles * space, self.runs)
-        moved = self.numbers[found.second] - self.runs.starts[found.second] + tiles[found.first] * num_elements
-        return union(found.starts + moved, found.stops + moved)
+def _pieces(source: Source) -> Pieces:
+    """The elements at the positions of a source of several variables or with padding, which is none."""
+    numbers = source_elements(source)
+    (own,) = np.nonzero(numbers >= 0)
+    return pieces_of(own, numbers[own], 1)
 
 
 class Touches:
@@ -169,7 +136,7 @@ class Touches:
     def __init__(self, placement: Placement):
         self.placement = placement
         self.num_elements = len(placement.element_tiles)
-        self._pieces: dict[Source, _Pieces] = {}
+        self._pieces: dict[Source, Pieces] = {}
         self._patterns: dict[Family, TilePattern] = {}
 
     def through(self, source: Source, index: Index, pattern: TilePattern) -> Runs:
@@ -177,9 +144,13 @@ class Touches:
         if isinstance(source, Variable):
             return touched_runs(index + source.first_element, pattern, self.num_elements)
         if source not in self._pieces:
-            self._pieces[source] = _Pieces(source)
+            self._pieces[source] = _pieces(source)
         space = source.size + 1
-        return self._pieces[source].elements(touched_runs(index, pattern, space), space, self.num_elements)
+        touched = touched_runs(index, pattern, space)
+        tiles = touched.starts // space
+        found = Pieces(touched.starts, touched.stops, touched.starts - tiles * space).then(self._pieces[source])
+        moved = found.origins + found.starts // space * self.num_elements
+        return union(moved, moved + found.lengths)
 
     def by_family(self, family: Family, tensor: Tensor) -> Runs:
         """What is touched by the vertices of a family through a field."""

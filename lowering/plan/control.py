@@ -36,7 +36,8 @@ class Way(NamedTuple):
     """How control goes through a step, in one direction.
 
     Attributes:
-        order: the number of each part, and those of the parts from which it is reached, `OUTSIDE` where from without.
+        order: the number of each part, and those of the parts from which it is reached, `OUTSIDE` where from without;
+            each part behind one that it is reached from.
         ends: the numbers of the parts behind which the step is left, `OUTSIDE` where none may run.
     """
 
@@ -71,10 +72,13 @@ class Control:
     @functools.cached_property
     def backward(self) -> Way:
         """The way against it."""
-        following = [[j for j, part in enumerate(self.parts) if k in part.after] for k in range(len(self.parts))]
-        order = [(k, (*own, *[OUTSIDE] * (k in self.ends))) for k, own in enumerate(following)]
-        starts = [k for k, part in enumerate(self.parts) if OUTSIDE in part.after]
-        return Way(tuple(order[::-1]), tuple(starts) or self.ends)
+        sources = [tuple(j for j, part in enumerate(self.parts) if k in part.after) for k in range(len(self.parts))]
+        sources = [(*own, *[OUTSIDE] * (k in self.ends)) for k, own in enumerate(sources)]
+        order = [OUTSIDE]
+        while len(order) <= len(sources):
+            order.append(max(k for k, own in enumerate(sources) if k not in order and not set(order).isdisjoint(own)))
+        starts = tuple(k for k, part in enumerate(self.parts) if OUTSIDE in part.after)
+        return Way(tuple((k, sources[k]) for k in order[1:]), starts or self.ends)
 
 
 _ALONE = Control((Part(None, (OUTSIDE,)),), (0,))

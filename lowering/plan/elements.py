@@ -214,7 +214,7 @@ class ElementSet:
         marked = None if touched.is_all else touched.as_flags()
         for patch in source.patches:
             if patch.variable is not None:
-                chosen = None if marked is None else marked[patch.places.values()]
+                chosen = None if marked is None else patch.part_of(marked)
                 if chosen is None or chosen.all():
                     self._add(patch.variable, patch.index, ())
                 elif chosen.any():
@@ -255,13 +255,15 @@ class ElementSet:
 
     def __and__(self, other: ElementSet) -> ElementSet:
         made = ElementSet()
-        made._held = {variable: own & other._of(variable) for variable, own in self._held.items()}
+        held = other._held
+        made._held = {variable: own & held[variable] for variable, own in self._held.items() if variable in held}
         return made
 
     def __or__(self, other: ElementSet) -> ElementSet:
         made = self.copy()
         for variable, others in other._held.items():
-            made._held[variable] = self._of(variable) | others
+            own = made._held.get(variable)
+            made._held[variable] = others if own is None else own | others
         return made
 
     def includes(self, other: ElementSet) -> bool:

@@ -15,6 +15,7 @@ J. Ullman, Compilers (2006), chapters 9.2 and 9.3; summaries of functions: M. Sh
 from __future__ import annotations
 
 import functools
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -37,9 +38,11 @@ class Analysis(ABC, Generic[Fact]):
 
     Attributes:
         forward: whether facts go the way that control goes, rather than against it.
+        most_rounds: after so many rounds through a loop nothing changes any more.
     """
 
     forward: bool
+    most_rounds = sys.maxsize
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -53,7 +56,7 @@ class Analysis(ABC, Generic[Fact]):
         """What holds where two ways meet."""
 
     def same(self, one: Fact, other: Fact) -> bool:
-        """Whether two facts are the same."""
+        """Whether two facts are known to be the same."""
         return one == other
 
     def copied(self, fact: Fact) -> Fact:
@@ -104,17 +107,15 @@ class Analysis(ABC, Generic[Fact]):
         order, ends = flow.forward if self.forward else flow.backward
         beyond = {OUTSIDE: self.enter(step, fact) if isinstance(step, CallStep) else fact}
         reaching: dict[int, Fact] = {}
-        changed = True
-        while changed:
+        for _ in range(self.most_rounds if flow.is_loop else 1):
             changed = False
             for k, sources in order:
-                met = [beyond[j] for j in sources if j in beyond]  # what is not known yet rules nothing out
-                if not met:
-                    continue
-                reached = functools.reduce(self.meet, met)
+                reached = functools.reduce(self.meet, [beyond[j] for j in sources if j in beyond])
                 if k not in reaching or not self.same(reaching[k], reached):
                     reaching[k], beyond[k] = reached, part(step, flow.parts[k].body, reached)
-                    changed = flow.is_loop
+                    changed = True
+            if not changed:
+                break
         end = functools.reduce(self.meet, [beyond[j] for j in ends])
         return Solution(reaching, self.leave(step, fact, self.copied(end)) if isinstance(step, CallStep) else end)
 
@@ -160,6 +161,8 @@ class Elementwise(Analysis[Fact]):
         nothing: the set that holds no element.
         everything: the set that holds all.
     """
+
+    most_rounds = 2
 
     def __init__(self, nothing: Fact, everything: Fact):
         super().__init__()

@@ -1,0 +1,100 @@
+"""The machine side of an engine: where all its programs' variables live on tiles, and how programs run and cost there.
+
+In come the loaded programs, an execution by name, and how the engine places what the graph leaves without a tile. Out
+come plans on the machine, its memory, and functions that run as the engine does. All programs share one placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+from jax.extend import core as jax_core
+
+from codelet.views.sources import Variable
+from ipu_backend.executions.tile_addresses import compile_addresses
+from ipu_backend.executions.tile_array import TileArray, compile_held, compile_logical, digest
+from ipu_backend.running.runs import LoadedProgram
+from ipu_backend.running.streaming import Together
+from lowering.check.check import check
+from lowering.fast.execution import Execution
+from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
+from lowering.machine.exchange import Exchange
+from lowering.machine.memory import Memory
+from lowering.machine.place import Place, place, placed_by
+from lowering.machine.placement import Placement
+from lowering.pipeline import MachinePlan, plan_machine
+from lowering.plan.plan import Plan
+from lowering.plan.timeline import without_calls
+
+
+class EngineMachine:
+    """The programs of an engine on the machine.
+
+    Args:
+        programs: by name; each is told how it is compiled, where the execution is not the fused one.
+        execution: `"fused"`, `"tiles"` or `"addresses"`.
+        placement: how what the graph leaves without a tile is placed.
+
+    Attributes:
+        execution: how values are held.
+    """
+
+    def __init__(self, programs: Mapping[str, LoadedProgram], execution: str, placement: Place):
+        self._programs = programs
+        self._placing: Place = placement
+        self._is_fused = execution == "fused"
+        self.execution = Execution()
+        if self._is_fused:
+            return
+        placed = self._placed
+        if execution == "tiles":
+            self.execution = TileArray(Exchange(placed))
+        for loaded in programs.values():
+            if isinstance(self.execution, TileArray):
+                loaded.execution = self.execution
+                loaded.compile = partial(compile_held, execution=self.execution)
+            else:
+                loaded.compile, loaded.splits = self._compile_addresses, False
+                loaded.parts = (Together(loaded.plan.steps),)
+
+    @cached_property
+    def _placed(self) -> Placement:
+        """One placement of all programs, which share their variables."""
+        plans = [loaded.plan for loaded in self._programs.values()]
+        together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
+        return placed_by(self._placing, together) if callable(self._placing) else place(together, self._placing)
+
+    def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        plan = without_calls(plan)
+        return compile_addresses(plan, plan_machine(plan, replace(self._placed, plan=plan)))
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The memory in which every variable that the programs name is kept."""
+        return plan_machine(self._placed.plan, self._placed, allow_out_of_memory=True).memory
+
+    def plan(
+        self, plan: Plan, how: Place | None, keep: Collection[Variable] | None, *, allow_out_of_memory: bool
+    ) -> MachinePlan:
+        """A program's plan on the machine, placed as all the programs of the engine are if it is not said how."""
+        if how is None and self._is_fused and len(self._programs) == 1:
+            how = self._placing
+        if how is None:
+            where = replace(self._placed, plan=without_calls(plan))
+        else:
+            where = placed_by(how, without_calls(plan)) if callable(how) else how
+        return plan_machine(plan, where, keep=keep, allow_out_of_memory=allow_out_of_memory)
+
+    def function(self, loaded: LoadedProgram, inputs: Sequence[Any], outputs: Sequence[Any]) -> Lowered:
+        """A program as a pure function of some variables and streams to others, run as the engine runs it."""
+        graph, execution = loaded.plan.graph, self.execution
+        if self._is_fused:
+            return lower_graph(graph, loaded.program, inputs, outputs)
+        sources, targets = named_variables(graph, inputs, outputs)
+        plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
+        if isinstance(execution, TileArray):
+            return lower_plan(plan, targets, compile_logical(plan, execution), execution.key)
+        return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
