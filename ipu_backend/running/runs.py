@@ -30,6 +30,7 @@ from codelet.views.sources import Variable
 from ipu_backend.executions.tile_array import held_type
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
 from lowering.fast.execution import Execution
+from lowering.jaxprs.equations import inner_jaxprs
 from lowering.pipeline import compile_plan, plan_engine, plan_part
 from lowering.plan.dataflow import flow_step
 from lowering.plan.elements import ElementSet
@@ -45,21 +46,9 @@ _CALLS_HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", 
 
 def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether anything in a jaxpr calls a function of the host, which may raise."""
-
-    def inner(parameter: Any) -> Iterator[jax_core.Jaxpr]:
-        if isinstance(parameter, jax_core.ClosedJaxpr):
-            yield parameter.jaxpr
-        elif isinstance(parameter, jax_core.Jaxpr):
-            yield parameter
-        elif isinstance(parameter, (tuple, list)):
-            for part in parameter:
-                yield from inner(part)
-
-    return bool(jaxpr.effects) or any(
-        equation.primitive.name in _CALLS_HOST
-        or any(calls_host(own) for parameter in equation.params.values() for own in inner(parameter))
-        for equation in jaxpr.eqns
-    )
+    inner = (own for equation in jaxpr.eqns for own in inner_jaxprs(equation))
+    named = any(equation.primitive.name in _CALLS_HOST for equation in jaxpr.eqns)
+    return bool(jaxpr.effects) or named or any(map(calls_host, inner))
 
 
 @contextmanager
