@@ -10,7 +10,7 @@
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
                                                       convolutions, vmapped with small_windows and draws), how
-                                                      all is written (writes, by partition, interleave); calls
+                                                      all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify

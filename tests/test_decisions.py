@@ -97,11 +97,11 @@ def test_ising():
         "execute black reads s, seed writes s\n"
         + text("north", "west")
         + text("south", "east")
-        + "  writes s: 2 parts interleaved with what is left of it\n"
+        + "  writes s: joined of 2 parts and what is left of it\n"
         "execute white reads s, seed writes s\n"
         + text("north", "east")
         + text("south", "west")
-        + "  writes s: 2 parts interleaved with what is left of it"
+        + "  writes s: joined of 2 parts and what is left of it"
     )
 
 
@@ -314,12 +314,12 @@ def test_parts_of_a_variable_are_divided_and_joined():
     assert s.said() == [
         "x, part 1 of 2 along dimension 0, as it lies",
         "x, part 2 of 2 along dimension 0, as it lies",
-        "joined of 2 parts along dimension 0",
+        "joined of 2 parts",
     ]
     s = Square()
     s.add(s.x[i, j], s.y[i, j])
     s.add(s.x[i + 3, j], s.y[i + 3, j])
-    assert s.said()[-1] == "joined of 2 parts and what is left of it along dimension 0"
+    assert s.said()[-1] == "joined of 2 parts and what is left of it"
 
 
 def test_writes_that_interleave_and_that_do_not():
@@ -327,7 +327,7 @@ def test_writes_that_interleave_and_that_do_not():
     i, j = cl.grid(4, 4)
     s.add(s.x[2 * i, j], s.y[2 * i, j])
     s.add(s.x[2 * i + 1, j], s.y[2 * i + 1, j])
-    assert s.said()[-1] == "2 parts interleaved"
+    assert s.said()[-1] == "joined of 2 parts"
     s = Square()
     s.add(s.x[2 * i, j], s.y[2 * i, j])
     assert s.said() == ["x, sliced", "a box of it, in place"]

@@ -126,6 +126,14 @@ def test_what_jax_cannot_follow_is_told(kind):
         sys.setrecursionlimit(limit)
 
 
+@pytest.mark.parametrize("kind", ["repeat", "while", "if", "call"])
+def test_as_deep_as_programs_may_be_is_told_too(kind):
+    nest = Nest()
+    program = nest.program(kind, 200)
+    with pytest.raises(cl.ProgramError, match=r"too deep for JAX to compile\n  given:    200 loops, choices"):
+        cl.lower(nest.graph, program, inputs=list(nest.values), outputs=["u"])
+
+
 def test_a_stack_that_overflows_elsewhere_is_no_matter_of_programs():
     nest = Nest()
     with pytest.raises(RecursionError), nesting_told(nest.plan(nest.step).steps):

@@ -46,9 +46,10 @@ _CALLS_HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", 
 
 def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
     """Whether anything in a jaxpr calls a function of the host, which may raise."""
-    inner = (own for equation in jaxpr.eqns for own in inner_jaxprs(equation))
-    named = any(equation.primitive.name in _CALLS_HOST for equation in jaxpr.eqns)
-    return bool(jaxpr.effects) or named or any(map(calls_host, inner))
+    return bool(jaxpr.effects) or any(
+        equation.primitive.name in _CALLS_HOST or any(map(calls_host, inner_jaxprs(equation)))
+        for equation in jaxpr.eqns
+    )
 
 
 @contextmanager

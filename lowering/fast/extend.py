@@ -32,6 +32,7 @@ from codelet.views.integers import affine_length
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, join
+from lowering.fast.partition import divide_boxes, split
 from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart
 
@@ -380,38 +381,17 @@ def extend(tensors: Sequence[Tensor], whole: Collection[Tensor] = ()) -> tuple[l
     return extensions, views
 
 
-def _cut(array: Array, extensions: Sequence[Extension]) -> list[Array] | None:
-    """The parts of an array that extensions hold, by one split along a dimension; None where they are no such parts.
-
-    Slices instead would each have a cotangent as large as the array, to be added up.
-    """
-    insides = [extension.inside for extension in extensions]
-    cut = [at for at, n in enumerate(array.shape) if any(inside[at] != (0, n) for inside in insides)]
-    if len(extensions) < 2 or len(cut) != 1:
-        return None
-    (at,) = cut
-    order = sorted(range(len(extensions)), key=lambda k: insides[k][at])
-    bounds, place = [0], {}
-    for k in order:
-        low, high = insides[k][at]
-        if low < bounds[-1]:
-            return None
-        bounds += [low] * (low > bounds[-1])
-        place[k] = len(bounds) - 1
-        bounds.append(high)
-    bounds += [array.shape[at]] * (bounds[-1] < array.shape[at])
-    parts = lax.split(array, np.diff(bounds).tolist(), at)
-    return [parts[place[k]] for k in range(len(extensions))]
-
-
 def made(extensions: Sequence[Extension], array_of: Callable[[Source], Array]) -> dict[Extension, Array]:
     """The arrays of extensions."""
     arrays: dict[Extension, Array] = {}
     for source in dict.fromkeys(extension.source for extension in extensions):
         own, array = [extension for extension in extensions if extension.source is source], array_of(source)
-        parts = _cut(array, own)
-        for k, extension in enumerate(own):
-            arrays[extension] = extension.make(array) if parts is None else extension.extended(parts[k])
+        # One split of what they hold: slices would each have a cotangent as large as the array, to be added up.
+        division = divide_boxes(array.shape, {extension: extension.inside for extension in own})
+        parts = [] if division is None else split(array, division)
+        for extension in own:
+            part = None if division is None else parts[division.place[extension]]
+            arrays[extension] = extension.make(array) if part is None else extension.extended(part)
     return arrays
 
 

@@ -1,8 +1,7 @@
-"""Partition: several reads, or several writes, that divide a variable along one dimension.
+"""Partition: several reads that divide a variable along one dimension are one `split`.
 
-Written one after another, parts are a chain of updates, each a copy of the variable in the gradient; read
-one by one, each is a slice whose transpose pads it to the whole again. As one `concatenate` and one `split`,
-which are each other's transposes, they cost what they hold.
+Read one by one, each is a slice whose transpose pads it to the whole again; the transpose of a split is a
+`concatenate`, which costs what it holds.
 """
 
 from __future__ import annotations
@@ -10,12 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from jax import lax
 
+from codelet.views.boxes import Box
 from lowering.arrays import Array
 from lowering.plan.access import Access, Dimension
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Division:
         return tuple(b - a for a, b in itertools.pairwise(self.cuts))
 
 
-def _box(access: Access) -> tuple[tuple[int, int], ...] | None:
+def _box(access: Access) -> Box | None:
     """The box that an access covers, each element once: from where to where along each dimension; None if none."""
     box = []
     for start, terms in access.dimensions:
@@ -51,28 +53,33 @@ def _box(access: Access) -> tuple[tuple[int, int], ...] | None:
     return tuple(box)
 
 
-def divide(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Division | None:
-    """How accesses to an array of `shape` divide it; None when they do not, or are fewer than two parts.
+def boxes_of(shape: tuple[int, ...], accesses: Mapping[Key, Access]) -> dict[Key, Box] | None:
+    """The boxes of an array of `shape` that accesses cover; None where one covers none."""
+    boxes = {key: _box(access) if access.shape == shape else None for key, access in accesses.items()}
+    found = {key: own for key, own in boxes.items() if own is not None}
+    return found if len(found) == len(boxes) else None
 
-    Each must be a box that is whole in all dimensions but one and the same, along which no two overlap
-    unless they are equal.
+
+def divide_boxes(shape: tuple[int, ...], boxes: Mapping[Any, Box]) -> Division | None:
+    """How boxes divide an array of `shape`; None when they do not, or are fewer than two parts.
+
+    Each must be whole in all dimensions but one and the same, along which no two overlap unless they are equal.
     """
-    boxes: dict[Any, tuple[tuple[int, int], ...]] = {}
-    for key, access in accesses.items():
-        box = _box(access) if access.shape == shape else None
-        if box is None:
-            return None
-        boxes[key] = box
-    cut = [d for d, n in enumerate(shape) if any(box[d] != (0, n) for box in boxes.values())]
+    cut = [d for d, n in enumerate(shape) if any(own[d] != (0, n) for own in boxes.values())]
     if len(cut) != 1:
         return None
     (dimension,) = cut
-    parts = sorted({box[dimension] for box in boxes.values()})
+    parts = sorted({own[dimension] for own in boxes.values()})
     if len(parts) < 2 or any(a[1] > b[0] for a, b in itertools.pairwise(parts)):
         return None
     cuts = sorted({0, shape[dimension], *(end for part in parts for end in part)})
-    place = {key: cuts.index(box[dimension][0]) for key, box in boxes.items()}
-    return Division(dimension, tuple(cuts), place)
+    return Division(dimension, tuple(cuts), {key: cuts.index(own[dimension][0]) for key, own in boxes.items()})
+
+
+def divide(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Division | None:
+    """How accesses to an array of `shape` divide it; see `divide_boxes`."""
+    boxes = boxes_of(shape, accesses)
+    return None if boxes is None else divide_boxes(shape, boxes)
 
 
 def within(access: Access, division: Division, piece: int) -> Access:
@@ -87,11 +94,3 @@ def within(access: Access, division: Division, piece: int) -> Access:
 def split(array: Array, division: Division) -> Sequence[Array]:
     """The pieces of a divided array."""
     return lax.split(array, division.sizes, division.dimension)
-
-
-def join(before: Any, division: Division, pieces: dict[int, Array]) -> Array:
-    """A divided array from new pieces, the others as they were in `before`."""
-    made = []
-    for k, (start, stop) in enumerate(itertools.pairwise(division.cuts)):
-        made.append(pieces[k] if k in pieces else lax.slice_in_dim(before, start, stop, axis=division.dimension))
-    return lax.concatenate(made, division.dimension)

@@ -1,7 +1,7 @@
 """Writes: how arrays are written through access maps, one alone, or several of a compute set together.
 
 A box of an array, or of a reshape of it, is updated in place; all of it is replaced; anything else is scattered.
-Several writes that divide an array, or that interleave in it, make it anew in one go.
+Several writes that divide an array, or that interleave in it, make it anew together.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from codelet.views.digits import row_major_strides
 from codelet.views.grids import Key
 from codelet.views.index import Index
 from lowering.arrays import Array, arranged, reshape
-from lowering.fast.interleave import Interleaving, find_interleaving, interleave
+from lowering.fast.assembly import Region, assemble, plan_assembly
 from lowering.fast.mixed_radix import Digits, split_digits
 from lowering.fast.moves import positions_of
 from lowering.fast.over_grid import Operand
-from lowering.fast.partition import Division, divide, join, within
 from lowering.plan.access import Access, Radix, Term, box, box_radices, take_apart
 
 
@@ -161,82 +160,37 @@ class InTurn:
 
 @dataclass(frozen=True)
 class Joined:
-    """Writes that divide an array along a dimension, as one concatenation.
+    """Writes that make an array anew together.
 
     Attributes:
-        division: which piece each write is.
-        writes: each as one to its piece.
+        region: how the array is put together.
+        writes: each a box of it, or of a reshape of it.
     """
 
-    division: Division
+    region: Region
     writes: tuple[Write, ...]
     is_in_place = False
 
     @property
     def needs_old(self) -> bool:
         """Whether something of the old array is left."""
-        return len(set(self.division.place.values())) < len(self.division.sizes)
-
-    def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
-        """The array after the writes, of a value each; None before where nothing of it is left."""
-        pieces = {
-            self.division.place[k]: write.into(None, write.access.shape, *value)
-            for k, (write, value) in enumerate(zip(self.writes, values, strict=True))
-        }
-        return join(array, self.division, pieces)
-
-    def __str__(self) -> str:
-        rest = " and what is left of it" if self.needs_old else ""
-        return f"joined of {len(self.writes)} parts{rest} along dimension {self.division.dimension}"
-
-
-@dataclass(frozen=True)
-class Interleaved:
-    """Strided writes that interleave in an array, put together.
-
-    Attributes:
-        found: how the array is put together.
-        writes: each a box of a reshape.
-    """
-
-    found: Interleaving
-    writes: tuple[Write, ...]
-    is_in_place = False
-
-    @property
-    def needs_old(self) -> bool:
-        """Whether something of the old array is left."""
-        return not self.found.is_whole
+        return not self.region.is_whole
 
     def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
         """The array after the writes, of a value each; None before where nothing of it is left."""
         boxes = {k: write.boxed(*value) for k, (write, value) in enumerate(zip(self.writes, values, strict=True))}
-        return interleave(array, shape, self.found, boxes)
+        return assemble(array, shape, self.region, boxes)
 
     def __str__(self) -> str:
-        rest = " with what is left of it" if self.needs_old else ""
-        return f"{len(self.writes)} parts interleaved{rest}"
+        rest = " and what is left of it" if self.needs_old else ""
+        return f"joined of {len(self.writes)} parts{rest}"
 
 
-Writes = InTurn | Joined | Interleaved
+Writes = InTurn | Joined
 
 
 def plan_writes(shape: tuple[int, ...], indices: Sequence[Index]) -> Writes:
     """How one compute set writes an array of `shape` through several access maps, which name no element twice."""
     writes = tuple(plan_write(shape, index) for index in indices)
-    if len(writes) == 1:
-        return InTurn(writes)
-    accesses = {k: write.access for k, write in enumerate(writes)}
-    division = divide(shape, accesses)
-    if division is not None:
-        parts = tuple(_within(write, division, division.place[k]) for k, write in enumerate(writes))
-        return Joined(division, parts)
-    found = find_interleaving(shape, accesses)
-    return InTurn(writes) if found is None else Interleaved(found, writes)
-
-
-def _within(write: Write, division: Division, piece: int) -> Write:
-    """A write to a divided array as one to the piece that it covers."""
-    access = within(write.access, division, piece)
-    radices = box(access)
-    return Write(access, write.digits, None if radices is None else tuple(radices))
+    region = plan_assembly(shape, {k: own.access for k, own in enumerate(writes)}) if len(writes) > 1 else None
+    return InTurn(writes) if region is None else Joined(region, writes)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codelet.graphs.family import Family, Field, VertexState
+from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.programs.control import If, Repeat, RepeatWhile, Switch, too_many_turns
 from codelet.programs.copies import Copy, Stream
@@ -35,7 +35,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.join_ragged import join_rows
 from lowering.plan.plan import Plan
-from lowering.plan.split_exceptions import split_exceptions
+from lowering.plan.split_exceptions import changed_fields, split_exceptions
 from lowering.plan.steps import (
     AbortStep,
     CallStep,
@@ -121,25 +121,13 @@ def _on_fields(
     """
     extents, count = tuple(axis.extent for axis in axes), len(family.axes)
 
-    def arranged(state: VertexState, rank: int) -> VertexState:
-        if state.index is not None:
-            return VertexState(index=change(state.index))
-        assert state.array is not None
-        if state.array.ndim == rank:
-            return state
+    def arranged(array: np.ndarray) -> np.ndarray:
         gone = [k for k in range(count) if k not in places]
-        ordered = state.array.transpose([*places, *gone, *range(count, state.array.ndim)])
-        return VertexState(array=ordered.reshape((*extents, *state.array.shape[count:])))
+        return array.transpose([*places, *gone, *range(count, array.ndim)]).reshape((*extents, *array.shape[count:]))
 
-    fields: list[Field] = []
-    for field in family.fields:
-        if field.tensor is not None:
-            field = replace(field, tensor=Tensor(field.tensor.source, change(field.tensor.index)))
-        elif field.state is not None:
-            field = replace(field, state=arranged(field.state, len(field.type.shape)))
-        fields.append(field)
+    fields = changed_fields(family, change, arranged)
     tile = None if family.tile is None else change(family.tile)
-    return replace(family, axes=axes, axis_names=names, fields=tuple(fields), tile=tile, line_of_vertex=None)
+    return replace(family, axes=axes, axis_names=names, fields=fields, tile=tile, line_of_vertex=None)
 
 
 def split_axis(family: Family, axis: Axis) -> Family:

@@ -8,6 +8,7 @@ read through tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -114,25 +115,32 @@ def _taken_index(index: Index, axis: Axis, part: Axis, positions: np.ndarray) ->
     return Index(index.offset, index.shape, index.strides, (), tuple(tables))
 
 
+def changed_fields(
+    family: Family, change: Callable[[Index], Index], arrange: Callable[[np.ndarray], np.ndarray]
+) -> tuple[Field, ...]:
+    """The fields of a family with other indices, and other arrays of vertex state that have a value for each vertex."""
+    fields: list[Field] = []
+    for field in family.fields:
+        state = field.state
+        if field.tensor is not None:
+            field = replace(field, tensor=Tensor(field.tensor.source, change(field.tensor.index)))
+        elif state is not None and state.index is not None:
+            field = replace(field, state=VertexState(index=change(state.index)))
+        elif state is not None and state.array is not None and state.array.ndim > len(field.type.shape):
+            field = replace(field, state=VertexState(array=arrange(state.array)))
+        fields.append(field)
+    return tuple(fields)
+
+
 def _taken(family: Family, positions: np.ndarray) -> Family:
     """Some of the vertices of a family over one axis."""
     (axis,) = family.axes
     (part,) = Grid([range(len(positions))]).axes
     take = lambda index: _taken_index(index, axis, part, positions)  # noqa: E731
-    fields: list[Field] = []
-    for field in family.fields:
-        if field.tensor is not None:
-            field = replace(field, tensor=Tensor(field.tensor.source, take(field.tensor.index)))
-        elif field.state is not None and field.state.index is not None:
-            field = replace(field, state=VertexState(index=take(field.state.index)))
-        elif (
-            field.state is not None and field.state.array is not None and field.state.array.ndim > len(field.type.shape)
-        ):
-            field = replace(field, state=VertexState(array=field.state.array[positions]))
-        fields.append(field)
+    fields = changed_fields(family, take, lambda array: array[positions])
     lines = None if family.line_of_vertex is None else family.line_of_vertex[positions]
     tile = None if family.tile is None else take(family.tile)
-    return replace(family, axes=(part,), fields=tuple(fields), tile=tile, line_of_vertex=lines)
+    return replace(family, axes=(part,), fields=fields, tile=tile, line_of_vertex=lines)
 
 
 def _columns(family: Family) -> np.ndarray | None:

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.programs.copies import Stream
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.plan import Plan
-from lowering.plan.steps import (
-    AbortStep,
-    CallStep,
-    CopyStep,
-    ExecuteStep,
-    FunctionBody,
-    PrintStep,
-    RepeatStep,
-    RotateStep,
-    Step,
-    StreamStep,
-    SwitchStep,
-    UndefStep,
-    WhileStep,
-    bodies,
-)
+from lowering.plan.steps import ExecuteStep, FunctionBody
 
 
 def _array_key(array: np.ndarray | None) -> Hashable:
@@ -67,63 +55,51 @@ def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:
 
 
 def _family_key(family: Family) -> Hashable:
-    fields = tuple(
+    connected = tuple(
         (
             field.name,
             field.kind,
             field.type,
             _tensor_key(field.tensor, family.axes),
-            None
-            if field.state is None
-            else (_index_key(field.state.index, family.axes), _array_key(field.state.array)),
+            field.state and (_index_key(field.state.index, family.axes), _array_key(field.state.array)),
         )
         for field in family.fields
     )
-    return family.codelet, family.extents, fields
+    return family.codelet, family.extents, connected
+
+
+_FOUND = ("reads", "writes", "line", "carried")
+"""What of a step follows from the rest of it, or says where it was written."""
 
 
 class _Keys:
-    """The keys of steps; that of a function is made once."""
+    """The keys of what steps are made of; that of a function is made once."""
 
     def __init__(self) -> None:
         self.functions: dict[FunctionBody, Hashable] = {}
 
-    def of(self, step: Step) -> Hashable:
-        """What two steps have in common that do the same."""
-        kind, inner = type(step).__name__, tuple(tuple(map(self.of, body)) for body in self._bodies(step))
-        match step:
+    def of(self, own: Any) -> Hashable:
+        """What two steps, or parts of them, have in common that do the same."""
+        match own:
+            case Tensor():
+                return _tensor_key(own, ())
+            case Variable():
+                return own.number
+            case Stream():
+                return own.name
             case ExecuteStep():
-                return tuple(map(_family_key, step.families))
-            case CopyStep():
-                return kind, _tensor_key(step.source, ()), _tensor_key(step.destination, ())
-            case RotateStep():
-                return kind, tuple(variable.number for variable in step.variables)
-            case RepeatStep():
-                return kind, step.count, inner, step.index and step.index.number
-            case WhileStep():
-                return kind, _tensor_key(step.predicate, ()), step.until, step.max_steps, inner
-            case SwitchStep():
-                return kind, _tensor_key(step.control, ()), step.values, inner
-            case CallStep():
-                return kind, self._function(step.function), tuple(_tensor_key(t, ()) for t in step.arguments)
-            case PrintStep():
-                return kind, _tensor_key(step.tensor, ()), step.text
-            case AbortStep():
-                return kind, _tensor_key(step.predicate, ()), step.code
-            case StreamStep():
-                return kind, step.stream.name, _tensor_key(step.tensor, ())
-            case UndefStep():
-                return kind, _tensor_key(step.tensor, ())
-        raise AssertionError(step)
-
-    def _bodies(self, step: Step) -> tuple[tuple[Step, ...], ...]:
-        return () if isinstance(step, CallStep) else bodies(step)
-
-    def _function(self, function: FunctionBody) -> Hashable:
-        if function not in self.functions:
-            body = tuple(map(self.of, function.body))
-            self.functions[function] = function.name, tuple(p.number for p in function.parameters), body
-        return self.functions[function]
+                return tuple(map(_family_key, own.families))
+            case FunctionBody() if own in self.functions:
+                return self.functions[own]
+            case tuple():
+                return tuple(map(self.of, own))
+        if not is_dataclass(own):
+            return own
+        made_of = [getattr(own, field.name) for field in fields(own) if field.name not in _FOUND]
+        key = type(own).__name__, *map(self.of, made_of)
+        if isinstance(own, FunctionBody):
+            self.functions[own] = key
+        return key
 
 
 def structure(plan: Plan) -> Hashable:

@@ -1,50 +1,49 @@
-"""Interleave: several strided writes that interleave in a variable are stacked.
+"""Assembly: an array put together of what several writes write of it, and of what is left of its old value.
 
-Black sites in even rows and black sites in odd rows, say: in the variable reshaped so that a stride is a
-dimension of its own each write is a box. Written one after another, each box costs XLA a copy of the variable.
-Cut through between the boxes, again and again, until every part is one box or none, the whole is put together
-by concatenations of what is written and of what is left of the old value: 2.4 times as fast for the sublattices
-of a checkerboard of 2048 x 2048.
+Written one after another, each box costs XLA a copy of the array, in the gradient at least. Cut through between the
+boxes, again and again, until every part is one box or none, the whole is put together by concatenations. So are parts
+that divide an array along a dimension, and, in the array reshaped so that a stride is a dimension of its own, strided
+writes that interleave: black sites in even rows and black sites in odd rows, say, of which put together is 2.4 times
+as fast for a checkerboard of 2048 x 2048.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jax import lax
 
+from codelet.views.boxes import Box, lengths_of
 from lowering.arrays import Array, reshape
+from lowering.fast.partition import boxes_of, divide
 from lowering.plan.access import Access, box
 
-Box = tuple[tuple[int, int], ...]
-"""From where to where along each dimension."""
-
-_MOST_PARTS = 64  # of which a variable is put together: every part is an operand of a concatenation
+_MOST_PARTS = 64  # of which an array is put together: every part is an operand of a concatenation
 
 
 @dataclass(frozen=True)
-class Interleaving:
-    """A region of a variable, put together.
+class Region:
+    """A region of an array, put together.
 
     Attributes:
-        shape: what the variable is reshaped to.
-        region: of that.
+        shape: what the array is reshaped to.
+        box: of that.
         key: whose value it is, where it is the box of one; None where nothing is written, or it has parts.
         parts: the parts, in order.
         dimension: along which they follow each other.
     """
 
     shape: tuple[int, ...]
-    region: Box
-    key: Hashable | None
-    parts: tuple[Interleaving, ...] = ()
+    box: Box
+    key: Any
+    parts: tuple[Region, ...] = ()
     dimension: int = 0
 
     @property
-    def leaves(self) -> list[Interleaving]:
+    def leaves(self) -> list[Region]:
         """The parts that have no parts."""
         return [leaf for part in self.parts for leaf in part.leaves] if self.parts else [self]
 
@@ -54,10 +53,10 @@ class Interleaving:
         return all(leaf.key is not None for leaf in self.leaves)
 
 
-def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> Interleaving | None:
+def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Any, Box]) -> Region | None:
     """A region cut through between boxes that lie in it until every part is one box or none; None if it cannot be."""
     if not boxes or list(boxes.values()) == [region]:
-        return Interleaving(shape, region, next(iter(boxes), None))
+        return Region(shape, region, next(iter(boxes), None))
     for dimension, (start, stop) in enumerate(region):
         ends = sorted({start, stop, *(end for own in boxes.values() for end in own[dimension])})
         cuts = [c for c in ends if not any(own[dimension][0] < c < own[dimension][1] for own in boxes.values())]
@@ -69,12 +68,15 @@ def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Hashable, Box]) -> 
                 if part is None:
                     return None
                 parts.append(part)
-            return Interleaving(shape, region, None, tuple(parts), dimension)
+            return Region(shape, region, None, tuple(parts), dimension)
     return None
 
 
-def find_interleaving(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Interleaving | None:
-    """How strided writes to an array of `shape` interleave; None when they do not, or share no reshape."""
+def plan_assembly(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Region | None:
+    """How writes to an array of `shape` are put together; None when they neither divide it nor interleave in it."""
+    whole = tuple((0, n) for n in shape)
+    if divide(shape, accesses) is not None:
+        return _cut(shape, whole, boxes_of(shape, accesses) or {})
     boxes, shapes = {}, set()
     for key, access in accesses.items():
         radices = box(access)
@@ -89,7 +91,7 @@ def find_interleaving(shape: tuple[int, ...], accesses: Mapping[Any, Access]) ->
     return found if found is not None and len(found.leaves) <= _MOST_PARTS else None
 
 
-def _joined(parts: Sequence[Array], at: int) -> Array:
+def _interleaved(parts: Sequence[Array], at: int) -> Array:
     """Parts one after another along a dimension; equal ones along one of their own, which XLA fuses with what they are.
 
     A concatenation of long rows is a copy of each for XLA on CPU, so that the parts have to be there first.
@@ -103,23 +105,24 @@ def _joined(parts: Sequence[Array], at: int) -> Array:
     return reshape(stacked, (*before, len(parts) * length, *after))
 
 
-def interleave(before: Array | None, shape: Sequence[int], found: Interleaving, values: Mapping[Any, Array]) -> Array:
+def assemble(before: Array | None, shape: Sequence[int], region: Region, values: Mapping[Any, Array]) -> Array:
     """The array after the writes.
 
     Args:
         before: the array; None where nothing of it is left.
         shape: its shape.
-        found: how the writes interleave.
-        values: what is written by each, in the shape of its box.
+        region: how it is put together.
+        values: what is written by each, in the shape of its box or of a reshape of it.
     """
-    old = None if before is None else reshape(before, found.shape)
+    old = None if before is None else reshape(before, region.shape)
+    join = lax.concatenate if len(region.shape) == len(shape) else _interleaved
 
-    def make(part: Interleaving) -> Array:
+    def make(part: Region) -> Array:
         if part.parts:
-            return _joined([make(inner) for inner in part.parts], part.dimension)
+            return join([make(inner) for inner in part.parts], part.dimension)
         if part.key is not None:
-            return values[part.key]
+            return reshape(values[part.key], lengths_of(part.box))
         assert old is not None
-        return lax.slice(old, [start for start, _ in part.region], [stop for _, stop in part.region])
+        return lax.slice(old, [start for start, _ in part.box], [stop for _, stop in part.box])
 
-    return reshape(make(found), shape)
+    return reshape(make(region), shape)
