@@ -7,7 +7,6 @@ belongs as it arrives; else what was planned arrives, every element once, and ea
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +50,7 @@ def _numbers_of(tensor: Tensor, layouts: Layouts) -> tuple[Pieces, Taking]:
     varying = connected(tensor, (), numbers)
     if varying.dimensions != tuple(range(tensor.ndim)):
         varying = Varying((), np.asarray(numbers.of(tensor.source, tensor.index.values())))
-    run, found = math.prod(varying.extents), varying.array.reshape(-1)
+    run, found = varying.run, varying.array.reshape(-1)
     if numbers.padding:
         found = np.where(found < 0, layouts.num_elements + (-1 - found) * run, found)
     padding = tuple(np.asarray(value, tensor.dtype) for value in numbers.padding for _ in range(run))

@@ -9,7 +9,6 @@ these tables has more entries than words are moved. All of it is NumPy; `tile_ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,8 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.views.digits import row_major_strides
-from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_variables
 from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, Selection, put
 from ipu_backend.executions.tile_receiving import Bringing, Received, of_variables, receive
@@ -43,16 +40,6 @@ class _Want:
     groups: tuple[int, ...]
     varying: Varying
     real: np.ndarray
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """The first of each run of elements."""
-        return self.varying.array
-
-    @property
-    def run(self) -> int:
-        """How many elements each run has."""
-        return math.prod(self.varying.extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +132,7 @@ def _pools(sources: Sequence[Source]) -> list[tuple[Variable, ...]]:
 
 def _places(want: _Want, received: Received, repeats: int) -> RowSelection:
     """Where in what each tile has each run of a field is; so often each value of padding stands behind another."""
-    numbers, first = want.numbers, received.space - len(received.bringing.padding)
+    numbers, first = want.varying.array, received.space - len(received.bringing.padding)
     if received.bringing.padding:
         numbers = np.where(numbers < 0, first + (-1 - numbers) * repeats, numbers)
     rows = want.rows.reshape(-1, *[1] * (numbers.ndim - 1))
@@ -157,14 +144,14 @@ def _in_own_order(
     want: _Want, tiles: np.ndarray, variables: tuple[Variable, ...], layouts: Layouts
 ) -> tuple[Bringing, list[RowSelection]]:
     """What one field reads, as it reads it."""
-    numbers = want.numbers.reshape(len(want.rows), -1)
-    width = numbers.shape[1] * want.run
-    starts = want.rows[:, None] * width + np.arange(numbers.shape[1]) * want.run
-    real = np.broadcast_to(want.real, want.numbers.shape).reshape(numbers.shape)
+    shape, run = want.varying.array.shape, want.varying.run
+    numbers = want.varying.array.reshape(shape[0], -1)
+    width, places = numbers.shape[1] * run, np.arange(numbers.shape[1]) * run
+    real = np.broadcast_to(want.real, shape).reshape(numbers.shape)
     flat, size = layouts.flat(variables)
-    words = pieces_of(starts[real], numbers[real], want.run).then(flat)
-    places = Index(0, want.numbers.shape, (0, *row_major_strides(want.numbers.shape[1:]))).values() * want.run
+    words = pieces_of((want.rows[:, None] * width + places)[real], numbers[real], run).then(flat)
     bringing = Bringing(variables, tiles, Selection((len(tiles), width), words, size), None, ())
+    places = np.broadcast_to(places, numbers.shape).reshape(shape)
     return bringing, [RowSelection(places, want.real, want.varying.extents, width)]
 
 
@@ -177,14 +164,14 @@ def _bring(
     padding: Sequence[Any],
 ) -> tuple[Bringing, list[RowSelection]]:
     """What tiles have of some variables after the planned exchange, and where in that each field is."""
-    padded = [want.run for want in wants if want.numbers.min(initial=0) < 0]
+    padded = [want.varying.run for want in wants if want.varying.array.min(initial=0) < 0]
     repeats = max(padded, default=1)
     received = receive(
         variables, tiles, planned, layouts, tuple(value for value in padding for _ in range(repeats) if padded)
     )
     if len(wants) == 1 and not padded and received.bringing.words is not None:
         (want,) = wants
-        count = np.broadcast_to(want.real, want.numbers.shape).sum() * want.run
+        count = np.broadcast_to(want.real, want.varying.array.shape).sum() * want.varying.run
         if count == of_variables(planned.touched, variables, layouts.num_elements).lengths.sum():
             # It names no element twice on a tile.
             return _in_own_order(want, tiles, variables, layouts)
@@ -259,10 +246,10 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: Step
             operands[k][name] = Operand(groups, None, None, tuple(range(own.ndim - 1 - len(groups))), own)
 
     bringings: list[Bringing] = []
-    chosen = {which: made[which[0]].sources[which[1]] for which, want in wants.items() if want.numbers.size}
+    chosen = {which: made[which[0]].sources[which[1]] for which, want in wants.items() if want.varying.array.size}
     for variables in _pools(list(chosen.values())):
         readers = [which for which, source in chosen.items() if set(source_variables(source)) & set(variables)]
-        read = [wants[which].numbers for which in readers] if numbers.padding else []
+        read = [wants[which].varying.array for which in readers] if numbers.padding else []
         used = {-1 - code for own in read for code in np.unique(own[own < 0]).tolist()}
         # What no field here reads may be of another dtype; it keeps its place, so that the others keep theirs.
         values = (value if code in used else 0 for code, value in enumerate(numbers.padding))
@@ -276,9 +263,9 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: Step
         bringings.append(bringing)
     for (k, name), want in wants.items():
         if name not in operands[k]:  # empty, or padding alone
-            value = np.zeros(want.numbers.shape, made[k].sources[name].dtype)
+            value = np.zeros(want.varying.array.shape, made[k].sources[name].dtype)
             for code, padding in enumerate(numbers.padding):
-                here = want.numbers == -1 - code
+                here = want.varying.array == -1 - code
                 if here.any():
                     value[here] = padding
             alike = value.reshape(*value.shape, *[1] * len(want.varying.extents))
@@ -290,7 +277,7 @@ def plan_compute_set(families: Sequence[Family], layouts: Layouts, planned: Step
         everything = range(len(lanes.groups))
         for name in batch.writes:
             varying = batch.elements[name]
-            own, run = lanes.spread(varying, everything), math.prod(varying.extents)
+            own, run = lanes.spread(varying, everything), varying.run
             real = np.broadcast_to(lanes.real(everything, own.ndim - 1 - len(lanes.groups)), own.shape)
             for variable in source_variables(batch.sources[name]):
                 if variable not in stores:

@@ -102,6 +102,11 @@ class Varying(NamedTuple):
     extents: tuple[int, ...] = ()
 
     @property
+    def run(self) -> int:
+        """How many elements follow each other from each number on."""
+        return math.prod(self.extents)
+
+    @property
     def dimensions(self) -> tuple[int, ...]:
         """The field's own dimensions in the order in which they stand here."""
         count = self.array.ndim - len(self.axes) + len(self.inner)

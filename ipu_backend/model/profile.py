@@ -221,14 +221,9 @@ class Profile:
             f"{t.clock_hertz / 1e9:g} GHz"
         )
         yield "Graph"
-        yield from _table(
-            [
-                ("vertices", f"{self.num_vertices:,}"),
-                ("edges", f"{self.num_edges:,}"),
-                ("variables", f"{self.num_variables:,}"),
-                ("compute sets", f"{self.num_compute_sets:,}"),
-            ]
-        )
+        counts = self.num_vertices, self.num_edges, self.num_variables, self.num_compute_sets
+        names = "vertices", "edges", "variables", "compute sets"
+        yield from _table([(name, f"{count:,}") for name, count in zip(names, counts, strict=True)])
 
     def _memory_lines(self) -> Iterator[str]:
         there = self.target.num_tiles * self.target.bytes_per_tile

@@ -60,14 +60,6 @@ def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
     assert np.issubdtype(array.dtype, np.integer)
 
 
-def _in_all(family: Family, times: StepTimes) -> int:
-    """Cycles of all vertices of a family together, each on one worker."""
-    found = times.family(family)
-    if found.of_vertex is None:
-        return int(found.distinct[0]) * family.num_vertices
-    return int(np.bincount(found.of_vertex, minlength=len(found.distinct)) @ found.distinct)
-
-
 def _notes(plan: Plan) -> Iterator[str]:
     """What of the time of a program depends on values, and how it is counted."""
     steps = [moment.step for moment in timeline(plan).moments]
@@ -123,7 +115,7 @@ def profile_plan(
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
             codelet = family.codelet.name
-            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * _in_all(family, times)
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * times.family(family).total(family.num_vertices)
         received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
         steps.append(
             StepProfile(

@@ -25,12 +25,7 @@ def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.
         load: cycles of the vertices that tiles have been given already.
         num_workers: of a tile.
     """
-    total = sum(
-        int(own.distinct[0]) * count
-        if own.of_vertex is None
-        else int(np.bincount(own.of_vertex, minlength=len(own.distinct)) @ own.distinct)
-        for own, count in zip(cycles, counts, strict=True)
-    )
+    total = sum(own.total(count) for own, count in zip(cycles, counts, strict=True))
     most = max((int(own.distinct.max(initial=0)) for own in cycles), default=0)
     alike = all(len(own.distinct) == 1 and own.distinct[0] == most for own in cycles)
     even = -(-total // len(load))

@@ -212,11 +212,7 @@ def _code(vertex_tiles: Mapping[Family, np.ndarray], num_tiles: int) -> Iterator
     used: dict[tuple, np.ndarray] = {}
     for family, tiles in vertex_tiles.items():
         traced = family.codelet
-        key = (
-            traced.codelet,
-            traced.variant,
-            *(k.dtype for k in traced.inputs.values()),
-        )
+        key = traced.codelet, traced.variant, *(kind.dtype for kind in traced.inputs.values())
         size = CODELET_BYTES + EQUATION_BYTES * _count_equations(traced.jaxpr.jaxpr)
         sizes[key] = max(size, sizes.get(key, 0))
         used.setdefault(key, np.zeros(num_tiles, bool))[tiles] = True

@@ -21,7 +21,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -96,12 +95,8 @@ def _linear_elements(variable: Variable, num_tiles: int) -> np.ndarray:
 # --- where most of a vertex's bytes live --------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Vote:
-    """For each vertex a tile, over the family's axes or with extents of 1, or -1; and how many bytes speak for it."""
-
-    tiles: np.ndarray
-    num_bytes: float
+_Vote = tuple[np.ndarray, float]
+"""For each vertex a tile, over the family's axes or with extents of 1, or -1; and how many bytes speak for it."""
 
 
 def _spaced(count: int) -> np.ndarray:
@@ -133,7 +128,7 @@ def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: 
         tiles = _element_tiles_at(along[..., np.minimum(place, rows.total - 1)], tensor, element_tiles)
         tiles = np.where(rows.lengths > 0, tiles, -1)
         tiles = over_axes(tiles, (*free, *rows.axes), family.axes)
-        votes.append(_Vote(tiles, each * field.type.dtype.itemsize / SAMPLES))
+        votes.append((tiles, each * field.type.dtype.itemsize / SAMPLES))
     return votes
 
 
@@ -151,7 +146,7 @@ def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vot
     positions = np.moveaxis(at.values(axes), -1, 0)
     tiles = _element_tiles_at(positions, tensor, element_tiles)
     each = index.size * field.type.dtype.itemsize / len(places)
-    return [_Vote(over_axes(own, axes, family.axes), each) for own in tiles]
+    return [(over_axes(own, axes, family.axes), each) for own in tiles]
 
 
 def _sharing(family: Family, field: Field) -> int:
@@ -268,8 +263,8 @@ class _Placer:
             if family not in self.vertices:
                 connected = sorted((f for f in family.fields if f.tensor is not None), key=partial(_sharing, family))
                 votes = [vote for field in connected for vote in _votes(family, field, self.elements)]
-                weights = np.array([vote.num_bytes for vote in votes], np.float32)
-                wanted = _majority([vote.tiles for vote in votes], weights, family.extents)
+                weights = np.array([num_bytes for _, num_bytes in votes], np.float32)
+                wanted = _majority([tiles for tiles, _ in votes], weights, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
                 self.vertices[family] = balanced(wanted, cycles[family], load, bound).astype(np.int32)

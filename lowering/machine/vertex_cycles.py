@@ -31,6 +31,12 @@ class FamilyCycles:
             return np.full(num_vertices, self.distinct[0])
         return self.distinct[self.of_vertex]
 
+    def total(self, num_vertices: int) -> int:
+        """Cycles of all vertices together."""
+        if self.of_vertex is None:
+            return int(self.distinct[0]) * num_vertices
+        return int(np.bincount(self.of_vertex, minlength=len(self.distinct)) @ self.distinct)
+
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()
 """What was found of a family, for a target: placing asks first, and the profile again."""
