@@ -168,9 +168,8 @@ class Engine:
         [array([4., 3., 2., 1.], dtype=float32), array(5., dtype=float32)]
         """
         with self._exclusive.use("read"):
-            if isinstance(variable, (list, tuple)):
-                return [self._read(each) for each in variable]
-            return self._read(variable)
+            several = isinstance(variable, (list, tuple))
+            return [self._read(each) for each in variable] if several else self._read(variable)
 
     def _read(self, given: Tensor | Stream | str) -> np.ndarray:
         if self._names.is_stream(given):
@@ -389,8 +388,7 @@ class Engine:
             NotInGraphError: a name in `keep` that no variable has.
             ProgramError: a placement that there is not, or a function that returns something else.
         """
-        plan = chosen_program(self._programs, program).plan
-        kept = None if keep is None else self._names.kept(keep)
+        plan, kept = chosen_program(self._programs, program).plan, None if keep is None else self._names.kept(keep)
         return self._machine.plan(plan, placement, kept, allow_out_of_memory=allow_out_of_memory)
 
     def profile(
