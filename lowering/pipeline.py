@@ -2,7 +2,8 @@
 
     decorated functions, vertices, a program        codelet/
     plan   -> normal-form families, steps           collect (join_ragged, split_exceptions: rules of it)
-           -> reads and writes of every step        dataflow (by what steps touch, and control)
+           -> reads and writes of every step        dataflow (touch, control; by them the solver, which
+                                                      initialized, prune, rotate and liveness ask)
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -212,22 +212,13 @@ class LoadedProgram:
             The arrays after. Those before are not changed.
         """
         after = dict(arrays)
-        self._run(after, set(), connections, runs.parts, runs.done, wait=wait)
+        self._run(after, set(), connections, runs, wait=wait)
         after.pop(self._first, None)
         return after
 
-    def _run(
-        self,
-        arrays: Arrays,
-        own: set[Variable],
-        connections: Connections,
-        parts: Iterable[Part],
-        done: Callable[[int], object] | None,
-        *,
-        wait: bool,
-    ) -> None:
-        wait = wait or done is not None
-        for part in parts:
+    def _run(self, arrays: Arrays, own: set[Variable], connections: Connections, runs: Runs, *, wait: bool) -> None:
+        done, wait = runs.done, wait or runs.done is not None
+        for part in runs.parts:
             if isinstance(part, Together):
                 self._part(part, part.steps).run(arrays, own, connections, wait=wait)
             elif isinstance(part, Chunks):
@@ -243,6 +234,6 @@ class LoadedProgram:
                     if index is not None:
                         arrays[index] = self.execution.load(index, jnp.asarray(turn, index.dtype))
                         own.add(index)
-                    self._run(arrays, own, connections, part.body, None, wait=wait)
+                    self._run(arrays, own, connections, Runs(part.body), wait=wait)
                     if done is not None:
                         done(1)

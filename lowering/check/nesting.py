@@ -8,39 +8,36 @@ Checking and planning need three, and go as deep as programs may be nested.
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 from collections.abc import Iterator, Sequence
 
 from codelet.errors import ProgramError
-from lowering.plan.steps import CallsStep, CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
 
 _FRAMES = {RepeatStep: 21, WhileStep: 20, SwitchStep: 16, CallStep: 15}
 _BESIDE = 80  # frames of JAX and ours that are there at any depth
+
+
+_frames = operator.itemgetter(1)
 
 
 class _Depths:
     """How deep steps are nested, and how many frames that takes; of each function once."""
 
     def __init__(self) -> None:
-        self.functions: dict[FunctionBody, tuple[int, int]] = {}
+        self.known: dict[Step | FunctionBody, tuple[int, int]] = {}
 
     def of(self, steps: Sequence[Step]) -> tuple[int, int]:
-        most = 0, 0
-        for step in steps:
-            inside = bodies(step)
-            if not inside:
-                continue
-            if isinstance(step, CallStep):
-                if step.function not in self.functions:
-                    self.functions[step.function] = self.of(step.function.body)
-                levels, frames = self.functions[step.function]
-            elif isinstance(step, CallsStep):
-                most = max(most, self.of(step.calls), key=lambda found: found[1])
-                continue
-            else:
-                levels, frames = max([self.of(body) for body in inside], key=lambda found: found[1])
-            most = max(most, (levels + 1, frames + _FRAMES[type(step)]), key=lambda found: found[1])
-        return most
+        return max(map(self.step, steps), key=_frames, default=(0, 0))
+
+    def step(self, step: Step) -> tuple[int, int]:
+        key = step.function if isinstance(step, CallStep) else step
+        if key not in self.known:
+            levels, frames = max(map(self.of, bodies(step)), key=_frames, default=(0, 0))
+            own = _FRAMES.get(type(step), 0)
+            self.known[key] = levels + (own > 0), frames + own
+        return self.known[key]
 
 
 def _frames_in_use() -> int:

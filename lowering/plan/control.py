@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lowering.plan.steps import CallStep, RepeatStep, Step, SwitchStep, WhileStep
+from lowering.plan.steps import CallsStep, CallStep, RepeatStep, Step, SwitchStep, WhileStep
 
 OUTSIDE = -1
 """Stands for what comes right before a step, and for what comes right after it."""
@@ -108,6 +108,6 @@ def control(step: Step) -> Control:
             return _WHILE
         case SwitchStep():
             return _switch(len(step.branches))
-        case CallStep():
+        case CallStep() | CallsStep():
             return _CALL
     return _ALONE
