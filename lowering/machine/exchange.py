@@ -56,7 +56,9 @@ class _Homes:
 
     def away(self, touched: Runs) -> Runs:
         """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
-        if not len(touched.starts) or touched.lengths.mean() >= _SHORT:
+        if not len(touched.starts):
+            return touched
+        if touched.lengths.mean() >= _SHORT:
             return difference(touched, self.by_tile)
         numbers = touched.numbers()
         tiles = numbers // self.num_elements
@@ -65,6 +67,8 @@ class _Homes:
 
     def once(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Stretches of elements that may overlap: each element once, in stretches with one home, and their homes."""
+        if not len(starts):
+            return starts, stops, starts
         if _SHORT * len(starts) < self.num_elements:
             runs = union(starts, stops)
             homes, tiles = self.by_element
