@@ -15,7 +15,7 @@ from jax import lax
 
 from codelet.views.boxes import Box
 from lowering.arrays import Array
-from lowering.plan.access import Access, Dimension
+from lowering.plan.access import Access, Dimension, run_of
 
 Key = TypeVar("Key")
 
@@ -41,16 +41,10 @@ class Division:
 
 
 def _box(access: Access) -> Box | None:
-    """The box that an access covers, each element once: from where to where along each dimension; None if none."""
-    box = []
-    for start, terms in access.dimensions:
-        count = 1
-        for term in reversed(terms):
-            if term.table is not None or term.grain != count:
-                return None
-            count *= term.extents[0]
-        box.append((start, start + count))
-    return tuple(box)
+    """The box that an access covers, each element once; None if none."""
+    runs = [run_of(*dimension) for dimension in access.dimensions]
+    box = tuple(run for run in runs if run is not None)
+    return box if len(box) == len(runs) else None
 
 
 def boxes_of(shape: tuple[int, ...], accesses: Mapping[Key, Access]) -> dict[Key, Box] | None:
