@@ -29,11 +29,11 @@ from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, S
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """All that a compute set writes to one variable, or through one view of another source.
+    """All that a compute set writes to one variable, or through views of one patchwork.
 
     Attributes:
         source: what is written.
-        writes: how; None through a source that is no variable, to whose variables `tensors` says what goes where.
+        writes: how; None through a patchwork, see `write_view`.
         tensors: what is written, each by one field.
         fields: the number of the family that writes it, and the name of the field.
     """

@@ -84,9 +84,9 @@ class _Keys:
             case Tensor():
                 return _tensor_key(own, ())
             case Variable():
-                return own.number
+                return "variable", own.number  # a number may stand where a variable may
             case Stream():
-                return own.name
+                return "stream", own.name
             case ExecuteStep():
                 return tuple(map(_family_key, own.families))
             case FunctionBody() if own in self.functions:
