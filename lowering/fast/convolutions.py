@@ -87,13 +87,11 @@ class Window:
 
     Attributes:
         dimension: of the array.
-        start: where the first window begins.
         axis: along which it moves, by `stride` elements.
         key: the field's dimension that runs inside it, by `dilation` elements.
     """
 
     dimension: int
-    start: int
     axis: Axis
     stride: int
     key: int
@@ -176,7 +174,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
     if access.reversed_keys or access.shape != image.tensor.source.shape:
         return "its windows run backwards or across dimensions"
     windows, batch, channels = [], [], []
-    for d, (start, terms) in enumerate(access.dimensions):
+    for d, (_, terms) in enumerate(access.dimensions):
         if any(term.table is not None for term in terms) or len(terms) > 2:
             return "its windows move by a table or by several symbols"
         moving = [term for term in terms if isinstance(term.keys[0], Axis)]
@@ -187,7 +185,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
             axis, key = moving[0].keys[0], inside[0].keys[0]
             assert isinstance(axis, Axis)
             assert isinstance(key, int)
-            windows.append(Window(d, start, axis, moving[0].grain, key, inside[0].grain))
+            windows.append(Window(d, axis, moving[0].grain, key, inside[0].grain))
         elif moving and isinstance(moving[0].keys[0], Axis):
             batch.append((d, moving[0].keys[0]))
         elif inside and isinstance(inside[0].keys[0], int):
@@ -222,12 +220,11 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
 
 def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
     """A family as a convolution; or why it is none, where windows of it overlap."""
-    by_name = {field.name: field for field in family.fields}
     windows = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
     product = as_inner_product(family.codelet) if windows else None
     why = "its codelet is no inner product of two fields"
     if product is not None:
-        fields = [by_name[name] for name in product.fields]
+        fields = [family.by_name[name] for name in product.fields]
         if all(field.tensor is not None and field.tensor.size for field in fields):
             for image, kernel in (fields, fields[::-1]):
                 found = _match(family, inputs, image, kernel, product.precision)

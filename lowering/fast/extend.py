@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.digits import row_major_strides
+from codelet.views.digits import are_nested, row_major_strides
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
@@ -306,16 +306,6 @@ class Extension:
         return Tensor(self, Index(offset, tensor.shape, tuple(strides), kept))  # type: ignore[arg-type]
 
 
-def _overlaps(line: Line, extents: dict[Key, int]) -> bool:
-    """Whether positions along a line coincide, as those of windows do."""
-    reach = 0
-    for step, extent in sorted((abs(step), extents[key]) for key, step in line.steps.items()):
-        if step <= reach and extent > 1:
-            return True
-        reach += step * (extent - 1)
-    return False
-
-
 class _Group:
     """Views of one source that one extension serves, as they are found; whole where it holds all of the source."""
 
@@ -350,8 +340,9 @@ class _Group:
     def extension(self) -> Extension:
         """What serves all its views."""
         first, lines = self.members[0]
-        extents = {key: first.index.extent(key) for key in first.index.keys}
-        is_shared = self.is_whole or len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
+        # Positions along a line that coincide are those of windows.
+        apart = all(are_nested((step, first.index.extent(key)) for key, step in line.steps.items()) for line in lines)
+        is_shared = self.is_whole or len(self.members) > 1 or not apart
         return Extension(self.source, self.reaches, is_shared)
 
 

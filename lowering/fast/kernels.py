@@ -8,34 +8,17 @@ To add a way for families to run: a file with a kernel and its rule, and the rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from codelet.graphs.family import Family
-from codelet.views.grids import Axis
-from lowering.arrays import Arrays
-from lowering.fast.convolutions import as_convolution
+from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
-from lowering.fast.over_grid import Operand
-from lowering.fast.ragged import as_buckets, as_segments
-from lowering.fast.vmapped import as_vmapped, as_windows_apart
+from lowering.fast.ragged import RowsTogether, as_buckets, as_segments
+from lowering.fast.vmapped import Vmapped, as_vmapped, as_windows_apart
 
-
-class Kernel(Protocol):
-    """How a family runs."""
-
-    def run(self, arrays: Arrays) -> dict[str, Operand]:
-        """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
-        ...
-
-    @property
-    def reads(self) -> Mapping[str, str]:
-        """How each field is read, in words."""
-        ...
-
-    def text(self, names: Mapping[Axis, str]) -> str:
-        """How the family runs, in words; `names` are those of its axes."""
-        ...
+Kernel = RowsTogether | Convolution | Vmapped
+"""How a family runs: `run` computes its outputs, `reads` says how each field is read, `text` how it runs, in words."""
 
 
 class Rule(NamedTuple):

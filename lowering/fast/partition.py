@@ -7,6 +7,7 @@ Read one by one, each is a slice whose transpose pads it to the whole again; the
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from jax import lax
 
 from codelet.views.boxes import Box
+from codelet.views.digits import Digit, merged
 from lowering.arrays import Array
 from lowering.plan.access import Access, Dimension
 
@@ -44,12 +46,10 @@ def _box(access: Access) -> Box | None:
     """The box that an access covers, each element once: from where to where along each dimension; None if none."""
     box = []
     for start, terms in access.dimensions:
-        count = 1
-        for term in reversed(terms):
-            if term.table is not None or term.grain != count:
-                return None
-            count *= term.extents[0]
-        box.append((start, start + count))
+        filled = merged(Digit(term.grain, math.prod(term.extents)) for term in terms) or [Digit(1, 1)]
+        if len(filled) > 1 or filled[0].step > 1 or any(term.table is not None for term in terms):
+            return None
+        box.append((start, start + filled[0].extent))
     return tuple(box)
 
 

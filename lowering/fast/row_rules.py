@@ -78,12 +78,16 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
 # --- rules ----------------------------------------------------------------------------------------------
 
 
+def _goes_along(pairs: tuple[Sequence[int], Sequence[int]], at: Sequence[int | None]) -> bool:
+    """Whether dimensions of the two operands of a dot that go together are, among others, those that are ragged."""
+    return tuple(at) in zip(*pairs, strict=True)
+
+
 def _dot_is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
     contracted, batch = eqn.params["dimension_numbers"]
     at = _places(eqn.invars)
     if None not in at:
-        places = [list(own).index(d) if d in own else None for own, d in zip(batch, at, strict=True)]
-        return places[0] is not None and places[0] == places[1]
+        return _goes_along(batch, at)
     return not any(d in own for own, d in zip(contracted, at, strict=True))
 
 
@@ -143,9 +147,7 @@ def reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
         bits = name in ("reduce_or", "reduce_and") and dtype_of(eqn.invars[0]) != np.dtype(bool)
         reduces = at[0] is not None and at[0] in params["axes"] and not bits
     else:
-        contracted, _ = params["dimension_numbers"]
-        places = [list(own).index(d) if d in own else None for own, d in zip(contracted, at, strict=True)]
-        reduces = places[0] is not None and places[0] == places[1]
+        reduces = _goes_along(params["dimension_numbers"][0], at)
     if reduces:
         check_understood(eqn)
     return reduces

@@ -78,23 +78,20 @@ def _vmapped(family: Family, inputs: tuple[tuple[Input, ...], ...], jaxpr: jax_c
 
 def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
     """A family under `vmap`, as any can run whose fields are of one size."""
-    by_name = {field.name: field for field in family.fields}
-    each = tuple((inputs.of(by_name[name], family.axes),) for name in family.codelet.inputs)
+    each = tuple((inputs.of(field, family.axes),) for field in family.inputs)
     return _vmapped(family, each, family.codelet.jaxpr)
 
 
 def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
     """A family under `vmap` on the elements of its small windows; or why it cannot be, where it has some."""
-    by_name = {field.name: field for field in family.fields}
-    fields = [by_name[name] for name in family.codelet.inputs]
-    windows = [is_small_window(field) and not inputs.is_piece(field) for field in fields]
+    windows = [is_small_window(field) and not inputs.is_piece(field) for field in family.inputs]
     if not any(windows):
         return ""
     jaxpr = take_jaxpr_apart(family.codelet.jaxpr, windows)
     if jaxpr is None:
         return "the codelet does more with its windows than pick, compute by element and reduce"
     each: list[tuple[Input, ...]] = []
-    for field, is_window in zip(fields, windows, strict=True):
+    for field, is_window in zip(family.inputs, windows, strict=True):
         if is_window:
             assert field.tensor is not None
             source = field.tensor.source

@@ -32,9 +32,9 @@ chosen only where little is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +46,8 @@ from lowering.arrays import Array
 from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import rewrite
+
+Item = TypeVar("Item")
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
@@ -75,35 +77,28 @@ class _Value:
         object.__setattr__(self, "changed", any(changes or source.changed for source, changes in self.same))
 
 
-def _depends(value: _Value, on: set[_Value]) -> bool:
-    """Whether a value is one of some values, or computed from one."""
-    found, left = {value}, [value]
+def _reached(first: Item, following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """What is reached from something, itself first, each once."""
+    found, left = {first}, [first]
     while left:
-        own = left.pop()
-        if own in on:
-            return True
-        fresh = [source for source in own.sources if source not in found]
-        found.update(fresh)
+        yield (own := left.pop())
+        fresh = set(following(own)) - found
+        found |= fresh
         left.extend(fresh)
-    return False
 
 
 def _other_shapes(value: _Value) -> set[_Value]:
     """The values whose elements a value may hold in another shape."""
-    found, left = {(value, False)}, [(value, False)]
-    while left:
-        held, changed = left.pop()
-        for source, changes in held.same:
-            one = (source, changed or changes)
-            if one not in found:
-                found.add(one)
-                left.append(one)
-    return {held for held, changed in found if changed}
+    held = _reached((value, False), lambda own: ((source, own[1] or changes) for source, changes in own[0].same))
+    return {own for own, changed in held if changed}
 
 
 def _is_in_danger(array: _Value, value: _Value) -> bool:
     """Whether an update of an array with a value may run where it still reads what it overwrites."""
-    return array.changed and _depends(value, _other_shapes(array))
+    if not array.changed:
+        return False
+    overwritten = _other_shapes(array)
+    return any(own in overwritten for own in _reached(value, lambda own: own.sources))
 
 
 class _Search:
