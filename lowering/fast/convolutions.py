@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.grids import Axis, Key
-from lowering.arrays import Array, Arrays, arranged, reshape, transpose
+from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
@@ -257,8 +257,7 @@ def _image(found: Convolution, array: Array) -> tuple[Array, list[tuple[int, int
         starts.append(min(max(first, 0), extent))
         stops.append(min(max(last, 0), extent))
         steps.append(step)
-    if any(starts) or tuple(stops) != array.shape or max(steps) > 1:
-        array = lax.slice(array, starts, stops, steps)
+    array = slice_(array, starts, stops, steps)
     outer, inner = [d for d, _ in found.batch], [d for d, _ in found.channels]
     moving = [window.dimension for window in found.windows]
     alone = [d for d in range(array.ndim) if d not in {*outer, *inner, *moving}]

@@ -31,7 +31,7 @@ from codelet.views.index import Index
 from codelet.views.integers import affine_length
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
-from lowering.arrays import Array, join
+from lowering.arrays import Array, join, slice_
 from lowering.fast.partition import divide_boxes, split
 from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart
@@ -57,15 +57,19 @@ class Reach(NamedTuple):
     Attributes:
         extent: of the dimension.
         low, high: the first and the last coordinate.
-        before: the position of what stands at each coordinate from `low` to -1; -1 where it does not matter.
-        after: the same from `extent` to `high`.
+        beyond: the position of what stands at each coordinate that is `outside`; -1 where it does not matter.
     """
 
     extent: int
     low: int
     high: int
-    before: np.ndarray
-    after: np.ndarray
+    beyond: np.ndarray = np.empty(0, np.int64)
+
+    @property
+    def outside(self) -> np.ndarray:
+        """The coordinates beyond the ends, in order."""
+        before, after = (self.low, min(self.high + 1, 0)), (max(self.low, self.extent), self.high + 1)
+        return np.concatenate([np.arange(*before), np.arange(*after)])
 
     @property
     def is_within(self) -> bool:
@@ -84,25 +88,12 @@ class Reach(NamedTuple):
         return self._replace(low=min(self.low, 0), high=max(self.high, self.extent - 1))
 
 
-def _count_before(low: int, high: int) -> int:
-    """How many of the coordinates from `low` to `high` are negative."""
-    return max(0, min(high, -1) - low + 1)
-
-
-def _count_after(extent: int, low: int, high: int) -> int:
-    """How many of the coordinates from `low` to `high` are beyond an extent."""
-    return max(0, high - max(low, extent) + 1)
-
-
 class Line(NamedTuple):
     """The access to a dimension as an affine one: `start` plus a step along each key, in coordinates of a reach."""
 
     start: int
     steps: dict[Key, int]
     reach: Reach
-
-
-_NONE = np.empty(0, np.int64)
 
 
 def _guess(counts: np.ndarray) -> int | None:
@@ -145,9 +136,8 @@ def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach
     kept = line[inside - low]
     if (line[coordinates - low] != positions).any() or ((kept >= 0) & (kept != inside)).any():
         return None
-    return Reach(
-        extent, low, high, line[: _count_before(low, high)], line[len(line) - _count_after(extent, low, high) :]
-    )
+    reach = Reach(extent, low, high)
+    return reach._replace(beyond=line[reach.outside - low])
 
 
 def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line | None:
@@ -159,7 +149,7 @@ def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line 
             (key,) = term.keys
             steps[key] = -term.grain if key in backwards else term.grain
         first = start + sum(term.reach for term in terms if term.keys[0] in backwards)
-        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms), _NONE, _NONE))
+        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms)))
     extents = [n for term in terms for n in term.extents]
     if math.prod(extents) > MAX_POSITIONS:
         return None
@@ -207,42 +197,37 @@ def _lines(shape: tuple[int, ...], index: Index) -> tuple[Line, ...] | None:
 # --- extensions ---------------------------------------------------------------------------------------
 
 
-def _merged(low: int, high: int, parts: Sequence[tuple[int, np.ndarray]]) -> np.ndarray | None:
-    """Positions at coordinates from `low` to `high`, from parts and where they begin; None where they disagree."""
-    line = np.full(max(0, high - low + 1), -1, np.int64)
-    for start, part in parts:
-        known = line[start - low : start - low + len(part)]
-        if ((known >= 0) & (part >= 0) & (known != part)).any():
-            return None
-        np.copyto(known, part, where=part >= 0)
-    return line
-
-
 def _joined(a: Reach, b: Reach) -> Reach | None:
     """Two reaches as one; None where they disagree."""
-    extent, low, high = a.extent, min(a.low, b.low), max(a.high, b.high)
-    before = _merged(low, min(high, -1), [(own.low, own.before) for own in (a, b)])
-    after = _merged(max(low, extent), high, [(max(own.low, extent), own.after) for own in (a, b)])
-    return None if before is None or after is None else Reach(extent, low, high, before, after)
+    joined = Reach(a.extent, min(a.low, b.low), max(a.high, b.high))
+    beyond = np.full(len(joined.outside), -1, np.int64)
+    for own in (a, b):
+        at = np.searchsorted(joined.outside, own.outside)
+        known = beyond[at]
+        if ((known >= 0) & (own.beyond >= 0) & (known != own.beyond)).any():
+            return None
+        beyond[at] = np.maximum(known, own.beyond)
+    return joined._replace(beyond=beyond)
 
 
 def _runs(reach: Reach) -> list[tuple[int, int, int]]:
     """A reach as pieces of the dimension: the first position, the step and the length of each; some of too many."""
     runs: list[tuple[int, int, int]] = []
 
-    def add(positions: np.ndarray, first: int) -> None:
-        # What stands where nothing reads does not matter: what a torus has there makes few pieces.
-        line = np.where(positions < 0, np.arange(first, first + len(positions)) % reach.extent, positions)
+    def add(line: np.ndarray) -> None:
         while len(line) and len(runs) <= MAX_RUNS:
             length = affine_length(line)
             runs.append((int(line[0]), int(line[1] - line[0]) if length > 1 else 1, length))
             line = line[length:]
 
-    add(reach.before, reach.low)
+    # What stands where nothing reads does not matter: what a torus has there makes few pieces.
+    outside = reach.outside
+    beyond = np.where(reach.beyond < 0, outside % reach.extent, reach.beyond)
+    add(beyond[outside < 0])
     first, last = max(reach.low, 0), min(reach.high, reach.extent - 1)
     if first <= last:
         runs.append((first, 1, last - first + 1))
-    add(reach.after, max(reach.low, reach.extent))
+    add(beyond[outside >= 0])
     return runs
 
 
@@ -280,9 +265,8 @@ class Extension:
 
     def make(self, array: Array) -> Array:
         """The extension of the source's array."""
-        if self.inside != tuple((0, n) for n in array.shape):
-            array = lax.slice(array, [low for low, _ in self.inside], [high for _, high in self.inside])
-        return self.extended(array)
+        starts, stops = zip(*self.inside, strict=True)
+        return self.extended(slice_(array, starts, stops))
 
     def extended(self, part: Array) -> Array:
         """The extension of the part of the source that it holds."""

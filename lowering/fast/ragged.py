@@ -9,7 +9,7 @@ lie in memory, so that nothing has to be gathered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -158,15 +158,13 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
         assert field.tensor.rows is not None
         return some(field.tensor.rows, vertices)[1]
 
-    def taken(inputs: Sequence[Value], vertices: np.ndarray) -> list[Value]:
+    def taken(inputs: Sequence[Value], vertices: np.ndarray) -> Iterator[Value]:
         """The inputs of some vertices."""
-        own = []
         for field, value in zip(family.inputs, inputs, strict=True):
             if value.level != SHARED:
                 numbers = vertices if value.ragged is None else elements(field, vertices)
                 value = value._replace(array=take(value.array, constant(narrowed(numbers))))
-            own.append(value)
-        return own
+            yield value
 
     def call(inputs: Sequence[Value], vertices: np.ndarray, length: Lengths) -> list[Array]:
         """What vertices whose rows are of one length compute."""
@@ -192,7 +190,7 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
         chosen = [vertices for vertices, _ in groups]
         if others.size:
             (rows,) = family.rows.values()
-            parts.append(_at_once(family, Segments(some(rows, others)[0], None), taken(inputs, others)))
+            parts.append(_at_once(family, Segments(some(rows, others)[0], None), list(taken(inputs, others))))
             chosen.append(others)
         results = []
         for field, own in zip(family.outputs, zip(*parts, strict=True), strict=True):

@@ -80,7 +80,7 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
 
 def _goes_along(pairs: tuple[Sequence[int], Sequence[int]], at: Sequence[int | None]) -> bool:
     """Whether dimensions of the two operands of a dot that go together are, among others, those that are ragged."""
-    return tuple(at) in zip(*pairs, strict=True)
+    return tuple(at) in list(zip(*pairs, strict=True))
 
 
 def _dot_is_elementwise(eqn: jax_core.JaxprEqn) -> bool:

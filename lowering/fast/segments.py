@@ -117,20 +117,21 @@ class _Run:
         self.custom = custom
         """Equations with derivative rules of their own that are still to come, as traced for a row of one element."""
 
-    def by_element(self, value: Value) -> Value:
-        """A value of rows repeated for each of their elements."""
-        if value.level != BY_ROW:
+    def spread(self, value: Value, level: int) -> Value:
+        """A value with one for each row, or for each element of each row, as the level says; or for more already."""
+        if value.level >= level:
             return value
         segments = self.segments
-        return value._replace(
-            array=take(value.array, segments.owners, is_sorted=segments.in_order),
-            level=BY_ELEMENT,
-        )
+        if value.level == BY_ROW:
+            array = take(value.array, segments.owners, is_sorted=segments.in_order)
+        else:
+            count = segments.count if level == BY_ROW else segments.rows.total
+            array = jnp.broadcast_to(value.array, (count, *jnp.shape(value.array)))
+        return value._replace(array=array, level=level)
 
     def apply(self, eqn: jax_core.JaxprEqn, values: Sequence[Value], level: int) -> list[Value]:
         """An equation, as for a row of one element, at all rows or elements."""
-        if level == BY_ELEMENT:
-            values = [self.by_element(value) for value in values]
+        values = [value if value.level == SHARED else self.spread(value, level) for value in values]
         if eqn.primitive.name in CUSTOM:
             if not self.custom:
                 raise NoRule(_CUSTOM)
@@ -152,7 +153,7 @@ class _Run:
     def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
         """A reduction of rows: each element's part of it, then that of the segments."""
         segments, name = self.segments, eqn.primitive.name
-        values = [value if value.level != SHARED or value.ragged is None else self._repeated(value) for value in values]
+        values = [value if value.ragged is None else self.spread(value, BY_ELEMENT) for value in values]
         dtype = dtype_of(eqn.outvars[0])
         if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
             # As XLA adds: every part rounded to so few bits, long rows would be far off.
@@ -169,11 +170,6 @@ class _Run:
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
         )
         return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
-
-    def _repeated(self, value: Value) -> Value:
-        """A shared value with a ragged dimension, at each element."""
-        total = self.segments.rows.total
-        return value._replace(array=jnp.broadcast_to(value.array, (total, *jnp.shape(value.array))), level=BY_ELEMENT)
 
     def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
         name = eqn.primitive.name
@@ -269,18 +265,6 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     if codelet.jaxpr.effects:
         raise NoRule("it has effects")
     run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
-    outputs = []
-    for value, kind in zip(
-        evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED)),
-        codelet.outputs.values(),
-        strict=True,
-    ):
-        if kind.is_ragged:
-            value = run.by_element(value)
-            value = run._repeated(value) if value.level == SHARED else value
-            outputs.append(value.array)
-        elif value.level == SHARED:
-            outputs.append(jnp.broadcast_to(value.array, (segments.count, *jnp.shape(value.array))))
-        else:
-            outputs.append(value.array)
-    return outputs
+    results = evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED))
+    levels = [BY_ELEMENT if kind.is_ragged else BY_ROW for kind in codelet.outputs.values()]
+    return [run.spread(value, level).array for value, level in zip(results, levels, strict=True)]

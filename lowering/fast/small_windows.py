@@ -184,7 +184,7 @@ def overlaps(field: Field) -> bool:
         return False
     access = take_apart(tensor.source.shape, tensor.index)
     return not all(
-        are_nested((term.grain, *term.extents) for term in dimension.terms) for dimension in access.dimensions
+        are_nested((term.grain, term.extents[0]) for term in dimension.terms) for dimension in access.dimensions
     )
 
 

@@ -150,10 +150,9 @@ def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tu
     if not isinstance(source, Patchwork):
         return whole(source, source.dtype), ((0, 0),) * len(source.shape)
     region, patches = without_zeros(source, kept)
-    if lengths_of(region) == source.shape:
-        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
     widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
-    return whole(WithinZeros(source, region, tuple(patches)), source.dtype), widths
+    is_all = lengths_of(region) == source.shape
+    return whole(source if is_all else WithinZeros(source, region, tuple(patches)), source.dtype), widths
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:

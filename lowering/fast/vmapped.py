@@ -15,11 +15,9 @@ from codelet.graphs.family import Family
 from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
-from lowering.fast.inputs import Input, Inputs
+from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
-from lowering.fast.reads import plan_read
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
-from lowering.fast.sources import Viewed
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +92,7 @@ def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
     for field, is_window in zip(family.inputs, windows, strict=True):
         if is_window:
             assert field.tensor is not None
-            source = field.tensor.source
-            reads = [plan_read(source.shape, element.index) for element in elements_of(field.tensor)]
-            each.append(tuple(Viewed(source, read, source.dtype) for read in reads))
+            each.append(tuple(map(plan_input, elements_of(field.tensor))))
         else:
             each.append((inputs.of(field, family.axes),))
     return _vmapped(family, tuple(each), jaxpr)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,14 +78,9 @@ def _common_cuts(*dims: Sequence[Digit]) -> list[int] | None:
     assert len(set(sizes)) == 1, sizes
     weights = {1}
     for dim in dims:
-        weight = 1
-        for digit in reversed(dim):
-            weight *= digit.extent
-            weights.add(weight)
-    ordered = sorted(weights, reverse=True)
-    if any(a % b for a, b in itertools.pairwise(ordered)):
-        return None
-    return [a // b for a, b in itertools.pairwise(ordered)]
+        weights.update(itertools.accumulate((digit.extent for digit in reversed(dim)), operator.mul))
+    pairs = list(itertools.pairwise(sorted(weights, reverse=True)))
+    return None if any(a % b for a, b in pairs) else [a // b for a, b in pairs]
 
 
 class _Labels:
@@ -118,14 +114,13 @@ def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | Non
         return [(d, d, d) for d in range(eqn.outvars[0].aval.ndim)]  # type: ignore[attr-defined]
     (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
     left, right = (atom.aval.ndim for atom in eqn.invars)  # type: ignore[attr-defined]
-    roles = [(a, b, k) for k, (a, b) in enumerate(zip(left_batch, right_batch, strict=True))]
-    for d in range(left):
-        if d not in left_inner and d not in left_batch:
-            roles.append((d, None, len(roles)))
-    for d in range(right):
-        if d not in right_inner and d not in right_batch:
-            roles.append((None, d, len(roles)))
-    return [*roles, *((a, b, None) for a, b in zip(left_inner, right_inner, strict=True))]
+    kept = [
+        *zip(left_batch, right_batch, strict=True),
+        *((d, None) for d in range(left) if d not in (*left_inner, *left_batch)),
+        *((None, d) for d in range(right) if d not in (*right_inner, *right_batch)),
+    ]
+    summed = zip(left_inner, right_inner, strict=True)
+    return [*((a, b, k) for k, (a, b) in enumerate(kept)), *((a, b, None) for a, b in summed)]
 
 
 def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
@@ -177,14 +172,10 @@ def _as_contraction(
     for dim in kept:
         for digit in dim:
             # A digit of the sum's operand may have been cut finer for the operands of the product.
-            parts = [
-                (part, label)
-                for part, label in labels.at[2].items()
-                if digit.step <= part.step < digit.step * digit.extent
-            ]
+            parts = [part for part in labels.at[2] if digit.step <= part.step < digit.step * digit.extent]
             if not parts:
                 return None
-            result += [label for _, label in sorted(parts, reverse=True)]
+            result += [labels.at[2][part] for part in sorted(parts, reverse=True)]
     left, right = (tuple(at[digit] for digit in in_memory(at)) for at in labels.at[:2])
     gone = set(left) | set(right)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
@@ -305,14 +296,9 @@ class _Found:
         return builder.equation(with_bodies(eqn, contract), operands)
 
 
-def _contract_once(closed: jax_core.ClosedJaxpr, found: _Found) -> jax_core.ClosedJaxpr:
-    """A jaxpr with what was found in it done, and without what nobody needs then."""
-    return rebuild(closed, found.add, sources=found.sources)
-
-
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
     closed = inline(closed)
     while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
-        closed = _contract_once(closed, found)
-    return _contract_once(closed, found)
+        closed = rebuild(closed, found.add, sources=found.sources)
+    return rebuild(closed, found.add, sources=found.sources)

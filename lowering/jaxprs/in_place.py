@@ -32,6 +32,7 @@ chosen only where little is written.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -89,8 +90,12 @@ def _reached(first: Item, following: Callable[[Item], Iterable[Item]]) -> Iterat
 
 def _other_shapes(value: _Value) -> set[_Value]:
     """The values whose elements a value may hold in another shape."""
-    held = _reached((value, False), lambda own: ((source, own[1] or changes) for source, changes in own[0].same))
-    return {own for own, changed in held if changed}
+
+    def held_by(own: tuple[_Value, bool]) -> list[tuple[_Value, bool]]:
+        held, changed = own
+        return [(source, changed or changes) for source, changes in held.same]
+
+    return {held for held, changed in _reached((value, False), held_by) if changed}
 
 
 def _is_in_danger(array: _Value, value: _Value) -> bool:
@@ -165,15 +170,12 @@ def _size(kind: Any) -> int | None:
 
 def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
     """The inputs of a jaxpr: where it is inlined they may all come from one array, else one may be another reshaped."""
-    origins: dict[Any, _Value] = {}
-    shapes: dict[Any, set[Any]] = {}
-    kinds = []
-    for kind in (var.aval for var in jaxpr.invars):
-        kinds.append(None if inlined else (_size(kind), getattr(kind, "dtype", None)))
-        origins.setdefault(kinds[-1], _Value())
-        shapes.setdefault(kinds[-1], set()).add(getattr(kind, "shape", ()))
+    types = [var.aval for var in jaxpr.invars]
+    kinds = [None if inlined else (_size(kind), getattr(kind, "dtype", None)) for kind in types]
+    shaped = set(zip(kinds, (getattr(kind, "shape", ()) for kind in types), strict=True))
+    shapes, origins = Counter(kind for kind, _ in shaped), {kind: _Value() for kind in kinds}
     return [
-        _Value((origins[kind],), ((origins[kind], True),)) if inlined or len(shapes[kind]) > 1 else _Value()
+        _Value((origins[kind],), ((origins[kind], True),)) if inlined or shapes[kind] > 1 else _Value()
         for kind in kinds
     ]
 
