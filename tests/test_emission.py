@@ -413,3 +413,18 @@ def test_a_quotient_becomes_an_axis():
     assert re.search(r"x at i\.0$", str(run.families[0]), re.M)
     assert "gather" not in primitives(run)
     np.testing.assert_array_equal(run({"x": np.arange(3.0)})["y"], np.repeat(np.arange(3), 4))
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_that_two_axes_write_from_an_odd_place_on_is_a_box(alone):
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (3, 2)), graph.add_variable("y", (7,))
+    i, j = cl.grid(2, 3)
+    step, twice = graph.add_compute_set("step"), cl.codelet(lambda x: 2 * x)
+    graph.add_vertex(step, twice, x=x[j, i], out=y[1 + 3 * i + j])
+    if not alone:
+        graph.add_vertex(step, twice, x=x[0, 0], out=y[0])
+    run = cl.lower(graph, inputs=[x, y], outputs=[y])
+    assert "scatter" not in str(run.jaxpr)
+    values = {"x": np.arange(6.0).reshape(3, 2), "y": -np.ones(7)}
+    np.testing.assert_array_equal(run(values)["y"], cl.interpret(graph, values, ["y"])["y"])

@@ -2,7 +2,9 @@
 
 import gc
 import itertools
+import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -330,3 +332,18 @@ def test_ragged_graphs_in_every_way_of_running(case):
 @given(cases(np.float32, ragged=True, max_steps=4))
 def test_many_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
+
+
+def test_modules_that_a_first_trace_imports_ask_nothing():
+    """A derivative rule is watched where JAX, for the first time, imports what defines types of its own."""
+    program = """
+import subprocess
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.test_saving import Small
+print([row.strip() for row in str(Small().lower().plan).split("\\n") if "runs" in row][2])
+"""
+    root = str(Path(__file__).parents[1])
+    made = subprocess.run([sys.executable, "-c", program.format(root=root)], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "runs all rows at once, by segments"

@@ -76,7 +76,8 @@ _TOLD = ("__hash__", "__str__", "__repr__", "__format__", "__reduce__", "__reduc
 
 _NEEDED = {"__eq__", "__hash__", "__str__", "__repr__", "__ge__", "__gt__", "__le__", "__lt__"}
 _JAX = {"jax", "jaxlib"}
-_KNOWN = {*_JAX, "codelet", "lowering", "ml_dtypes", "numpy", "opt_einsum", *(sys.stdlib_module_names - {"__main__"})}
+_LIBRARIES = {"codelet", "lowering", "ml_dtypes", "numpy", "opt_einsum", "typing_extensions"}
+_KNOWN = {*_JAX, *_LIBRARIES, *(sys.stdlib_module_names - {"__main__"})}
 """What tests types for reasons of its own."""
 
 _NO_NUMBERS = (str, bytes, tuple, list, dict, set, frozenset, type, np.dtype, type(None))

@@ -112,7 +112,7 @@ def assemble(before: Array | None, shape: Sequence[int], region: Region, values:
         before: the array; None where nothing of it is left.
         shape: its shape.
         region: how it is put together.
-        values: what is written by each, in the shape of its box or of a reshape of it.
+        values: what is written by each, as it lies, in the shape of its box or of a reshape of it.
     """
     old = None if before is None else reshape(before, region.shape)
     join = lax.concatenate if len(region.shape) == len(shape) else _interleaved

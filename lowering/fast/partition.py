@@ -7,7 +7,6 @@ Read one by one, each is a slice whose transpose pads it to the whole again; the
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,9 +14,8 @@ from typing import Any, TypeVar
 from jax import lax
 
 from codelet.views.boxes import Box
-from codelet.views.digits import Digit, merged
 from lowering.arrays import Array
-from lowering.plan.access import Access, Dimension
+from lowering.plan.access import Access, Dimension, run_of
 
 Key = TypeVar("Key")
 
@@ -43,14 +41,10 @@ class Division:
 
 
 def _box(access: Access) -> Box | None:
-    """The box that an access covers, each element once: from where to where along each dimension; None if none."""
-    box = []
-    for start, terms in access.dimensions:
-        filled = merged(Digit(term.grain, math.prod(term.extents)) for term in terms) or [Digit(1, 1)]
-        if len(filled) > 1 or filled[0].step > 1 or any(term.table is not None for term in terms):
-            return None
-        box.append((start, start + filled[0].extent))
-    return tuple(box)
+    """The box that an access covers, each element once; None if none."""
+    runs = [run_of(*dimension) for dimension in access.dimensions]
+    box = tuple(run for run in runs if run is not None)
+    return box if len(box) == len(runs) else None
 
 
 def boxes_of(shape: tuple[int, ...], accesses: Mapping[Key, Access]) -> dict[Key, Box] | None:

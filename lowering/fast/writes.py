@@ -45,20 +45,15 @@ class Write:
     def _terms(self) -> list[Term]:
         return [term for dimension in self.access.dimensions for term in dimension.terms]
 
-    def _lying(self, value: Array, keys: Sequence[Key], order: Sequence[Key], extents: Sequence[int]) -> Array:
-        """A value, with one dimension for each of `keys`, as it lies in the array: with those of `order` instead."""
+    def lying(self, value: Array, keys: Sequence[Key]) -> Array:
+        """A value, with one dimension for each of `keys`, as it lies in the array: one for each key of the terms."""
         if self.digits is not None:
             shape, keys = self.digits.opened(keys)
             value = reshape(value, shape)
         backwards = [k for k, key in enumerate(keys) if key in self.access.reversed_keys]
+        order = [key for term in self._terms for key in term.keys]
+        extents = [extent for term in self._terms for extent in term.extents]
         return arranged(lax.rev(value, backwards) if backwards else value, keys, order, extents)
-
-    def boxed(self, value: Array, keys: Sequence[Key]) -> Array:
-        """What is written as a box, with a dimension for each radix."""
-        assert self.radices is not None
-        chosen = [(radix.key, radix.length) for radix in self.radices if radix.key is not None]
-        lying = self._lying(value, keys, [key for key, _ in chosen], [length for _, length in chosen])
-        return reshape(lying, [radix.length for radix in self.radices])
 
     def into(self, array: Array | None, shape: Sequence[int], value: Array, keys: Sequence[Key]) -> Array:
         """The array after the write.
@@ -70,15 +65,14 @@ class Write:
                 repeated, and those that the access map does not vary over are of extent 1.
             keys: of its dimensions.
         """
-        if self.radices is None:
-            assert array is not None
-            return self._scattered(array, value, keys)
-        boxed = self.boxed(value, keys)
+        value = self.lying(value, keys)
         if self.is_whole:
-            return reshape(boxed, shape)
+            return reshape(value, shape)
         assert array is not None
-        view = reshape(array, [radix.extent for radix in self.radices])
-        return reshape(lax.dynamic_update_slice(view, boxed, [radix.start for radix in self.radices]), shape)
+        if self.radices is None:
+            return self._scattered(array, value)
+        extents, starts, lengths = zip(*self.radices, strict=True)
+        return reshape(lax.dynamic_update_slice(reshape(array, extents), reshape(value, lengths), starts), shape)
 
     @property
     def _scattered_along(self) -> int | None:
@@ -91,7 +85,7 @@ class Write:
         )
         return irregular[0] if len(irregular) == 1 and plain else None
 
-    def _scattered(self, array: Array, value: Array, keys: Sequence[Key]) -> Array:
+    def _scattered(self, array: Array, value: Array) -> Array:
         along, dimensions = self._scattered_along, self.access.dimensions
         if along is None:
             weights = row_major_strides(self.access.shape)
@@ -104,8 +98,6 @@ class Write:
                 positions_of(start, terms) if d == along else slice(start, start + terms[0].reach + 1, terms[0].grain)
                 for d, (start, terms) in enumerate(dimensions)
             )
-        order = [key for term in self._terms for key in term.keys]
-        value = self._lying(value, keys, order, [extent for term in self._terms for extent in term.extents])
         written = target.at[at].set(value, mode="promise_in_bounds", unique_indices=True, wrap_negative_indices=False)
         return reshape(written, array.shape)
 
@@ -178,7 +170,7 @@ class Joined:
 
     def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
         """The array after the writes, of a value each; None before where nothing of it is left."""
-        boxes = {k: write.boxed(*value) for k, (write, value) in enumerate(zip(self.writes, values, strict=True))}
+        boxes = {k: write.lying(*value) for k, (write, value) in enumerate(zip(self.writes, values, strict=True))}
         return assemble(array, shape, self.region, boxes)
 
     def __str__(self) -> str:

@@ -158,12 +158,11 @@ def take_apart(shape: tuple[int, ...], index: Index) -> Access:
 
 
 class Radix(NamedTuple):
-    """A dimension to be written after a reshape: `length` from `start` of `extent`, along `key` if any."""
+    """A dimension to be written after a reshape: `length` from `start` of `extent`."""
 
     extent: int
     start: int
     length: int
-    key: Key | None
 
 
 def box_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] | None:
@@ -171,15 +170,25 @@ def box_radices(extent: int, start: int, terms: Sequence[Term]) -> list[Radix] |
     if any(term.table is not None for term in terms):
         return None
     if not terms:
-        return [Radix(extent, start, 1, None)]
+        return [Radix(extent, start, 1)]
     outer, rest = terms[0], terms[1:]
     if outer.grain == 1:
-        return [Radix(extent, start, outer.extents[0], outer.keys[0])] if not rest else None
+        return [Radix(extent, start, outer.extents[0])] if not rest else None
     row, shift = divmod(start, outer.grain)
     if extent % outer.grain or shift + sum(term.reach for term in rest) >= outer.grain:
         return None
     inner = box_radices(outer.grain, shift, rest)
-    return None if inner is None else [Radix(extent // outer.grain, row, outer.extents[0], outer.keys[0]), *inner]
+    return None if inner is None else [Radix(extent // outer.grain, row, outer.extents[0]), *inner]
+
+
+def run_of(start: int, terms: Sequence[Term]) -> tuple[int, int] | None:
+    """The run of a dimension that is covered, each position once: from where to where; None if none is."""
+    count = 1
+    for term in reversed(terms):
+        if term.table is not None or term.grain != count:
+            return None
+        count *= term.extents[0]
+    return start, start + count
 
 
 def covers(access: Access) -> bool:
@@ -192,8 +201,8 @@ def box(access: Access) -> list[Radix] | None:
     """What is written, as a box of the array reshaped to the extents of the result; None when no reshape does that."""
     found: list[Radix] = []
     for extent, (start, terms) in zip(access.shape, access.dimensions, strict=True):
-        own = box_radices(extent, start, terms)
-        if own is None:
+        own, run = box_radices(extent, start, terms), run_of(start, terms)
+        if own is None and run is None:
             return None
-        found += own
+        found += own or [Radix(extent, start, run[1] - start)]  # type: ignore[index]
     return found
