@@ -177,19 +177,17 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
     for d, (_, terms) in enumerate(access.dimensions):
         if any(term.table is not None for term in terms) or len(terms) > 2:
             return "its windows move by a table or by several symbols"
-        moving = [term for term in terms if isinstance(term.keys[0], Axis)]
-        inside = [term for term in terms if not isinstance(term.keys[0], Axis)]
+        steps = [(key, term.grain) for term in terms for key in term.keys]
+        moving = [(key, step) for key, step in steps if isinstance(key, Axis)]
+        inside = [(key, step) for key, step in steps if isinstance(key, int)]
         if len(moving) > 1 or len(inside) > 1:
             return "its windows move by several symbols along one dimension"
         if moving and inside:
-            axis, key = moving[0].keys[0], inside[0].keys[0]
-            assert isinstance(axis, Axis)
-            assert isinstance(key, int)
-            windows.append(Window(d, axis, moving[0].grain, key, inside[0].grain))
-        elif moving and isinstance(moving[0].keys[0], Axis):
-            batch.append((d, moving[0].keys[0]))
-        elif inside and isinstance(inside[0].keys[0], int):
-            channels.append((d, inside[0].keys[0]))
+            windows.append(Window(d, *moving[0], *inside[0]))
+        elif moving:
+            batch.append((d, moving[0][0]))
+        elif inside:
+            channels.append((d, inside[0][0]))
     shape = image.type.shape
     if not any(window.stride < (shape[window.key] - 1) * window.dilation + 1 for window in windows):
         return "its windows do not overlap"

@@ -56,15 +56,12 @@ def _inverse(table: np.ndarray) -> np.ndarray | None:
 
 def memory_order(family: Family) -> np.ndarray | None:
     """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
-    table: np.ndarray | None = None
-    for field in family.fields:
-        if field.tensor is None or field.tensor.rows is None:
-            continue
-        own = _table_of(field.tensor)
-        if field.is_written or own is None or not own.size or (table is not None and not np.array_equal(own, table)):
-            return None
-        table = own
-    return None if table is None else _inverse(table)
+    ragged = [(f, f.tensor) for f in family.fields if f.tensor is not None and f.tensor.rows is not None]
+    tables = [None if field.is_written else _table_of(tensor) for field, tensor in ragged]
+    first = tables[0] if tables else None
+    if first is None or not first.size or any(own is None or not np.array_equal(own, first) for own in tables[1:]):
+        return None
+    return _inverse(first)
 
 
 def _in_order(family: Family, order: np.ndarray) -> Family:
@@ -73,12 +70,10 @@ def _in_order(family: Family, order: np.ndarray) -> Family:
     for field in family.fields:
         tensor = field.tensor
         if tensor is not None and tensor.rows is not None:
-            index = tensor.index
-            tables = tuple(
-                table._replace(values=table.values[order]) if tensor.ragged_dimension in table.keys else table
-                for table in index.tables
-            )
-            moved = Index(index.offset, index.shape, index.strides, index.symbols, tables)
+            # Of all its tables one is along the elements, and along nothing else; see `_table_of`.
+            index, key = tensor.index, (tensor.ragged_dimension,)
+            tables = (t._replace(values=t.values[order]) if t.keys == key else t for t in index.tables)
+            moved = Index(index.offset, index.shape, index.strides, index.symbols, tuple(tables))
             field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, tensor.ragged_dimension))
         fields.append(field)
     return replace(family, fields=tuple(fields))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -45,19 +46,17 @@ from lowering.jaxprs.rebuild import inline
 SHARED, BY_ROW, BY_ELEMENT = range(3)
 
 
+@dataclass(frozen=True, eq=False)
 class Segments:
     """Rows as segments of a flat dimension, as arrays, which are made when they are first asked for.
 
     Attributes:
-        count: the number of rows.
-        in_order: whether the elements of a row follow each other, row by row.
+        rows: whose elements are whose.
+        order: the order in which the elements of all rows lie; None where they follow each other, row by row.
     """
 
-    def __init__(self, rows: Rows, order: np.ndarray | None):
-        self.rows = rows
-        self.order = order
-        self.count = rows.count
-        self.in_order = order is None
+    rows: Rows
+    order: np.ndarray | None
 
     def _ordered(self, values: np.ndarray) -> Array:
         values = values.astype(np.int32, copy=False)
@@ -75,7 +74,9 @@ class Segments:
 
     def computed(self, size: Any, dtype: Any) -> Array:
         """A size that is computed from the length of a row, of each row."""
-        return constant(np.broadcast_to(size_at(size, {LENGTH_NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
+        return constant(
+            np.broadcast_to(size_at(size, {LENGTH_NAMES[0]: self.rows.lengths}), self.rows.count).astype(dtype)
+        )
 
 
 class Value(NamedTuple):
@@ -123,9 +124,9 @@ class _Run:
             return value
         segments = self.segments
         if value.level == BY_ROW:
-            array = take(value.array, segments.owners, is_sorted=segments.in_order)
+            array = take(value.array, segments.owners, is_sorted=segments.order is None)
         else:
-            count = segments.count if level == BY_ROW else segments.rows.total
+            count = segments.rows.count if level == BY_ROW else segments.rows.total
             array = jnp.broadcast_to(value.array, (count, *jnp.shape(value.array)))
         return value._replace(array=array, level=level)
 
@@ -165,8 +166,8 @@ class _Run:
         combined = _COMBINE[name](
             array,
             segments.owners,
-            segments.count,
-            indices_are_sorted=segments.in_order,
+            segments.rows.count,
+            indices_are_sorted=segments.order is None,
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
         )
         return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)

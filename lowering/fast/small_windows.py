@@ -29,7 +29,7 @@ from codelet.views.tensor import Tensor
 from lowering.fast.reads import MAX_STACKED_SLICES
 from lowering.jaxprs.equations import bind, evaluate
 from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
-from lowering.jaxprs.rebuild import inline
+from lowering.jaxprs.rebuild import inline, struct
 from lowering.plan.access import take_apart
 
 
@@ -164,10 +164,8 @@ def take_jaxpr_apart(closed: jax_core.ClosedJaxpr, windows: Sequence[bool]) -> j
         return results
 
     structs = []
-    for var, is_window in zip(jaxpr.invars, windows, strict=True):
-        aval: Any = var.aval
-        shape, count = ((), math.prod(aval.shape)) if is_window else (aval.shape, 1)
-        structs += [jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type)] * count
+    for own, is_window in zip(map(struct, jaxpr.invars), windows, strict=True):
+        structs += [own.update(shape=())] * own.size if is_window else [own]
     try:
         return jax.make_jaxpr(run)(*structs)
     except _NotApart:

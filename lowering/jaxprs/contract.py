@@ -25,7 +25,7 @@ from jax.extend import core as jax_core
 
 from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.equations import Atomic, with_bodies
+from lowering.jaxprs.equations import Atomic, variables, with_bodies
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement, rearranges
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
@@ -131,15 +131,12 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     product = makers.get(view.root)
     if product is None or uses[view.root] > 1 or not is_understood(product, "mul", "dot_general"):
         return None
-    if product.primitive.name == "mul" and not is_exact(product):
-        return None
-    if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
-        return None
     shapes = [atom.aval.shape for atom in product.invars]  # type: ignore[attr-defined]
-    if any(0 in shape for shape in shapes):
+    if any(isinstance(atom, jax_core.Literal) for atom in product.invars) or any(0 in shape for shape in shapes):
         return None
-    if product.primitive.name == "mul" and any(len(shape) != view.root.aval.ndim for shape in shapes):
-        return None  # one of them is a scalar
+    has_scalar = any(len(shape) != view.root.aval.ndim for shape in shapes)
+    if product.primitive.name == "mul" and (has_scalar or not is_exact(product)):
+        return None
     sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     outside = regrouped(view.memory, view.root.aval.shape)
     if outside is None:
@@ -260,12 +257,8 @@ class _Found:
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
         makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        uses = Counter(
-            atom
-            for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
-            for atom in atoms
-            if not isinstance(atom, jax_core.Literal)
-        )
+        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+        uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.contractions: dict[Any, Contraction] = {}
         self.views: dict[Any, Rearrangement] = {}
         for eqn in jaxpr.eqns:
