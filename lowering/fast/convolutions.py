@@ -97,10 +97,6 @@ class Window:
     key: int
     dilation: int
 
-    def span(self, length: int) -> int:
-        """The number of elements from the first to the last that is read, for a window of `length`."""
-        return (self.axis.extent - 1) * self.stride + (length - 1) * self.dilation + 1
-
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
@@ -240,24 +236,18 @@ def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
 
 def _image(found: Convolution, array: Array) -> tuple[Array, list[tuple[int, int]]]:
     """The array, without its padding, as (batch, channels, windows...), cut to what is read; and padding still due."""
-    windows = {window.dimension: window for window in found.windows}
+    moving = [window.dimension for window in found.windows]
     starts, stops, steps, due = [], [], [], {}
-    for d, ((start, terms), (before, _), extent) in enumerate(
-        zip(found.dimensions, found.widths, array.shape, strict=True)
-    ):
-        if d in windows:
-            reach, step = windows[d].span(found.image.type.shape[windows[d].key]) - 1, 1
-        else:
-            reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
+    dimensions = zip(found.dimensions, found.widths, array.shape, strict=True)
+    for d, ((start, terms), (before, _), extent) in enumerate(dimensions):
         # Windows may lie in padding wholly: then nothing is left of the array.
-        first, last = start - before, start - before + reach + 1
+        first, last = start - before, start - before + sum(term.reach for term in terms) + 1
         due[d] = (min(last, 0) - min(first, 0), max(last, extent) - max(first, extent))
         starts.append(min(max(first, 0), extent))
         stops.append(min(max(last, 0), extent))
-        steps.append(step)
+        steps.append(1 if d in moving or not terms else terms[0].grain)
     array = slice_(array, starts, stops, steps)
     outer, inner = [d for d, _ in found.batch], [d for d, _ in found.channels]
-    moving = [window.dimension for window in found.windows]
     alone = [d for d in range(array.ndim) if d not in {*outer, *inner, *moving}]
     array = transpose(array, [*alone, *outer, *inner, *moving])
     sizes = array.shape[len(alone) :]

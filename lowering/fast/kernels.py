@@ -21,20 +21,14 @@ Kernel = RowsTogether | Convolution | Vmapped
 """How a family runs: `run` computes its outputs, `reads` says how each field is read, `text` how it runs, in words."""
 
 
-class Rule(NamedTuple):
-    """A way for families to run: what it is called, and the kernel of a family, or why it has none."""
-
-    name: str
-    kernel: Callable[[Family, Inputs], Kernel | str]
-
-
-RULES = (
-    Rule("segments", as_segments),  # one program for rows of any lengths
-    Rule("buckets", as_buckets),  # any other codelet of ragged fields
-    Rule("a convolution", as_convolution),  # windows would be copied once for each of their elements
-    Rule("windows element by element", as_windows_apart),  # XLA does not vectorise a look into a stack of slices
-    Rule("vmap", as_vmapped),  # everything else
-)
+RULES: dict[str, Callable[[Family, Inputs], Kernel | str]] = {
+    "segments": as_segments,  # one program for rows of any lengths
+    "buckets": as_buckets,  # any other codelet of ragged fields
+    "a convolution": as_convolution,  # windows would be copied once for each of their elements
+    "windows element by element": as_windows_apart,  # XLA does not vectorise a look into a stack of slices
+    "vmap": as_vmapped,  # everything else
+}
+"""The ways for families to run: what each is called, and what gives the kernel of a family, or why it has none."""
 
 
 class Choice(NamedTuple):
@@ -47,10 +41,10 @@ class Choice(NamedTuple):
 def choose_kernel(family: Family, inputs: Inputs) -> Choice:
     """The kernel of a family."""
     refused: list[tuple[str, str]] = []
-    for rule in RULES:
-        found = rule.kernel(family, inputs)
+    for name, rule in RULES.items():
+        found = rule(family, inputs)
         if not isinstance(found, str):
             return Choice(found, tuple(refused))
         if found:
-            refused.append((rule.name, found))
+            refused.append((name, found))
     raise AssertionError(family)

@@ -13,7 +13,7 @@ is one of extent 1: each equation then means, for a row of one element, what it 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from codelet.tracing.lengths import size_at, watched
 from codelet.views.rows import LENGTH_NAMES, Rows
 from lowering.arrays import Array, constant, take
 from lowering.fast.row_rules import (
+    COMBINE,
     NoRule,
     check_understood,
     dtype_of,
@@ -96,17 +97,6 @@ class Value(NamedTuple):
 
 _CUSTOM = "a derivative rule in it is not by element"
 
-_COMBINE: dict[str, Callable[..., Array]] = {
-    "reduce_sum": jax.ops.segment_sum,
-    "dot_general": jax.ops.segment_sum,
-    "reduce_max": jax.ops.segment_max,
-    "reduce_min": jax.ops.segment_min,
-    "reduce_or": jax.ops.segment_max,
-    "reduce_and": jax.ops.segment_min,
-}
-"""How the parts of elements are combined to what a reduction makes of their row."""
-
-
 # --- running equations ----------------------------------------------------------------------------------
 
 
@@ -156,14 +146,14 @@ class _Run:
         segments, name = self.segments, eqn.primitive.name
         values = [value if value.ragged is None else self.spread(value, BY_ELEMENT) for value in values]
         dtype = dtype_of(eqn.outvars[0])
-        if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+        if COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
             # As XLA adds: every part rounded to so few bits, long rows would be far off.
             values = [value._replace(array=jnp.asarray(value.array, np.float32)) for value in values]
             if name == "dot_general":
                 eqn = eqn.replace(params={**eqn.params, "preferred_element_type": np.dtype(np.float32)})
         (part,) = self.apply(eqn, values, BY_ELEMENT)
         array = part.array.astype(jnp.int8) if dtype == jnp.bool_ else part.array
-        combined = _COMBINE[name](
+        combined = COMBINE[name](
             array,
             segments.owners,
             segments.rows.count,

@@ -142,12 +142,9 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     if outside is None:
         return None
     labels = _Labels()
-    for left, right, result in _dimension_roles(product):
-        dims = (
-            None if left is None else sides[0].dims[left],
-            None if right is None else sides[1].dims[right],
-            None if result is None else outside[result],
-        )
+    all_dims = (sides[0].dims, sides[1].dims, outside)
+    for roles in _dimension_roles(product):
+        dims = [None if at is None else own[at] for at, own in zip(roles, all_dims, strict=True)]
         # Of a product's operands one may have extent 1 where the other has more: it has no part in it.
         if not labels.add(tuple(dim or None for dim in dims)):
             return None
