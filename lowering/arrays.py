@@ -39,21 +39,11 @@ def transpose(array: Array, order: Sequence[int]) -> Array:
     return array if tuple(order) == tuple(range(array.ndim)) else lax.transpose(array, tuple(order))
 
 
-def slice_(array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+def slice_(array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None = None) -> Array:
     """A slice of every dimension, unless all are whole."""
-    if not any(starts) and tuple(stops) == array.shape and max(steps, default=1) == 1:
+    if not any(starts) and tuple(stops) == array.shape and max(steps or (1,)) == 1:
         return array
     return lax.slice(array, starts, stops, steps)
-
-
-def slice_dimension(array: Array, start: int, stop: int, step: int, at: int) -> Array:
-    whole = range(array.ndim)
-    return slice_(
-        array,
-        [start if d == at else 0 for d in whole],
-        [stop if d == at else array.shape[d] for d in whole],
-        [step if d == at else 1 for d in whole],
-    )
 
 
 def take(array: Array, positions: Array, at: int = 0, *, is_sorted: bool = False) -> Array:

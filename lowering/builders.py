@@ -25,7 +25,7 @@ from codelet.saving import Unchanging, reduced
 from codelet.target import Target
 from codelet.tracing.statics import check_static, static_key, structure_key, trace_settings
 from codelet.views.tensor import Tensor
-from lowering.lower import Lowered, lower_built, lower_graph
+from lowering.lower import Lowered, lower_graph, lower_plan
 from lowering.pipeline import plan_graph
 from lowering.plan.streams import sent_by_stream
 
@@ -135,19 +135,13 @@ class LoweredFunction(Unchanging):
         graph = Graph(self.target)
         self._check_signature(args, static)
         names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
+        names += [f"argument{k}" for k in range(len(names), len(args))]
+        paths, tree = jax.tree_util.tree_flatten_with_path(args)
         tensors: list[Tensor] = []
-        arguments = []
-        remaining = iter(types)
-        for k, arg in enumerate(args):
-            prefix = names[k] if k < len(names) else f"argument{k}"
-            paths, tree = jax.tree_util.tree_flatten_with_path(arg)
-            made = []
-            for path, _ in paths:
-                shape, dtype = next(remaining)
-                name = "/".join(part for part in (prefix, _path_name(path)) if part)
-                made.append(graph.add_variable(name, shape, dtype))
-            tensors += made
-            arguments.append(jax.tree.unflatten(tree, made))
+        for ((argument, *path), _), (shape, dtype) in zip(paths, types, strict=True):
+            name = "/".join(part for part in (names[argument.idx], _path_name(path)) if part)
+            tensors.append(graph.add_variable(name, shape, dtype))
+        arguments = jax.tree.unflatten(tree, tensors)
         # Under an outer trace too, what the function computes of numbers it knows is known.
         with jax.ensure_compile_time_eval():
             returned = self.build(graph, *arguments, **static)
@@ -178,7 +172,7 @@ class LoweredFunction(Unchanging):
                     expected="streams that are copied to",
                     fix="return outputs, program",
                 )
-        return _Built(lower_built(plan), tuple(outputs), tree)
+        return _Built(lower_plan(plan, None), tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
         """See that what the function returns is of its graph."""

@@ -276,23 +276,20 @@ def _lowered_again(
 
 
 def lower_plan(
-    plan: Plan, outputs: tuple[Variable, ...], closed: jax_core.ClosedJaxpr | None = None, how: Hashable = "fused"
+    plan: Plan,
+    outputs: tuple[Variable, ...] | None,
+    closed: jax_core.ClosedJaxpr | None = None,
+    how: Hashable = "fused",
 ) -> Lowered:
     """A checked plan as a pure function.
 
     Args:
         plan: what to run.
-        outputs: the variables that its outputs are.
+        outputs: the variables that its outputs are; None where these may be any views, and `flat` alone is called.
         closed: what runs, from its inputs to its outputs; what `compile_plan` makes of it when left off.
         how: tells apart what differs in `closed` for plans of one structure.
     """
     compiled = _Compiled(plan, outputs, closed, how)
-    return Lowered(compiled, compiled.consts)
-
-
-def lower_built(plan: Plan) -> Lowered:
-    """A checked plan of which the outputs may be any views, as a pure function that is called by `flat` alone."""
-    compiled = _Compiled(plan, None)
     return Lowered(compiled, compiled.consts)
 
 

@@ -18,8 +18,7 @@ from tests.strategies import combined, neighbourhood, neighbours
 def standing(reach: Reach) -> np.ndarray:
     """What stands at the coordinates of a reach; -1 where it does not matter."""
     line = np.arange(reach.low, reach.high + 1)
-    line[: len(reach.before)] = reach.before
-    line[len(line) - len(reach.after) :] = reach.after
+    line[reach.outside - reach.low] = reach.beyond
     return line
 
 

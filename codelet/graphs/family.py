@@ -151,6 +151,21 @@ class Family:
         return self.lines[0 if self.line_of_vertex is None else int(self.line_of_vertex[vertex])]
 
     @functools.cached_property
+    def by_name(self) -> dict[str, Field]:
+        """Its fields, by name."""
+        return {field.name: field for field in self.fields}
+
+    @property
+    def inputs(self) -> list[Field]:
+        """The fields that the codelet's inputs are, in their order."""
+        return [self.by_name[name] for name in self.codelet.inputs]
+
+    @property
+    def outputs(self) -> list[Field]:
+        """The fields that the codelet's outputs are, in their order."""
+        return [self.by_name[name] for name in self.codelet.outputs]
+
+    @functools.cached_property
     def rows(self) -> dict[Any, Rows]:
         """Whose elements are whose in ragged fields, by the symbol that stands for the length of each kind of rows."""
         ragged = [(field.type, field.tensor) for field in self.fields if field.tensor is not None]

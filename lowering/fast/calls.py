@@ -67,7 +67,6 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
     stacked: dict[Variable, Tensor] = {}
     carried: dict[Variable, Tensor] = {}
     passed_on: dict[Variable, Variable] = {}
-    collected: dict[Variable, Tensor] = {}
     for p, own in given.items():
         if p in constant:
             (carried if p in writes else shared)[p] = own[0]
@@ -77,8 +76,7 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
             carried[p], passed_on[p] = own[0], source
             continue
         stacked[p] = _stack(own)
-        if p in writes:
-            collected[p] = stacked[p]
+    collected = {p: stacked[p] for p in stacked if p in writes}
     places = [*collected.values(), *(carried[p] for p in carried if p in writes)]
     read = [*shared.values(), *(stacked[p] for p in stacked if p not in writes), *(carried[p] for p in passed_on)]
     elements = _elements(places)

@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.grids import Axis, Key
-from lowering.arrays import Array, Arrays, arranged, reshape, transpose
+from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
@@ -87,21 +87,15 @@ class Window:
 
     Attributes:
         dimension: of the array.
-        start: where the first window begins.
         axis: along which it moves, by `stride` elements.
         key: the field's dimension that runs inside it, by `dilation` elements.
     """
 
     dimension: int
-    start: int
     axis: Axis
     stride: int
     key: int
     dilation: int
-
-    def span(self, length: int) -> int:
-        """The number of elements from the first to the last that is read, for a window of `length`."""
-        return (self.axis.extent - 1) * self.stride + (length - 1) * self.dilation + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,22 +170,20 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
     if access.reversed_keys or access.shape != image.tensor.source.shape:
         return "its windows run backwards or across dimensions"
     windows, batch, channels = [], [], []
-    for d, (start, terms) in enumerate(access.dimensions):
+    for d, (_, terms) in enumerate(access.dimensions):
         if any(term.table is not None for term in terms) or len(terms) > 2:
             return "its windows move by a table or by several symbols"
-        moving = [term for term in terms if isinstance(term.keys[0], Axis)]
-        inside = [term for term in terms if not isinstance(term.keys[0], Axis)]
+        steps = [(key, term.grain) for term in terms for key in term.keys]
+        moving = [(key, step) for key, step in steps if isinstance(key, Axis)]
+        inside = [(key, step) for key, step in steps if isinstance(key, int)]
         if len(moving) > 1 or len(inside) > 1:
             return "its windows move by several symbols along one dimension"
         if moving and inside:
-            axis, key = moving[0].keys[0], inside[0].keys[0]
-            assert isinstance(axis, Axis)
-            assert isinstance(key, int)
-            windows.append(Window(d, start, axis, moving[0].grain, key, inside[0].grain))
-        elif moving and isinstance(moving[0].keys[0], Axis):
-            batch.append((d, moving[0].keys[0]))
-        elif inside and isinstance(inside[0].keys[0], int):
-            channels.append((d, inside[0].keys[0]))
+            windows.append(Window(d, *moving[0], *inside[0]))
+        elif moving:
+            batch.append((d, moving[0][0]))
+        elif inside:
+            channels.append((d, inside[0][0]))
     shape = image.type.shape
     if not any(window.stride < (shape[window.key] - 1) * window.dilation + 1 for window in windows):
         return "its windows do not overlap"
@@ -222,12 +214,11 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
 
 def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
     """A family as a convolution; or why it is none, where windows of it overlap."""
-    by_name = {field.name: field for field in family.fields}
     windows = [f for f in family.fields if f.is_read and f.tensor is not None and len(f.tensor.index.keys) > 1]
     product = as_inner_product(family.codelet) if windows else None
     why = "its codelet is no inner product of two fields"
     if product is not None:
-        fields = [by_name[name] for name in product.fields]
+        fields = [family.by_name[name] for name in product.fields]
         if all(field.tensor is not None and field.tensor.size for field in fields):
             for image, kernel in (fields, fields[::-1]):
                 found = _match(family, inputs, image, kernel, product.precision)
@@ -245,25 +236,18 @@ def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
 
 def _image(found: Convolution, array: Array) -> tuple[Array, list[tuple[int, int]]]:
     """The array, without its padding, as (batch, channels, windows...), cut to what is read; and padding still due."""
-    windows = {window.dimension: window for window in found.windows}
+    moving = [window.dimension for window in found.windows]
     starts, stops, steps, due = [], [], [], {}
-    for d, ((start, terms), (before, _), extent) in enumerate(
-        zip(found.dimensions, found.widths, array.shape, strict=True)
-    ):
-        if d in windows:
-            reach, step = windows[d].span(found.image.type.shape[windows[d].key]) - 1, 1
-        else:
-            reach, step = (terms[0].reach, terms[0].grain) if terms else (0, 1)
+    dimensions = zip(found.dimensions, found.widths, array.shape, strict=True)
+    for d, ((start, terms), (before, _), extent) in enumerate(dimensions):
         # Windows may lie in padding wholly: then nothing is left of the array.
-        first, last = start - before, start - before + reach + 1
+        first, last = start - before, start - before + sum(term.reach for term in terms) + 1
         due[d] = (min(last, 0) - min(first, 0), max(last, extent) - max(first, extent))
         starts.append(min(max(first, 0), extent))
         stops.append(min(max(last, 0), extent))
-        steps.append(step)
-    if any(starts) or tuple(stops) != array.shape or max(steps) > 1:
-        array = lax.slice(array, starts, stops, steps)
+        steps.append(1 if d in moving or not terms else terms[0].grain)
+    array = slice_(array, starts, stops, steps)
     outer, inner = [d for d, _ in found.batch], [d for d, _ in found.channels]
-    moving = [window.dimension for window in found.windows]
     alone = [d for d in range(array.ndim) if d not in {*outer, *inner, *moving}]
     array = transpose(array, [*alone, *outer, *inner, *moving])
     sizes = array.shape[len(alone) :]

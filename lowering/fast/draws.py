@@ -22,7 +22,7 @@ from jax.extend import core as jax_core
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
-from lowering.jaxprs.equations import Atomic, inner_jaxprs, needed
+from lowering.jaxprs.equations import inner_jaxprs, needed, variables
 from lowering.jaxprs.rebuild import inline
 
 BLOCK_BYTES = 1 << 17
@@ -61,10 +61,6 @@ def _largest_bytes(jaxpr: jax_core.Jaxpr) -> int:
     return max([*own, *(_largest_bytes(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))], default=0)
 
 
-def _variables(atoms: Sequence[Atomic]) -> set[Atomic]:
-    return {atom for atom in atoms if not isinstance(atom, jax_core.Literal)}
-
-
 @dataclass(frozen=True)
 class Split:
     """A jaxpr in two: `draws`, of the inputs numbered in `inputs`, and `rest`, of all inputs and what `draws` gives."""
@@ -85,10 +81,10 @@ def split_draws(closed: jax_core.ClosedJaxpr) -> Split | None:
     jaxpr = closed.jaxpr
     drawing = [eqn for eqn in jaxpr.eqns if _draws(eqn)]
     after = [eqn for eqn in needed(jaxpr, lambda eqn: () if eqn in drawing else eqn.invars) if eqn not in drawing]
-    used = _variables([*jaxpr.outvars, *(atom for eqn in after for atom in eqn.invars)])
+    used = set(variables([*jaxpr.outvars, *(atom for eqn in after for atom in eqn.invars)]))
     numbers = [var for eqn in drawing for var in eqn.outvars if var in used]
     before = needed(jaxpr, results=numbers)
-    read = _variables([atom for eqn in before for atom in eqn.invars])
+    read = set(variables(atom for eqn in before for atom in eqn.invars))
     inputs = tuple(k for k, var in enumerate(jaxpr.invars) if var in read)
     if not numbers:
         return None

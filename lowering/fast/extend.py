@@ -16,6 +16,7 @@ into those of its pieces, and concatenates these anew each time (0.4 ms for the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +26,13 @@ import numpy as np
 from jax import lax
 
 from codelet.graphs.family import Family, Field
-from codelet.views.digits import row_major_strides
+from codelet.views.digits import are_nested, row_major_strides
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
 from codelet.views.sources import Source, source_text
 from codelet.views.tensor import Tensor
-from lowering.arrays import Array, join
+from lowering.arrays import Array, join, slice_
 from lowering.fast.partition import divide_boxes, split
 from lowering.jaxprs.recompute import LIGHT
 from lowering.plan.access import Dimension, take_apart
@@ -57,15 +58,19 @@ class Reach(NamedTuple):
     Attributes:
         extent: of the dimension.
         low, high: the first and the last coordinate.
-        before: the position of what stands at each coordinate from `low` to -1; -1 where it does not matter.
-        after: the same from `extent` to `high`.
+        beyond: the position of what stands at each coordinate that is `outside`; -1 where it does not matter.
     """
 
     extent: int
     low: int
     high: int
-    before: np.ndarray
-    after: np.ndarray
+    beyond: np.ndarray = np.empty(0, np.int64)
+
+    @property
+    def outside(self) -> np.ndarray:
+        """The coordinates beyond the ends, in order."""
+        before, after = (self.low, min(self.high + 1, 0)), (max(self.low, self.extent), self.high + 1)
+        return np.concatenate([np.arange(*before), np.arange(*after)])
 
     @property
     def is_within(self) -> bool:
@@ -84,25 +89,12 @@ class Reach(NamedTuple):
         return self._replace(low=min(self.low, 0), high=max(self.high, self.extent - 1))
 
 
-def _count_before(low: int, high: int) -> int:
-    """How many of the coordinates from `low` to `high` are negative."""
-    return max(0, min(high, -1) - low + 1)
-
-
-def _count_after(extent: int, low: int, high: int) -> int:
-    """How many of the coordinates from `low` to `high` are beyond an extent."""
-    return max(0, high - max(low, extent) + 1)
-
-
 class Line(NamedTuple):
     """The access to a dimension as an affine one: `start` plus a step along each key, in coordinates of a reach."""
 
     start: int
     steps: dict[Key, int]
     reach: Reach
-
-
-_NONE = np.empty(0, np.int64)
 
 
 def _guess(counts: np.ndarray) -> int | None:
@@ -112,25 +104,19 @@ def _guess(counts: np.ndarray) -> int | None:
     return int(min(values[times == most], key=abs)) if 2 * most >= counts.size else None
 
 
-def _sampled(length: int) -> np.ndarray:
-    return np.unique(np.linspace(0, length - 1, min(length, _SAMPLE)).astype(np.int64))
-
-
 def _steps(positions: np.ndarray) -> tuple[int, ...] | None:
     """The step that positions mostly take along each dimension; None where along one they mostly take none."""
-    found = []
+    found: list[int] = []
     for at, length in enumerate(positions.shape):
+        step = 0
         if length > 1:
-            places = _sampled(length - 1)
-            few = positions[
-                tuple(slice(0, None, 1 if d == at else max(1, n // 4)) for d, n in enumerate(positions.shape))
-            ]
+            places = np.unique(np.linspace(0, length - 2, min(length - 1, _SAMPLE)).astype(np.int64))
+            near = (slice(0, None, 1 if d == at else max(1, n // 4)) for d, n in enumerate(positions.shape))
+            few = positions[tuple(near)]
             step = _guess(few.take(places + 1, at).astype(np.int64) - few.take(places, at))
             if not step:
                 return None
-            found.append(step)
-        else:
-            found.append(0)
+        found.append(step)
     return tuple(found)
 
 
@@ -145,40 +131,33 @@ def _reach(extent: int, coordinates: np.ndarray, positions: np.ndarray) -> Reach
     kept = line[inside - low]
     if (line[coordinates - low] != positions).any() or ((kept >= 0) & (kept != inside)).any():
         return None
-    return Reach(
-        extent, low, high, line[: _count_before(low, high)], line[len(line) - _count_after(extent, low, high) :]
-    )
+    reach = Reach(extent, low, high)
+    return reach._replace(beyond=line[reach.outside - low])
 
 
 def _line(extent: int, dimension: Dimension, backwards: frozenset[Key]) -> Line | None:
     """The access to a dimension as a line; None when it is none."""
     start, terms = dimension
-    steps: dict[Key, int] = {}
-    if all(term.table is None for term in terms):
-        for term in terms:
-            (key,) = term.keys
-            steps[key] = -term.grain if key in backwards else term.grain
+    plain = [term for term in terms if term.table is None]
+    steps = {term.keys[0]: -term.grain if term.keys[0] in backwards else term.grain for term in plain}
+    if len(plain) == len(terms):
         first = start + sum(term.reach for term in terms if term.keys[0] in backwards)
-        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms), _NONE, _NONE))
+        return Line(first, steps, Reach(extent, start, start + sum(term.reach for term in terms)))
     extents = [n for term in terms for n in term.extents]
     if math.prod(extents) > MAX_POSITIONS:
         return None
-    total, at = np.zeros([1] * len(extents), np.int64) + start, 0
+    parts = []
     for term in terms:
         if term.table is None:
-            (key,), (extent_of_key,) = term.keys, term.extents
-            steps[key] = -term.grain if key in backwards else term.grain
-            own = term.grain * np.arange(extent_of_key)[:: -1 if key in backwards else 1]
+            parts.append(term.grain * np.arange(term.extents[0])[:: -1 if term.keys[0] in backwards else 1])
         else:
             own_steps = _steps(term.table.values)
             if own_steps is None:
                 return None
             steps.update({key: step * term.table.scale for key, step in zip(term.keys, own_steps, strict=True)})
-            own = term.positions()
-        lead, trail = at, len(extents) - at - len(term.keys)
-        total = total + own.reshape([1] * lead + list(term.extents) + [1] * trail)
-        at += len(term.keys)
-    affine = Index(0, tuple(extents), tuple(steps.values())).values()
+            parts.append(term.positions())
+    total = functools.reduce(np.add.outer, parts, np.asarray(start, np.int64))
+    affine = Index(0, tuple(extents), tuple(steps[key] for term in terms for key in term.keys)).values()
     first = _guess((total - affine)[tuple(slice(0, None, max(1, n // _SAMPLE)) for n in extents)])
     if first is None:
         return None
@@ -195,54 +174,46 @@ def _lines(shape: tuple[int, ...], index: Index) -> tuple[Line, ...] | None:
     access = take_apart(shape, index)
     if access.shape != shape:
         return None
-    found = []
-    for extent, dimension in zip(shape, access.dimensions, strict=True):
-        line = _line(extent, dimension, access.reversed_keys)
-        if line is None:
-            return None
-        found.append(line)
-    return None if all(line.reach.is_within for line in found) else tuple(found)
+    dimensions = zip(shape, access.dimensions, strict=True)
+    found = [_line(extent, dimension, access.reversed_keys) for extent, dimension in dimensions]
+    lines = tuple(line for line in found if line is not None)
+    return None if len(lines) < len(found) or all(line.reach.is_within for line in lines) else lines
 
 
 # --- extensions ---------------------------------------------------------------------------------------
 
 
-def _merged(low: int, high: int, parts: Sequence[tuple[int, np.ndarray]]) -> np.ndarray | None:
-    """Positions at coordinates from `low` to `high`, from parts and where they begin; None where they disagree."""
-    line = np.full(max(0, high - low + 1), -1, np.int64)
-    for start, part in parts:
-        known = line[start - low : start - low + len(part)]
-        if ((known >= 0) & (part >= 0) & (known != part)).any():
-            return None
-        np.copyto(known, part, where=part >= 0)
-    return line
-
-
 def _joined(a: Reach, b: Reach) -> Reach | None:
     """Two reaches as one; None where they disagree."""
-    extent, low, high = a.extent, min(a.low, b.low), max(a.high, b.high)
-    before = _merged(low, min(high, -1), [(own.low, own.before) for own in (a, b)])
-    after = _merged(max(low, extent), high, [(max(own.low, extent), own.after) for own in (a, b)])
-    return None if before is None or after is None else Reach(extent, low, high, before, after)
+    joined = Reach(a.extent, min(a.low, b.low), max(a.high, b.high))
+    beyond = np.full(len(joined.outside), -1, np.int64)
+    for own in (a, b):
+        at = np.searchsorted(joined.outside, own.outside)
+        known = beyond[at]
+        if ((known >= 0) & (own.beyond >= 0) & (known != own.beyond)).any():
+            return None
+        beyond[at] = np.maximum(known, own.beyond)
+    return joined._replace(beyond=beyond)
 
 
 def _runs(reach: Reach) -> list[tuple[int, int, int]]:
     """A reach as pieces of the dimension: the first position, the step and the length of each; some of too many."""
     runs: list[tuple[int, int, int]] = []
 
-    def add(positions: np.ndarray, first: int) -> None:
-        # What stands where nothing reads does not matter: what a torus has there makes few pieces.
-        line = np.where(positions < 0, np.arange(first, first + len(positions)) % reach.extent, positions)
+    def add(line: np.ndarray) -> None:
         while len(line) and len(runs) <= MAX_RUNS:
             length = affine_length(line)
             runs.append((int(line[0]), int(line[1] - line[0]) if length > 1 else 1, length))
             line = line[length:]
 
-    add(reach.before, reach.low)
+    # What stands where nothing reads does not matter: what a torus has there makes few pieces.
+    outside = reach.outside
+    beyond = np.where(reach.beyond < 0, outside % reach.extent, reach.beyond)
+    add(beyond[outside < 0])
     first, last = max(reach.low, 0), min(reach.high, reach.extent - 1)
     if first <= last:
         runs.append((first, 1, last - first + 1))
-    add(reach.after, max(reach.low, reach.extent))
+    add(beyond[outside >= 0])
     return runs
 
 
@@ -280,9 +251,8 @@ class Extension:
 
     def make(self, array: Array) -> Array:
         """The extension of the source's array."""
-        if self.inside != tuple((0, n) for n in array.shape):
-            array = lax.slice(array, [low for low, _ in self.inside], [high for _, high in self.inside])
-        return self.extended(array)
+        starts, stops = zip(*self.inside, strict=True)
+        return self.extended(slice_(array, starts, stops))
 
     def extended(self, part: Array) -> Array:
         """The extension of the part of the source that it holds."""
@@ -304,16 +274,6 @@ class Extension:
         symbols.sort(key=lambda symbol: symbol[0].sort_key)
         kept = tuple((axis, step) for axis, step in symbols if step)
         return Tensor(self, Index(offset, tensor.shape, tuple(strides), kept))  # type: ignore[arg-type]
-
-
-def _overlaps(line: Line, extents: dict[Key, int]) -> bool:
-    """Whether positions along a line coincide, as those of windows do."""
-    reach = 0
-    for step, extent in sorted((abs(step), extents[key]) for key, step in line.steps.items()):
-        if step <= reach and extent > 1:
-            return True
-        reach += step * (extent - 1)
-    return False
 
 
 class _Group:
@@ -350,8 +310,9 @@ class _Group:
     def extension(self) -> Extension:
         """What serves all its views."""
         first, lines = self.members[0]
-        extents = {key: first.index.extent(key) for key in first.index.keys}
-        is_shared = self.is_whole or len(self.members) > 1 or any(_overlaps(line, extents) for line in lines)
+        # Positions along a line that coincide are those of windows.
+        apart = all(are_nested((step, first.index.extent(key)) for key, step in line.steps.items()) for line in lines)
+        is_shared = self.is_whole or len(self.members) > 1 or not apart
         return Extension(self.source, self.reaches, is_shared)
 
 

@@ -17,6 +17,7 @@ from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis, Key
 from codelet.views.index import Index
 from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Arrays, constant
 from lowering.fast.moves import positions_of
 from lowering.fast.partition import Division, divide, within
@@ -97,6 +98,13 @@ def _plan_state(field: Field, axes: tuple[Axis, ...]) -> Input:
     return Held(array, (*own, *range(len(field.type.shape))))
 
 
+def plan_input(tensor: Tensor) -> Viewed:
+    """How a view is read by itself."""
+    if not tensor.size:
+        return nothing(tensor.shape, tensor.dtype)
+    return Viewed(tensor.source, plan_read(tensor.source.shape, tensor.index), tensor.dtype)
+
+
 def _divisions(families: Sequence[Family]) -> Iterator[tuple[Variable, Division, dict[Field, Access]]]:
     """The variables that several fields divide among them, how, and the access of each."""
     reads: dict[Variable, dict[Field, Index]] = {}
@@ -139,15 +147,5 @@ class Inputs:
     def of(self, field: Field, axes: tuple[Axis, ...]) -> Input:
         """How a field of a family over `axes` is read."""
         if field not in self._known:
-            self._known[field] = plan_input(field, axes)
+            self._known[field] = _plan_state(field, axes) if field.tensor is None else plan_input(field.tensor)
         return self._known[field]
-
-
-def plan_input(field: Field, axes: tuple[Axis, ...]) -> Input:
-    """How a field of a family over `axes` is read by itself."""
-    tensor = field.tensor
-    if tensor is None:
-        return _plan_state(field, axes)
-    if not tensor.size:
-        return nothing(tensor.shape, tensor.dtype)
-    return Viewed(tensor.source, plan_read(tensor.source.shape, tensor.index), tensor.dtype)

@@ -8,50 +8,27 @@ To add a way for families to run: a file with a kernel and its rule, and the rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 from codelet.graphs.family import Family
-from codelet.views.grids import Axis
-from lowering.arrays import Arrays
-from lowering.fast.convolutions import as_convolution
+from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
-from lowering.fast.over_grid import Operand
-from lowering.fast.ragged import as_buckets, as_segments
-from lowering.fast.vmapped import as_vmapped, as_windows_apart
+from lowering.fast.ragged import RowsTogether, as_buckets, as_segments
+from lowering.fast.vmapped import Vmapped, as_vmapped, as_windows_apart
+
+Kernel = RowsTogether | Convolution | Vmapped
+"""How a family runs: `run` computes its outputs, `reads` says how each field is read, `text` how it runs, in words."""
 
 
-class Kernel(Protocol):
-    """How a family runs."""
-
-    def run(self, arrays: Arrays) -> dict[str, Operand]:
-        """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
-        ...
-
-    @property
-    def reads(self) -> Mapping[str, str]:
-        """How each field is read, in words."""
-        ...
-
-    def text(self, names: Mapping[Axis, str]) -> str:
-        """How the family runs, in words; `names` are those of its axes."""
-        ...
-
-
-class Rule(NamedTuple):
-    """A way for families to run: what it is called, and the kernel of a family, or why it has none."""
-
-    name: str
-    kernel: Callable[[Family, Inputs], Kernel | str]
-
-
-RULES = (
-    Rule("segments", as_segments),  # one program for rows of any lengths
-    Rule("buckets", as_buckets),  # any other codelet of ragged fields
-    Rule("a convolution", as_convolution),  # windows would be copied once for each of their elements
-    Rule("windows element by element", as_windows_apart),  # XLA does not vectorise a look into a stack of slices
-    Rule("vmap", as_vmapped),  # everything else
-)
+RULES: dict[str, Callable[[Family, Inputs], Kernel | str]] = {
+    "segments": as_segments,  # one program for rows of any lengths
+    "buckets": as_buckets,  # any other codelet of ragged fields
+    "a convolution": as_convolution,  # windows would be copied once for each of their elements
+    "windows element by element": as_windows_apart,  # XLA does not vectorise a look into a stack of slices
+    "vmap": as_vmapped,  # everything else
+}
+"""The ways for families to run: what each is called, and what gives the kernel of a family, or why it has none."""
 
 
 class Choice(NamedTuple):
@@ -64,10 +41,10 @@ class Choice(NamedTuple):
 def choose_kernel(family: Family, inputs: Inputs) -> Choice:
     """The kernel of a family."""
     refused: list[tuple[str, str]] = []
-    for rule in RULES:
-        found = rule.kernel(family, inputs)
+    for name, rule in RULES.items():
+        found = rule(family, inputs)
         if not isinstance(found, str):
             return Choice(found, tuple(refused))
         if found:
-            refused.append((rule.name, found))
+            refused.append((name, found))
     raise AssertionError(family)

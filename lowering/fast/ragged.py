@@ -56,15 +56,12 @@ def _inverse(table: np.ndarray) -> np.ndarray | None:
 
 def memory_order(family: Family) -> np.ndarray | None:
     """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
-    table: np.ndarray | None = None
-    for field in family.fields:
-        if field.tensor is None or field.tensor.rows is None:
-            continue
-        own = _table_of(field.tensor)
-        if field.is_written or own is None or not own.size or (table is not None and not np.array_equal(own, table)):
-            return None
-        table = own
-    return None if table is None else _inverse(table)
+    ragged = [(f, f.tensor) for f in family.fields if f.tensor is not None and f.tensor.rows is not None]
+    tables = [None if field.is_written else _table_of(tensor) for field, tensor in ragged]
+    first = tables[0] if tables else None
+    if first is None or not first.size or any(own is None or not np.array_equal(own, first) for own in tables[1:]):
+        return None
+    return _inverse(first)
 
 
 def _in_order(family: Family, order: np.ndarray) -> Family:
@@ -73,12 +70,10 @@ def _in_order(family: Family, order: np.ndarray) -> Family:
     for field in family.fields:
         tensor = field.tensor
         if tensor is not None and tensor.rows is not None:
-            index = tensor.index
-            tables = tuple(
-                table._replace(values=table.values[order]) if tensor.ragged_dimension in table.keys else table
-                for table in index.tables
-            )
-            moved = Index(index.offset, index.shape, index.strides, index.symbols, tables)
+            # Of all its tables one is along the elements, and along nothing else; see `_table_of`.
+            index, key = tensor.index, (tensor.ragged_dimension,)
+            tables = (t._replace(values=t.values[order]) if t.keys == key else t for t in index.tables)
+            moved = Index(index.offset, index.shape, index.strides, index.symbols, tuple(tables))
             field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, tensor.ragged_dimension))
         fields.append(field)
     return replace(family, fields=tuple(fields))
@@ -87,49 +82,47 @@ def _in_order(family: Family, order: np.ndarray) -> Family:
 # --- operands ---------------------------------------------------------------------------------------------
 
 
-def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> tuple[Array, int]:
-    """An operand with its elements, or rows over `axes`, first; and its level."""
+def _ragged(field: Field) -> int | None:
+    return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
+
+
+def _by_vertex(field: Field, operand: Operand, axes: Sequence[Axis]) -> Value:
+    """An operand with its elements, or rows over `axes`, first; where it is ragged, without an extent of 1 there."""
     array, keys = operand
     shape = field.tensor.shape if field.tensor is not None else field.type.shape
-    dimensions = list(range(len(shape)))
-    if field.tensor is not None and field.tensor.rows is not None:
-        order = [field.tensor.ragged_dimension, *(d for d in dimensions if d != field.tensor.ragged_dimension)]
-        return arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT
+    dimensions, ragged = list(range(len(shape))), _ragged(field)
+    if ragged is not None:
+        order = [ragged, *(d for d in dimensions if d != ragged)]
+        return Value(arranged(array, keys, order, [shape[d] for d in order]), BY_ELEMENT, ragged)
     if not set(keys) & set(axes):
-        return arranged(array, keys, dimensions, shape), SHARED
+        return Value(arranged(array, keys, dimensions, shape), SHARED)
     extents = [axis.extent for axis in axes]
     spread = arranged(array, keys, [*axes, *dimensions], [*extents, *shape])
-    return spread.reshape(-1, *shape), BY_ROW
+    return Value(spread.reshape(-1, *shape), BY_ROW)
 
 
-def _at_once(family: Family, segments: Segments, inputs: Sequence[tuple[Field, Array, int]]) -> list[Array]:
+def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[Value]:
+    """The codelet's inputs, each with its elements or rows first."""
+    return [_by_vertex(field, operand, axes) for field, operand in zip(family.inputs, operands, strict=True)]
+
+
+def _each_ragged(family: Family, results: Sequence[Array], change: Callable[[Array, int], Array]) -> list[Array]:
+    """The outputs of a family, those that are ragged changed, given in which dimension they are."""
+    places = map(_ragged, family.outputs)
+    return [result if at is None else change(result, at) for result, at in zip(results, places, strict=True)]
+
+
+def _at_once(family: Family, segments: Segments, inputs: Sequence[Value]) -> list[Array]:
     """The codelet on rows all at once: outputs by row, and ragged ones by element."""
-    by_name = {field.name: field for field in family.fields}
-    values = []
-    for field, array, level in inputs:
-        at = _ragged(field)
-        values.append(Value(array, level) if at is None else Value(jnp.expand_dims(array, at + 1), level, at))
+    single = lambda array, at: array if at is None else jnp.expand_dims(array, at + 1)  # noqa: E731
+    values = [value._replace(array=single(value.array, value.ragged)) for value in inputs]
     results = run_segments(family.codelet, segments, values)
-    return [
-        result if (at := _ragged(by_name[name])) is None else jnp.squeeze(result, at + 1)
-        for name, result in zip(family.codelet.outputs, results, strict=True)
-    ]
+    return _each_ragged(family, results, lambda result, at: jnp.squeeze(result, at + 1))
 
 
 def _in_codelets_order(family: Family, results: Sequence[Array]) -> list[Array]:
     """Results with the dimension that is ragged, which comes first, in its place."""
-    by_name = {field.name: field for field in family.fields}
-    return [
-        result if (at := _ragged(by_name[name])) is None else jnp.moveaxis(result, 0, at)
-        for name, result in zip(family.codelet.outputs, results, strict=True)
-    ]
-
-
-def _inputs(family: Family, operands: Sequence[Operand], axes: Sequence[Axis]) -> list[tuple[Field, Array, int]]:
-    """The codelet's inputs, each with its elements or rows first, and its level."""
-    by_name = {field.name: field for field in family.fields}
-    fields = [by_name[name] for name in family.codelet.inputs]
-    return [(field, *_by_vertex(field, operand, axes)) for field, operand in zip(fields, operands, strict=True)]
+    return _each_ragged(family, results, lambda result, at: jnp.moveaxis(result, 0, at))
 
 
 def _segmented(family: Family, axes: Sequence[Axis], segments: Segments) -> Callable[..., list[Array]]:
@@ -137,16 +130,11 @@ def _segmented(family: Family, axes: Sequence[Axis], segments: Segments) -> Call
     return lambda operands: _in_codelets_order(family, _at_once(family, segments, _inputs(family, operands, axes)))
 
 
-def _ragged(field: Field) -> int | None:
-    return field.tensor.ragged_dimension if field.tensor is not None and field.tensor.rows is not None else None
-
-
 def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[..., list[Array]]:
     """The codelet once for each length, on all rows of that length together.
 
     With `at_once`, the rows of lengths for which the codelet's jaxpr stands are run together.
     """
-    by_name = {field.name: field for field in family.fields}
     kinds = together(list(family.rows.values()))
     number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
     lengths, group_of = groups_of(kinds.lengths)
@@ -165,36 +153,31 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
         assert field.tensor.rows is not None
         return some(field.tensor.rows, vertices)[1]
 
-    def taken(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray) -> Iterator[tuple[Field, Array, int]]:
+    def taken(inputs: Sequence[Value], vertices: np.ndarray) -> Iterator[Value]:
         """The inputs of some vertices."""
-        for field, array, level in inputs:
-            if level == SHARED:
-                yield field, array, level
-            else:
-                numbers = elements(field, vertices) if level == BY_ELEMENT else vertices
-                yield field, take(array, constant(narrowed(numbers))), level
+        for field, value in zip(family.inputs, inputs, strict=True):
+            if value.level != SHARED:
+                numbers = vertices if value.ragged is None else elements(field, vertices)
+                value = value._replace(array=take(value.array, constant(narrowed(numbers))))
+            yield value
 
-    def call(inputs: Sequence[tuple[Field, Array, int]], vertices: np.ndarray, length: Lengths) -> list[Array]:
+    def call(inputs: Sequence[Value], vertices: np.ndarray, length: Lengths) -> list[Array]:
         """What vertices whose rows are of one length compute."""
         arrays = []
-        for field, array, level in taken(inputs, vertices):
-            if level == BY_ELEMENT:
-                at = _ragged(field)
-                assert at is not None
+        for field, (array, _, at) in zip(family.inputs, taken(inputs, vertices), strict=True):
+            if at is not None:
                 each = array.reshape(len(vertices), length[field.type.shape[at]], *array.shape[1:])
                 array = jnp.moveaxis(each, 1, at + 1)
             arrays.append(array)
-        mapped = tuple(None if level == SHARED else 0 for _, _, level in inputs)
+        mapped = tuple(None if value.level == SHARED else 0 for value in inputs)
         codelet = family.codelet.at(length)
         results = jax.vmap(lambda *own: list(codelet.call(*own).values()), in_axes=mapped)(*arrays)
-        flat = []
-        for name, result in zip(family.codelet.outputs, results, strict=True):
-            at = _ragged(by_name[name])
-            if at is not None:
-                moved = jnp.moveaxis(result, at + 1, 1)
-                result = moved.reshape(moved.shape[0] * moved.shape[1], *moved.shape[2:])
-            flat.append(result)
-        return flat
+
+        def flat(result: Array, at: int) -> Array:
+            moved = jnp.moveaxis(result, at + 1, 1)
+            return moved.reshape(moved.shape[0] * moved.shape[1], *moved.shape[2:])
+
+        return _each_ragged(family, results, flat)
 
     def run(operands: Sequence[Operand]) -> list[Array]:
         inputs = _inputs(family, operands, axes)
@@ -205,8 +188,7 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
             parts.append(_at_once(family, Segments(some(rows, others)[0], None), list(taken(inputs, others))))
             chosen.append(others)
         results = []
-        for name, own in zip(family.codelet.outputs, zip(*parts, strict=True), strict=True):
-            field = by_name[name]
+        for field, own in zip(family.outputs, zip(*parts, strict=True), strict=True):
             places = [vertices if _ragged(field) is None else elements(field, vertices) for vertices in chosen]
             back = np.argsort(np.concatenate(places))
             results.append(take(jnp.concatenate(own), constant(narrowed(back))))
@@ -294,8 +276,7 @@ def _traced(
     how: str,
 ) -> RowsTogether:
     """A family as `run` computes it from operands, mapped over the axes that choose no row."""
-    by_name = {field.name: field for field in family.fields}
-    own = tuple(inputs.of(by_name[name], family.axes) for name in family.codelet.inputs)
+    own = tuple(inputs.of(field, family.axes) for field in family.inputs)
     keys = [each.keys for each in own]
     free = [axis for axis in mapped_axes(keys, family.axes) if axis not in axes]
     inner = [tuple(key for key in each if key not in free) for each in keys]
@@ -303,11 +284,11 @@ def _traced(
     function = over_axes(function, keys, free)
     outputs: dict[str, tuple[Key, ...]] = {}
     shapes: list[tuple[int, ...] | None] = []
-    for name in family.codelet.outputs:
-        tensor = by_name[name].tensor
+    for field in family.outputs:
+        tensor = field.tensor
         assert tensor is not None
         leading = free if tensor.rows is not None else [*free, *axes]
-        outputs[name] = (*leading, *range(tensor.ndim))
+        outputs[field.name] = (*leading, *range(tensor.ndim))
         shapes.append(None if tensor.rows is not None else (*(axis.extent for axis in leading), *tensor.shape))
 
     def results(*arrays: Array) -> list[Array]:

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 from codelet.views.sources import Variable
 from lowering.fast.prune import written_through
-from lowering.fast.writes import plan_writes
+from lowering.fast.writes import InTurn, plan_writes
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis
@@ -124,7 +124,8 @@ def _may_rotate(body: Sequence[Step], chain: _Chain, index: Variable | None) -> 
         return False
     # One that is written whole, or joined from its parts, is not written in place.
     through = written_through(writer, first)
-    return bool(through) and plan_writes(first.shape, through).is_in_place
+    writes = plan_writes(first.shape, through)
+    return bool(through) and isinstance(writes, InTurn) and writes.needs_old
 
 
 def _rotated_body(step: RepeatStep) -> tuple[tuple[Step, ...], list[_Chain]]:

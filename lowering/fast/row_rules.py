@@ -8,9 +8,10 @@ parameter that says along which dimensions a primitive works decides whether it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend import core as jax_core
 
@@ -78,12 +79,16 @@ def check_understood(eqn: jax_core.JaxprEqn) -> None:
 # --- rules ----------------------------------------------------------------------------------------------
 
 
+def _goes_along(pairs: tuple[Sequence[int], Sequence[int]], at: Sequence[int | None]) -> bool:
+    """Whether dimensions of the two operands of a dot that go together are, among others, those that are ragged."""
+    return tuple(at) in list(zip(*pairs, strict=True))
+
+
 def _dot_is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
     contracted, batch = eqn.params["dimension_numbers"]
     at = _places(eqn.invars)
     if None not in at:
-        places = [list(own).index(d) if d in own else None for own, d in zip(batch, at, strict=True)]
-        return places[0] is not None and places[0] == places[1]
+        return _goes_along(batch, at)
     return not any(d in own for own, d in zip(contracted, at, strict=True))
 
 
@@ -129,23 +134,28 @@ def is_elementwise(eqn: jax_core.JaxprEqn) -> bool:
     return False
 
 
-REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_or", "reduce_and")
-"""What reduces rows."""
+COMBINE: dict[str, Callable[..., Any]] = {
+    "reduce_sum": jax.ops.segment_sum,
+    "dot_general": jax.ops.segment_sum,
+    "reduce_max": jax.ops.segment_max,
+    "reduce_min": jax.ops.segment_min,
+    "reduce_or": jax.ops.segment_max,
+    "reduce_and": jax.ops.segment_min,
+}
+"""What reduces rows, and how the parts of elements are combined to what it makes of their row."""
 
 
 def reduces_rows(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation reduces every row: to the sum, or the like, of its elements."""
     name, params = eqn.primitive.name, eqn.params
-    if name not in REDUCTIONS and name != "dot_general":
+    if name not in COMBINE:
         return False
     at = _places(eqn.invars)
-    if name in REDUCTIONS:
+    if name == "dot_general":
+        reduces = _goes_along(params["dimension_numbers"][0], at)
+    else:
         bits = name in ("reduce_or", "reduce_and") and dtype_of(eqn.invars[0]) != np.dtype(bool)
         reduces = at[0] is not None and at[0] in params["axes"] and not bits
-    else:
-        contracted, _ = params["dimension_numbers"]
-        places = [list(own).index(d) if d in own else None for own, d in zip(contracted, at, strict=True)]
-        reduces = places[0] is not None and places[0] == places[1]
     if reduces:
         check_understood(eqn)
     return reduces

@@ -13,7 +13,8 @@ is one of extent 1: each equation then means, for a row of one element, what it 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,7 @@ from codelet.tracing.lengths import size_at, watched
 from codelet.views.rows import LENGTH_NAMES, Rows
 from lowering.arrays import Array, constant, take
 from lowering.fast.row_rules import (
+    COMBINE,
     NoRule,
     check_understood,
     dtype_of,
@@ -45,19 +47,17 @@ from lowering.jaxprs.rebuild import inline
 SHARED, BY_ROW, BY_ELEMENT = range(3)
 
 
+@dataclass(frozen=True, eq=False)
 class Segments:
     """Rows as segments of a flat dimension, as arrays, which are made when they are first asked for.
 
     Attributes:
-        count: the number of rows.
-        in_order: whether the elements of a row follow each other, row by row.
+        rows: whose elements are whose.
+        order: the order in which the elements of all rows lie; None where they follow each other, row by row.
     """
 
-    def __init__(self, rows: Rows, order: np.ndarray | None):
-        self.rows = rows
-        self.order = order
-        self.count = rows.count
-        self.in_order = order is None
+    rows: Rows
+    order: np.ndarray | None
 
     def _ordered(self, values: np.ndarray) -> Array:
         values = values.astype(np.int32, copy=False)
@@ -75,7 +75,9 @@ class Segments:
 
     def computed(self, size: Any, dtype: Any) -> Array:
         """A size that is computed from the length of a row, of each row."""
-        return constant(np.broadcast_to(size_at(size, {LENGTH_NAMES[0]: self.rows.lengths}), self.count).astype(dtype))
+        return constant(
+            np.broadcast_to(size_at(size, {LENGTH_NAMES[0]: self.rows.lengths}), self.rows.count).astype(dtype)
+        )
 
 
 class Value(NamedTuple):
@@ -95,17 +97,6 @@ class Value(NamedTuple):
 
 _CUSTOM = "a derivative rule in it is not by element"
 
-_COMBINE: dict[str, Callable[..., Array]] = {
-    "reduce_sum": jax.ops.segment_sum,
-    "dot_general": jax.ops.segment_sum,
-    "reduce_max": jax.ops.segment_max,
-    "reduce_min": jax.ops.segment_min,
-    "reduce_or": jax.ops.segment_max,
-    "reduce_and": jax.ops.segment_min,
-}
-"""How the parts of elements are combined to what a reduction makes of their row."""
-
-
 # --- running equations ----------------------------------------------------------------------------------
 
 
@@ -117,20 +108,21 @@ class _Run:
         self.custom = custom
         """Equations with derivative rules of their own that are still to come, as traced for a row of one element."""
 
-    def by_element(self, value: Value) -> Value:
-        """A value of rows repeated for each of their elements."""
-        if value.level != BY_ROW:
+    def spread(self, value: Value, level: int) -> Value:
+        """A value with one for each row, or for each element of each row, as the level says; or for more already."""
+        if value.level >= level:
             return value
         segments = self.segments
-        return value._replace(
-            array=take(value.array, segments.owners, is_sorted=segments.in_order),
-            level=BY_ELEMENT,
-        )
+        if value.level == BY_ROW:
+            array = take(value.array, segments.owners, is_sorted=segments.order is None)
+        else:
+            count = segments.rows.count if level == BY_ROW else segments.rows.total
+            array = jnp.broadcast_to(value.array, (count, *jnp.shape(value.array)))
+        return value._replace(array=array, level=level)
 
     def apply(self, eqn: jax_core.JaxprEqn, values: Sequence[Value], level: int) -> list[Value]:
         """An equation, as for a row of one element, at all rows or elements."""
-        if level == BY_ELEMENT:
-            values = [self.by_element(value) for value in values]
+        values = [value if value.level == SHARED else self.spread(value, level) for value in values]
         if eqn.primitive.name in CUSTOM:
             if not self.custom:
                 raise NoRule(_CUSTOM)
@@ -152,28 +144,23 @@ class _Run:
     def reduce(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> Value:
         """A reduction of rows: each element's part of it, then that of the segments."""
         segments, name = self.segments, eqn.primitive.name
-        values = [value if value.level != SHARED or value.ragged is None else self._repeated(value) for value in values]
+        values = [value if value.ragged is None else self.spread(value, BY_ELEMENT) for value in values]
         dtype = dtype_of(eqn.outvars[0])
-        if _COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
+        if COMBINE[name] is jax.ops.segment_sum and jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4:
             # As XLA adds: every part rounded to so few bits, long rows would be far off.
             values = [value._replace(array=jnp.asarray(value.array, np.float32)) for value in values]
             if name == "dot_general":
                 eqn = eqn.replace(params={**eqn.params, "preferred_element_type": np.dtype(np.float32)})
         (part,) = self.apply(eqn, values, BY_ELEMENT)
         array = part.array.astype(jnp.int8) if dtype == jnp.bool_ else part.array
-        combined = _COMBINE[name](
+        combined = COMBINE[name](
             array,
             segments.owners,
-            segments.count,
-            indices_are_sorted=segments.in_order,
+            segments.rows.count,
+            indices_are_sorted=segments.order is None,
             mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
         )
         return Value(combined > 0 if dtype == jnp.bool_ else combined.astype(dtype), BY_ROW)
-
-    def _repeated(self, value: Value) -> Value:
-        """A shared value with a ragged dimension, at each element."""
-        total = self.segments.rows.total
-        return value._replace(array=jnp.broadcast_to(value.array, (total, *jnp.shape(value.array))), level=BY_ELEMENT)
 
     def equation(self, eqn: jax_core.JaxprEqn, values: Sequence[Value]) -> list[Value]:
         name = eqn.primitive.name
@@ -269,18 +256,6 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     if codelet.jaxpr.effects:
         raise NoRule("it has effects")
     run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
-    outputs = []
-    for value, kind in zip(
-        evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED)),
-        codelet.outputs.values(),
-        strict=True,
-    ):
-        if kind.is_ragged:
-            value = run.by_element(value)
-            value = run._repeated(value) if value.level == SHARED else value
-            outputs.append(value.array)
-        elif value.level == SHARED:
-            outputs.append(jnp.broadcast_to(value.array, (segments.count, *jnp.shape(value.array))))
-        else:
-            outputs.append(value.array)
-    return outputs
+    results = evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED))
+    levels = [BY_ELEMENT if kind.is_ragged else BY_ROW for kind in codelet.outputs.values()]
+    return [run.spread(value, level).array for value, level in zip(results, levels, strict=True)]

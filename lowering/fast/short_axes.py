@@ -45,13 +45,10 @@ def _over(index: Index, axes: tuple[Axis, ...], positions: list[Index]) -> Index
 
 def merge_short_axes(family: Family) -> Family:
     """A family with the axes merged that only vertex state tells apart, if some of them are short."""
-    states = [field.state for field in family.fields if field.state is not None]
-    if family.rows or not any(state.index is not None and state.index.axes for state in states):
-        return family
-    if any(
-        f.state is not None and f.state.array is not None and f.state.array.ndim > len(f.type.shape)
-        for f in family.fields
-    ):
+    states = [(field.state, len(field.type.shape)) for field in family.fields if field.state is not None]
+    is_split = any(state.index is not None and state.index.axes for state, _ in states)
+    has_arrays = any(state.array is not None and state.array.ndim > rank for state, rank in states)
+    if family.rows or has_arrays or not is_split:
         return family
     groups = _groups(family)
     if len(groups) == len(family.axes):

@@ -23,13 +23,14 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Field
+from codelet.views.digits import are_nested
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 from lowering.fast.reads import MAX_STACKED_SLICES
 from lowering.jaxprs.equations import bind, evaluate
 from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
-from lowering.jaxprs.rebuild import inline
-from lowering.plan.access import Term, take_apart
+from lowering.jaxprs.rebuild import inline, struct
+from lowering.plan.access import take_apart
 
 
 class _NotApart(Exception):
@@ -37,6 +38,25 @@ class _NotApart(Exception):
 
 
 # --- rules: an array held apart is a NumPy array of objects, one scalar each ----------------------------
+
+
+def _is_apart(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _apart(shape: tuple[int, ...], element: Callable[[tuple[int, ...]], Any]) -> np.ndarray:
+    """An array apart, of the element at each place."""
+    made = np.empty(shape, object)
+    for place in np.ndindex(shape):
+        made[place] = element(place)
+    return made
+
+
+def _taken_apart(operand: Any) -> np.ndarray:
+    """An array apart, which it may be already."""
+    if _is_apart(operand):
+        return operand
+    return _apart(np.shape(operand), lambda place: operand[place] if place else operand)
 
 
 def _rearranged(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
@@ -83,13 +103,11 @@ def _reduced(eqn: jax_core.JaxprEqn, array: np.ndarray) -> np.ndarray:
         raise _NotApart
     kept = [d for d in range(array.ndim) if d not in axes]
     lines = array.transpose([*kept, *sorted(axes)]).reshape(*(array.shape[d] for d in kept), -1)
-    made = np.empty(lines.shape[:-1], object)
     combine = REDUCTIONS[eqn.primitive.name]
     ties = combine in (lax.max, lax.min) and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact)  # type: ignore[attr-defined]
-    for place in np.ndindex(made.shape):
-        line = lines[place]
-        made[place] = _extreme(combine)(*line) if ties and len(line) > 1 else functools.reduce(combine, line)
-    return made
+    if ties and lines.shape[-1] > 1:
+        return _apart(lines.shape[:-1], lambda place: _extreme(combine)(*lines[place]))
+    return _apart(lines.shape[:-1], lambda place: functools.reduce(combine, lines[place]))
 
 
 def _by_element(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> np.ndarray:
@@ -99,25 +117,7 @@ def _by_element(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> np.ndarray:
         raise _NotApart
     primitive: Any = eqn.primitive
     spread = [np.broadcast_to(_taken_apart(operand), shape) for operand in operands]
-    made = np.empty(shape, object)
-    for place in np.ndindex(made.shape):
-        made[place] = primitive.bind(*(each[place] for each in spread), **eqn.params)
-    return made
-
-
-def _taken_apart(operand: Any) -> np.ndarray:
-    """An array apart, which it may be already."""
-    if isinstance(operand, np.ndarray) and operand.dtype == object:
-        return operand
-    shape = np.shape(operand)
-    made = np.empty(shape, object)
-    for place in np.ndindex(shape):
-        made[place] = operand[place] if place else operand
-    return made
-
-
-def _is_apart(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == object
+    return _apart(shape, lambda place: primitive.bind(*(each[place] for each in spread), **eqn.params))
 
 
 def _run(eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
@@ -154,25 +154,18 @@ def take_jaxpr_apart(closed: jax_core.ClosedJaxpr, windows: Sequence[bool]) -> j
 
     def run(*inputs: Any) -> list[Any]:
         given = iter(inputs)
-        arrays: list[Any] = []
-        for var, is_window in zip(jaxpr.invars, windows, strict=True):
-            if is_window:
-                shape = var.aval.shape  # type: ignore[attr-defined]
-                arrays.append(np.empty(shape, object))
-                for place in np.ndindex(shape):
-                    arrays[-1][place] = next(given)
-            else:
-                arrays.append(next(given))
+        arrays = [
+            _apart(var.aval.shape, lambda _: next(given)) if is_window else next(given)  # type: ignore[attr-defined]
+            for var, is_window in zip(jaxpr.invars, windows, strict=True)
+        ]
         results = evaluate(closed, arrays, _run)
         if any(map(_is_apart, results)):
             raise _NotApart
         return results
 
     structs = []
-    for var, is_window in zip(jaxpr.invars, windows, strict=True):
-        aval: Any = var.aval
-        shape, count = ((), math.prod(aval.shape)) if is_window else (aval.shape, 1)
-        structs += [jax.ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type)] * count
+    for own, is_window in zip(map(struct, jaxpr.invars), windows, strict=True):
+        structs += [own.update(shape=())] * own.size if is_window else [own]
     try:
         return jax.make_jaxpr(run)(*structs)
     except _NotApart:
@@ -182,20 +175,15 @@ def take_jaxpr_apart(closed: jax_core.ClosedJaxpr, windows: Sequence[bool]) -> j
 # --- windows --------------------------------------------------------------------------------------------
 
 
-def _overlap(terms: Sequence[Term]) -> bool:
-    """Whether terms, the greatest grain first, reach the same position in several ways."""
-    return any(
-        sum(term.reach for term in terms[k + 1 :]) >= term.grain for k, term in enumerate(terms) if terms[k + 1 :]
-    )
-
-
 def overlaps(field: Field) -> bool:
     """Whether the elements that vertices read through a field overlap, each read at a fixed distance."""
     tensor = field.tensor
     if not field.is_read or tensor is None or tensor.rows is not None or tensor.index.tables or not tensor.size:
         return False
     access = take_apart(tensor.source.shape, tensor.index)
-    return any(_overlap(dimension.terms) for dimension in access.dimensions)
+    return not all(
+        are_nested((term.grain, term.extents[0]) for term in dimension.terms) for dimension in access.dimensions
+    )
 
 
 def is_small_window(field: Field) -> bool:

@@ -150,10 +150,9 @@ def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tu
     if not isinstance(source, Patchwork):
         return whole(source, source.dtype), ((0, 0),) * len(source.shape)
     region, patches = without_zeros(source, kept)
-    if lengths_of(region) == source.shape:
-        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
     widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
-    return whole(WithinZeros(source, region, tuple(patches)), source.dtype), widths
+    is_all = lengths_of(region) == source.shape
+    return whole(source if is_all else WithinZeros(source, region, tuple(patches)), source.dtype), widths
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:
@@ -164,10 +163,11 @@ def read_view(arrays: Arrays, tensor: Tensor) -> Array:
 # --- what is written ------------------------------------------------------------------------------------
 
 
-def _write_variable(arrays: Arrays, variable: Variable, index: Index, value: Array, keys: Sequence[Key]) -> None:
-    write = plan_write(variable.shape, index)
-    before = None if write.is_whole else source_array(arrays, variable)
-    arrays[variable] = write.into(before, variable.shape, value, keys)
+def _written(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> Array:
+    """A source as an array, after a write."""
+    write = plan_write(source.shape, index)
+    before = None if write.is_whole else source_array(arrays, source)
+    return write.into(before, source.shape, value, keys)
 
 
 def repeats(source: Patchwork) -> bool:
@@ -189,7 +189,7 @@ def _write_elements(arrays: Arrays, source: Patchwork, index: Index, value: Arra
             target = Index.from_values(positions[inside], (0,), inside.shape)
             every = inside.size == value.size
             own = value if every else take(value, constant(narrowed(inside)))
-            _write_variable(arrays, variable, target, own, (0,))
+            arrays[variable] = _written(arrays, variable, target, own, (0,))
 
 
 def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys: Sequence[Key]) -> None:
@@ -197,17 +197,15 @@ def write_view(arrays: Arrays, source: Source, index: Index, value: Array, keys:
     if 0 in value.shape:
         return
     if isinstance(source, Variable):
-        _write_variable(arrays, source, index, value, keys)
+        arrays[source] = _written(arrays, source, index, value, keys)
     elif repeats(source):
         _write_elements(arrays, source, index, value, keys)
     else:
-        write = plan_write(source.shape, index)
-        before = None if write.is_whole else source_array(arrays, source)
-        after = write.into(before, source.shape, value, keys)
+        after = _written(arrays, source, index, value, keys)
         for patch in source.patches:
             if patch.variable is not None:
                 read = plan_read(source.shape, patch.places)
-                _write_variable(arrays, patch.variable, patch.index, read.of(after), read.keys)
+                arrays[patch.variable] = _written(arrays, patch.variable, patch.index, read.of(after), read.keys)
 
 
 def write_tensor(arrays: Arrays, tensor: Tensor, value: Array) -> None:

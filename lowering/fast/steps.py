@@ -118,11 +118,6 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         _raise_flag(state, step.abort, holds(values), step.code)
 
 
-def _range(dtype: np.dtype) -> tuple[int, int]:
-    """The least and the greatest value of a control."""
-    return (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-
-
 def _switch(state: EmissionState, step: SwitchStep) -> None:
     streams = state.streams.of(*step.branches)
     written = (*step.writes, *streams.passed_on)
@@ -140,7 +135,8 @@ def _switch(state: EmissionState, step: SwitchStep) -> None:
         return run
 
     number = jnp.full((), len(step.values), jnp.int32)
-    least, most = _range(control.dtype)
+    bits = None if control.dtype.kind == "b" else np.iinfo(control.dtype)
+    least, most = (0, 1) if bits is None else (bits.min, bits.max)
     for k, value in enumerate(step.values):
         if least <= value <= most:  # another would be compared with what is left of it in the control's dtype
             number = jnp.where(control == jnp.asarray(value, control.dtype), k, number)

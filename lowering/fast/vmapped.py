@@ -15,11 +15,9 @@ from codelet.graphs.family import Family
 from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
-from lowering.fast.inputs import Input, Inputs
+from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
-from lowering.fast.reads import plan_read
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
-from lowering.fast.sources import Viewed
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,28 +76,23 @@ def _vmapped(family: Family, inputs: tuple[tuple[Input, ...], ...], jaxpr: jax_c
 
 def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
     """A family under `vmap`, as any can run whose fields are of one size."""
-    by_name = {field.name: field for field in family.fields}
-    each = tuple((inputs.of(by_name[name], family.axes),) for name in family.codelet.inputs)
+    each = tuple((inputs.of(field, family.axes),) for field in family.inputs)
     return _vmapped(family, each, family.codelet.jaxpr)
 
 
 def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
     """A family under `vmap` on the elements of its small windows; or why it cannot be, where it has some."""
-    by_name = {field.name: field for field in family.fields}
-    fields = [by_name[name] for name in family.codelet.inputs]
-    windows = [is_small_window(field) and not inputs.is_piece(field) for field in fields]
+    windows = [is_small_window(field) and not inputs.is_piece(field) for field in family.inputs]
     if not any(windows):
         return ""
     jaxpr = take_jaxpr_apart(family.codelet.jaxpr, windows)
     if jaxpr is None:
         return "the codelet does more with its windows than pick, compute by element and reduce"
     each: list[tuple[Input, ...]] = []
-    for field, is_window in zip(fields, windows, strict=True):
+    for field, is_window in zip(family.inputs, windows, strict=True):
         if is_window:
             assert field.tensor is not None
-            source = field.tensor.source
-            reads = [plan_read(source.shape, element.index) for element in elements_of(field.tensor)]
-            each.append(tuple(Viewed(source, read, source.dtype) for read in reads))
+            each.append(tuple(map(plan_input, elements_of(field.tensor))))
         else:
             each.append((inputs.of(field, family.axes),))
     return _vmapped(family, tuple(each), jaxpr)

@@ -133,11 +133,6 @@ class InTurn:
         """Whether something of the old array is left."""
         return not any(write.is_whole for write in self.writes)
 
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the array is updated, rather than made anew."""
-        return self.needs_old
-
     def into(self, array: Array | None, shape: Sequence[int], values: Sequence[Operand]) -> Array:
         """The array after the writes, of a value each; None before where nothing of it is left."""
         for write, (value, keys) in zip(self.writes, values, strict=True):
@@ -161,7 +156,6 @@ class Joined:
 
     region: Region
     writes: tuple[Write, ...]
-    is_in_place = False
 
     @property
     def needs_old(self) -> bool:

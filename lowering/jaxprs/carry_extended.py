@@ -33,7 +33,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.arrays import Array, join
-from lowering.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts
+from lowering.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables
 from lowering.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from lowering.jaxprs.rebuild import rewrite, struct
 from lowering.jaxprs.recompute import LIGHT
@@ -171,7 +171,7 @@ def _carried(eqn: jax_core.JaxprEqn) -> dict[int, _Carried]:
     body, (first, num_carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
     makers = {var: own for own in body.eqns for var in own.outvars}
     barriers = [own for own in body.eqns if is_understood(own, "optimization_barrier") and len(own.invars) == 1]
-    results = {atom for atom in body.outvars if not isinstance(atom, jax_core.Literal)}
+    results = set(variables(body.outvars))
     found: dict[int, _Carried] = {}
     for k in range(num_carried) if barriers else ():
         array, made = body.invars[first + k], body.outvars[k]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from jax.extend import core as jax_core
 
 from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.equations import Atomic, with_bodies
+from lowering.jaxprs.equations import Atomic, variables, with_bodies
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement, rearranges
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
@@ -77,14 +78,9 @@ def _common_cuts(*dims: Sequence[Digit]) -> list[int] | None:
     assert len(set(sizes)) == 1, sizes
     weights = {1}
     for dim in dims:
-        weight = 1
-        for digit in reversed(dim):
-            weight *= digit.extent
-            weights.add(weight)
-    ordered = sorted(weights, reverse=True)
-    if any(a % b for a, b in itertools.pairwise(ordered)):
-        return None
-    return [a // b for a, b in itertools.pairwise(ordered)]
+        weights.update(itertools.accumulate((digit.extent for digit in reversed(dim)), operator.mul))
+    pairs = list(itertools.pairwise(sorted(weights, reverse=True)))
+    return None if any(a % b for a, b in pairs) else [a // b for a, b in pairs]
 
 
 class _Labels:
@@ -118,14 +114,13 @@ def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | Non
         return [(d, d, d) for d in range(eqn.outvars[0].aval.ndim)]  # type: ignore[attr-defined]
     (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
     left, right = (atom.aval.ndim for atom in eqn.invars)  # type: ignore[attr-defined]
-    roles = [(a, b, k) for k, (a, b) in enumerate(zip(left_batch, right_batch, strict=True))]
-    for d in range(left):
-        if d not in left_inner and d not in left_batch:
-            roles.append((d, None, len(roles)))
-    for d in range(right):
-        if d not in right_inner and d not in right_batch:
-            roles.append((None, d, len(roles)))
-    return [*roles, *((a, b, None) for a, b in zip(left_inner, right_inner, strict=True))]
+    kept = [
+        *zip(left_batch, right_batch, strict=True),
+        *((d, None) for d in range(left) if d not in (*left_inner, *left_batch)),
+        *((None, d) for d in range(right) if d not in (*right_inner, *right_batch)),
+    ]
+    summed = zip(left_inner, right_inner, strict=True)
+    return [*((a, b, k) for k, (a, b) in enumerate(kept)), *((a, b, None) for a, b in summed)]
 
 
 def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
@@ -136,26 +131,20 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
     product = makers.get(view.root)
     if product is None or uses[view.root] > 1 or not is_understood(product, "mul", "dot_general"):
         return None
-    if product.primitive.name == "mul" and not is_exact(product):
-        return None
-    if any(isinstance(atom, jax_core.Literal) for atom in product.invars):
-        return None
     shapes = [atom.aval.shape for atom in product.invars]  # type: ignore[attr-defined]
-    if any(0 in shape for shape in shapes):
+    if any(isinstance(atom, jax_core.Literal) for atom in product.invars) or any(0 in shape for shape in shapes):
         return None
-    if product.primitive.name == "mul" and any(len(shape) != view.root.aval.ndim for shape in shapes):
-        return None  # one of them is a scalar
+    has_scalar = any(len(shape) != view.root.aval.ndim for shape in shapes)
+    if product.primitive.name == "mul" and (has_scalar or not is_exact(product)):
+        return None
     sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
     outside = regrouped(view.memory, view.root.aval.shape)
     if outside is None:
         return None
     labels = _Labels()
-    for left, right, result in _dimension_roles(product):
-        dims = (
-            None if left is None else sides[0].dims[left],
-            None if right is None else sides[1].dims[right],
-            None if result is None else outside[result],
-        )
+    all_dims = (sides[0].dims, sides[1].dims, outside)
+    for roles in _dimension_roles(product):
+        dims = [None if at is None else own[at] for at, own in zip(roles, all_dims, strict=True)]
         # Of a product's operands one may have extent 1 where the other has more: it has no part in it.
         if not labels.add(tuple(dim or None for dim in dims)):
             return None
@@ -177,14 +166,10 @@ def _as_contraction(
     for dim in kept:
         for digit in dim:
             # A digit of the sum's operand may have been cut finer for the operands of the product.
-            parts = [
-                (part, label)
-                for part, label in labels.at[2].items()
-                if digit.step <= part.step < digit.step * digit.extent
-            ]
+            parts = [part for part in labels.at[2] if digit.step <= part.step < digit.step * digit.extent]
             if not parts:
                 return None
-            result += [label for _, label in sorted(parts, reverse=True)]
+            result += [labels.at[2][part] for part in sorted(parts, reverse=True)]
     left, right = (tuple(at[digit] for digit in in_memory(at)) for at in labels.at[:2])
     gone = set(left) | set(right)
     if not set(result) <= gone or not (gone - set(result)) <= set(left) & set(right):
@@ -269,12 +254,8 @@ class _Found:
 
     def __init__(self, jaxpr: jax_core.Jaxpr):
         makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-        uses = Counter(
-            atom
-            for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
-            for atom in atoms
-            if not isinstance(atom, jax_core.Literal)
-        )
+        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+        uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.contractions: dict[Any, Contraction] = {}
         self.views: dict[Any, Rearrangement] = {}
         for eqn in jaxpr.eqns:
@@ -305,14 +286,9 @@ class _Found:
         return builder.equation(with_bodies(eqn, contract), operands)
 
 
-def _contract_once(closed: jax_core.ClosedJaxpr, found: _Found) -> jax_core.ClosedJaxpr:
-    """A jaxpr with what was found in it done, and without what nobody needs then."""
-    return rebuild(closed, found.add, sources=found.sources)
-
-
 def contract(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of products contracted and rearrangements shortened, in the bodies of loops as well."""
     closed = inline(closed)
     while (found := _Found(closed.jaxpr)).contractions:  # a product made by one may be summed by another
-        closed = _contract_once(closed, found)
-    return _contract_once(closed, found)
+        closed = rebuild(closed, found.add, sources=found.sources)
+    return rebuild(closed, found.add, sources=found.sources)

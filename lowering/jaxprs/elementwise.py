@@ -18,22 +18,18 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from codelet.tracing.codelets import TracedCodelet
-from lowering.jaxprs.equations import evaluate
-from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
+from lowering.jaxprs.equations import CALLS, evaluate
+from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
 
 Dependence = Mapping[int, bool]
 """The numbers of the inputs that a value depends on, and whether element by element: in flat order, as many of both."""
 
 _CALLED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
+    **dict.fromkeys((*CALLS, "checkpoint", "remat2"), "jaxpr"),
+    **dict.fromkeys((*CUSTOM, "closed_call"), "call_jaxpr"),
 }
+"""Calls, and the parameter that says of what."""
 
 
 def _size(atom: Any) -> Any:

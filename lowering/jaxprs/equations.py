@@ -20,19 +20,23 @@ FUNCTION = "function "
 """What the name of a jitted function begins with that is a function of the graph."""
 
 
+def variables(atoms: Iterable[Atomic]) -> list[Any]:
+    """Those atoms that are no literals."""
+    return [atom for atom in atoms if not isinstance(atom, jax_core.Literal)]
+
+
 def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
     """Run an equation with its own parameters, so that custom derivative rules are kept.
 
     As a jaxpr of one equation, which is how JAX's public interface lets an equation be run.
     """
-    variables, operands = [], []
+    given: dict[Any, Any] = {}
     for atom, operand in zip(eqn.invars, inputs, strict=True):
-        if not isinstance(atom, jax_core.Literal) and not any(atom is v for v in variables):
-            variables.append(atom)
-            operands.append(operand)
+        if not isinstance(atom, jax_core.Literal):
+            given.setdefault(atom, operand)
     kept = [var for var in eqn.outvars if not isinstance(var, jax_core.DropVar)]
-    jaxpr = jax_core.Jaxpr((), variables, kept, [eqn], eqn.effects, debug_info=_DEBUG_INFO)
-    results = iter(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, ()))(*operands))
+    jaxpr = jax_core.Jaxpr((), list(given), kept, [eqn], eqn.effects, debug_info=_DEBUG_INFO)
+    results = iter(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, ()))(*given.values()))
     return [None if isinstance(var, jax_core.DropVar) else next(results) for var in eqn.outvars]
 
 
@@ -44,24 +48,25 @@ def is_function(eqn: jax_core.JaxprEqn) -> bool:
 _BODIES = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
 
+def _parts(values: Iterable[Any]) -> list[Any]:
+    """Values of parameters, and the parts of those that are several."""
+    return [part for value in values for part in (value if isinstance(value, tuple | list) else (value,))]
+
+
 def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     """The bodies of a loop, the branches of a choice."""
-    found = [eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ())]
-    return [body for own in found for body in (own if isinstance(own, tuple) else (own,))]
+    return _parts(eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ()))
 
 
 def with_bodies(
     eqn: jax_core.JaxprEqn, change: Callable[[jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 ) -> jax_core.JaxprEqn:
     """An equation with the bodies of a loop, or the branches of a choice, changed."""
-    names = _BODIES.get(eqn.primitive.name, ())
-    if not names:
+    own = {name: eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ())}
+    if not own:
         return eqn
-    params = dict(eqn.params)
-    for name in names:
-        body = params[name]
-        params[name] = tuple(map(change, body)) if isinstance(body, tuple) else change(body)
-    return eqn.replace(params=params)
+    made = {name: tuple(map(change, body)) if isinstance(body, tuple) else change(body) for name, body in own.items()}
+    return eqn.replace(params={**eqn.params, **made})
 
 
 def inlines(eqn: jax_core.JaxprEqn) -> bool:
@@ -83,8 +88,7 @@ def scan_counts(eqn: jax_core.JaxprEqn) -> tuple[int, int]:
 
 def inner_jaxprs(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
     """The jaxprs in an equation's parameters."""
-    parts = [part for value in eqn.params.values() for part in (value if isinstance(value, tuple | list) else (value,))]
-    opened = [getattr(part, "jaxpr", part) for part in parts]
+    opened = [getattr(part, "jaxpr", part) for part in _parts(eqn.params.values())]
     return [part for part in opened if isinstance(part, jax_core.Jaxpr)]
 
 
@@ -110,13 +114,12 @@ def needed(
         sources: what an equation is to be made from.
         results: values of the jaxpr; where left off, its results.
     """
-    results = jaxpr.outvars if results is None else results
-    wanted = {atom for atom in results if not isinstance(atom, jax_core.Literal)}
+    wanted = set(variables(jaxpr.outvars if results is None else results))
     found = []
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or not wanted.isdisjoint(eqn.outvars):
             found.append(eqn)
-            wanted.update(atom for atom in sources(eqn) if not isinstance(atom, jax_core.Literal))
+            wanted.update(variables(sources(eqn)))
     return found[::-1]
 
 

@@ -32,9 +32,10 @@ chosen only where little is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +47,8 @@ from lowering.arrays import Array
 from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import rewrite
+
+Item = TypeVar("Item")
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
@@ -75,35 +78,32 @@ class _Value:
         object.__setattr__(self, "changed", any(changes or source.changed for source, changes in self.same))
 
 
-def _depends(value: _Value, on: set[_Value]) -> bool:
-    """Whether a value is one of some values, or computed from one."""
-    found, left = {value}, [value]
+def _reached(first: Item, following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """What is reached from something, itself first, each once."""
+    found, left = {first}, [first]
     while left:
-        own = left.pop()
-        if own in on:
-            return True
-        fresh = [source for source in own.sources if source not in found]
-        found.update(fresh)
+        yield (own := left.pop())
+        fresh = set(following(own)) - found
+        found |= fresh
         left.extend(fresh)
-    return False
 
 
 def _other_shapes(value: _Value) -> set[_Value]:
     """The values whose elements a value may hold in another shape."""
-    found, left = {(value, False)}, [(value, False)]
-    while left:
-        held, changed = left.pop()
-        for source, changes in held.same:
-            one = (source, changed or changes)
-            if one not in found:
-                found.add(one)
-                left.append(one)
-    return {held for held, changed in found if changed}
+
+    def held_by(own: tuple[_Value, bool]) -> list[tuple[_Value, bool]]:
+        held, changed = own
+        return [(source, changed or changes) for source, changes in held.same]
+
+    return {held for held, changed in _reached((value, False), held_by) if changed}
 
 
 def _is_in_danger(array: _Value, value: _Value) -> bool:
     """Whether an update of an array with a value may run where it still reads what it overwrites."""
-    return array.changed and _depends(value, _other_shapes(array))
+    if not array.changed:
+        return False
+    overwritten = _other_shapes(array)
+    return any(own in overwritten for own in _reached(value, lambda own: own.sources))
 
 
 class _Search:
@@ -170,15 +170,12 @@ def _size(kind: Any) -> int | None:
 
 def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
     """The inputs of a jaxpr: where it is inlined they may all come from one array, else one may be another reshaped."""
-    origins: dict[Any, _Value] = {}
-    shapes: dict[Any, set[Any]] = {}
-    kinds = []
-    for kind in (var.aval for var in jaxpr.invars):
-        kinds.append(None if inlined else (_size(kind), getattr(kind, "dtype", None)))
-        origins.setdefault(kinds[-1], _Value())
-        shapes.setdefault(kinds[-1], set()).add(getattr(kind, "shape", ()))
+    types = [var.aval for var in jaxpr.invars]
+    kinds = [None if inlined else (_size(kind), getattr(kind, "dtype", None)) for kind in types]
+    shaped = set(zip(kinds, (getattr(kind, "shape", ()) for kind in types), strict=True))
+    shapes, origins = Counter(kind for kind, _ in shaped), {kind: _Value() for kind in kinds}
     return [
-        _Value((origins[kind],), ((origins[kind], True),)) if inlined or len(shapes[kind]) > 1 else _Value()
+        _Value((origins[kind],), ((origins[kind], True),)) if inlined or shapes[kind] > 1 else _Value()
         for kind in kinds
     ]
 

@@ -123,11 +123,6 @@ MOVING = frozenset(_MOVING)
 """Primitives that only move elements, and leave as many or more of them."""
 
 
-def has_only(eqn: jax_core.JaxprEqn, known: Known) -> bool:
-    """Whether every parameter of an equation is known, with its value, or is None."""
-    return all(known.get(name, _nothing)(value) for name, value in eqn.params.items())
-
-
 def is_understood(eqn: jax_core.JaxprEqn, *primitives: str) -> bool:
     """Whether an equation is one of these primitives, and none of its parameters means what the rules do not know.
 
@@ -137,4 +132,7 @@ def is_understood(eqn: jax_core.JaxprEqn, *primitives: str) -> bool:
     >>> is_understood(eqn, "reduce_sum"), is_understood(eqn, "reduce_max")
     (True, False)
     """
-    return eqn.primitive.name in primitives and has_only(eqn, UNDERSTOOD[eqn.primitive.name])
+    if eqn.primitive.name not in primitives:
+        return False
+    known = UNDERSTOOD[eqn.primitive.name]
+    return all(known.get(name, _nothing)(value) for name, value in eqn.params.items())

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, with_bodies
+from lowering.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, variables, with_bodies
 
 _DEBUG_INFO = jax_core.DebugInfo("lowering", "rebuilt", None, None)
 
@@ -63,7 +63,7 @@ class Builder:
 
     def traced(self, function: Callable[..., Sequence[Any]], operands: Sequence[Atomic]) -> list[Atomic]:
         """The results of a function, which gets literals as the numbers they are."""
-        open_ = [atom for atom in operands if not isinstance(atom, jax_core.Literal)]
+        open_ = variables(operands)
 
         def of_open(*given: Any) -> list[Any]:
             left = iter(given)
