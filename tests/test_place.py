@@ -320,8 +320,8 @@ def test_ten_million_vertices_are_placed_in_seconds(build):
     graph = cl.Graph()
     build(graph)
     plan = engine_plan(graph)
-    start = time.perf_counter()
+    start = time.process_time()
     placement = place(plan)
-    assert time.perf_counter() - start < 10  # two to four, on two idle cores
+    assert time.process_time() - start < 10  # two to seven
     counts = np.bincount(placement.vertex_tiles[plan.families[0]], minlength=1472)
     assert counts.max() <= -(-N // (1472 * 6)) * 6
