@@ -227,7 +227,7 @@ class Addresses(TileArray):
             made: Step = replace(with_bodies(step, inside), reads=flags, writes=flags)  # type: ignore[type-var]
             if isinstance(made, RepeatStep) and made.index is not None:
                 self.plan, number = self.plan.add_variable(f"turn of {made.index.name}", (), made.index.dtype)
-                setting = CopyStep(whole_view(number), whole_view(made.index), memories, memories)
+                setting = CopyStep(whole_view(number), whole_view(made.index), reads=memories, writes=memories)
                 self.moments[setting] = moment
                 made = replace(made, body=(setting, *made.body), index=number)
             self.moments[made] = moment

@@ -95,8 +95,8 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
         carried,
         passed_on,
         collected,
-        tuple(dict.fromkeys(variable for call in calls for variable in call.reads)),
-        tuple(dict.fromkeys(variable for call in calls for variable in call.writes)),
+        reads=tuple(dict.fromkeys(variable for call in calls for variable in call.reads)),
+        writes=tuple(dict.fromkeys(variable for call in calls for variable in call.writes)),
     )
 
 

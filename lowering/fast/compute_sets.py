@@ -96,7 +96,7 @@ class FusedStep(ExecuteStep):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was decided holds jaxprs, which cannot be pickled, and is decided anew.
-        return _fused, (ExecuteStep(self.name, self.families, self.reads, self.writes),)
+        return _fused, (ExecuteStep(self.name, self.families, reads=self.reads, writes=self.writes),)
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -123,13 +123,13 @@ def _fused(step: ExecuteStep) -> FusedStep:
     return FusedStep(
         step.name,
         step.families,
-        step.reads,
-        step.writes,
         tuple(extensions),
         tuple(inputs.divided.items()),
         merged,
         tuple(choose_kernel(family, inputs) for family in merged),
         _plan_stores(written),
+        reads=step.reads,
+        writes=step.writes,
     )
 
 
@@ -156,7 +156,9 @@ class FusedCopy(CopyStep):
     store: Store | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _fused_copy, (CopyStep(self.source, self.destination, self.reads, self.writes, self.line),)
+        return _fused_copy, (
+            CopyStep(self.source, self.destination, reads=self.reads, writes=self.writes, line=self.line),
+        )
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -166,9 +168,8 @@ class FusedCopy(CopyStep):
 def _fused_copy(step: CopyStep) -> FusedCopy:
     """A copy with how it runs."""
     (store,) = _plan_stores([(step.destination, (0, ""))]) if step.destination.size else (None,)
-    return FusedCopy(
-        step.source, step.destination, step.reads, step.writes, step.line, plan_view_of(step.source), store
-    )
+    flow = {"reads": step.reads, "writes": step.writes, "line": step.line}
+    return FusedCopy(step.source, step.destination, plan_view_of(step.source), store, **flow)
 
 
 def copy(arrays: Arrays, step: FusedCopy) -> None:

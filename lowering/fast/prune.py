@@ -74,7 +74,7 @@ def _copies_behind(body: Sequence[Step], start: Live, after: Live) -> list[CopyS
         if source in start and destination in after - start:
             found[destination] = step
         elif destination in start and source in after - start:
-            found[source] = CopyStep(step.destination, step.source, step.writes, step.reads)
+            found[source] = CopyStep(step.destination, step.source, reads=step.writes, writes=step.reads)
     return list(found.values())
 
 

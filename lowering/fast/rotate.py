@@ -151,7 +151,7 @@ def _restored(body: Sequence[Step], chain: _Chain) -> list[Step]:
         return []
     copy = body[chain.stop - 1]
     assert isinstance(copy, CopyStep)
-    return [CopyStep(copy.destination, copy.source, (second,), (first,))]
+    return [CopyStep(copy.destination, copy.source, reads=(second,), writes=(first,))]
 
 
 # --- loops ----------------------------------------------------------------------------------------------

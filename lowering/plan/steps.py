@@ -18,19 +18,27 @@ from codelet.views.tensor import Tensor
 from lowering.plan.touch import Touch, whole
 
 
-@dataclass(frozen=True, eq=False)
-class ExecuteStep:
-    """Run the families of a compute set. They read the state as it was before the step.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Flowing:
+    """What reads and writes variables.
 
-    `reads` and `writes`, here and in the other steps, are filled in by the dataflow pass: the variables
-    of which the step reads or writes any element, in the order in which they were made. `line`, of other steps, is
-    the user's line that made the program they are of.
+    Attributes:
+        reads: the variables of which it reads any element, in the order in which they were made.
+        writes: those of which it writes any; both are filled in by the dataflow pass.
+        line: the user's line that made the program it is of; None where none did.
     """
+
+    reads: tuple[Variable, ...] = ()
+    writes: tuple[Variable, ...] = ()
+    line: Line | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ExecuteStep(_Flowing):
+    """Run the families of a compute set. They read the state as it was before the step."""
 
     name: str
     families: tuple[Family, ...]
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -52,14 +60,11 @@ class ExecuteStep:
 
 
 @dataclass(frozen=True, eq=False)
-class CopyStep:
+class CopyStep(_Flowing):
     """Copy one view to another of the same shape and dtype."""
 
     source: Tensor
     destination: Tensor
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     @property
     def whole_variables(self) -> tuple[Variable, Variable] | None:
@@ -110,7 +115,7 @@ class RotateStep:
 
 
 @dataclass(frozen=True, eq=False)
-class RepeatStep:
+class RepeatStep(_Flowing):
     """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
 
     A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
@@ -121,8 +126,6 @@ class RepeatStep:
     count: int
     body: tuple[Step, ...]
     index: Variable | None = None
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
     first: int | Variable = 0
     carried: tuple[Variable, ...] | None = None
 
@@ -143,7 +146,7 @@ class RepeatStep:
 
 
 @dataclass(frozen=True, eq=False)
-class WhileStep:
+class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
     With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`.
@@ -156,9 +159,6 @@ class WhileStep:
     max_steps: int | None = None
     abort: Variable | None = None
     code: int = 0
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -175,15 +175,12 @@ class WhileStep:
 
 
 @dataclass(frozen=True, eq=False)
-class SwitchStep:
+class SwitchStep(_Flowing):
     """Run the branch of the value that the control has, or the last one where it has none of `values`."""
 
     control: Tensor
     values: tuple[int, ...]
     branches: tuple[tuple[Step, ...], ...]
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -197,14 +194,12 @@ class SwitchStep:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionBody:
+class FunctionBody(_Flowing):
     """What calls of one function have in common; one object however often it is called."""
 
     name: str
     parameters: tuple[Variable, ...]
     body: tuple[Step, ...]
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""
@@ -219,14 +214,11 @@ class FunctionBody:
 
 
 @dataclass(frozen=True, eq=False)
-class CallStep:
+class CallStep(_Flowing):
     """Copy the arguments to a function's parameters, run its body, and copy back what of them it writes."""
 
     function: FunctionBody
     arguments: tuple[Tensor, ...]
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -243,7 +235,7 @@ class CallStep:
 
 
 @dataclass(frozen=True, eq=False)
-class CallsStep:
+class CallsStep(_Flowing):
     """Calls of one function, one after another, as a loop. Only the pass `group_calls` makes such steps.
 
     Attributes:
@@ -261,8 +253,6 @@ class CallsStep:
     carried: dict[Variable, Tensor]
     passed_on: dict[Variable, Variable]
     collected: dict[Variable, Tensor]
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
 
     @property
     def function(self) -> FunctionBody:
@@ -282,14 +272,11 @@ class CallsStep:
 
 
 @dataclass(frozen=True, eq=False)
-class PrintStep:
+class PrintStep(_Flowing):
     """Print a view's value behind a text."""
 
     tensor: Tensor
     text: str
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -301,15 +288,12 @@ class PrintStep:
 
 
 @dataclass(frozen=True, eq=False)
-class AbortStep:
+class AbortStep(_Flowing):
     """Raise the flag with a code if a predicate is true and the flag is not raised yet."""
 
     predicate: Tensor
     abort: Variable
     code: int
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -322,14 +306,11 @@ class AbortStep:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamStep:
+class StreamStep(_Flowing):
     """Copy the next value of an input stream to a view, or a view's value to an output stream."""
 
     stream: Stream
     tensor: Tensor
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
-    line: Line | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -346,12 +327,10 @@ class StreamStep:
 
 
 @dataclass(frozen=True, eq=False)
-class UndefStep:
+class UndefStep(_Flowing):
     """End the life of what a view holds."""
 
     tensor: Tensor
-    reads: tuple[Variable, ...] = ()
-    writes: tuple[Variable, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
