@@ -51,10 +51,6 @@ def _is_program(value: object) -> bool:
     return isinstance(value, (Program, ComputeSet))
 
 
-def _path_name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
 class LoweredFunction(Unchanging):
     """A function that builds a graph, as a pure function of arrays: pytrees in, pytrees out.
 
@@ -139,7 +135,8 @@ class LoweredFunction(Unchanging):
         paths, tree = jax.tree_util.tree_flatten_with_path(args)
         tensors: list[Tensor] = []
         for ((argument, *path), _), (shape, dtype) in zip(paths, types, strict=True):
-            name = "/".join(part for part in (names[argument.idx], _path_name(path)) if part)
+            within = jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+            name = "/".join(part for part in (names[argument.idx], within) if part)
             tensors.append(graph.add_variable(name, shape, dtype))
         arguments = jax.tree.unflatten(tree, tensors)
         # Under an outer trace too, what the function computes of numbers it knows is known.

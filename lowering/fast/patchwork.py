@@ -7,6 +7,7 @@ patches that are no boxes, are written one after another over the padding under 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
+from codelet.views.digits import chains
 from codelet.views.index import row_major
 from codelet.views.sources import Patch, Patchwork
 from lowering.arrays import Array, reshape
@@ -42,15 +44,11 @@ def placed(source: Patchwork, shape: tuple[int, ...]) -> list[Placed]:
 
 def _groups(patches: Sequence[Placed], at: int) -> list[list[Placed]]:
     """Patches between which an array can be cut along a dimension, in the order of their places."""
-    groups: list[list[int]] = []
-    reach = 0
-    for k in sorted(range(len(patches)), key=lambda k: patches[k].box[at]):
-        start, stop = patches[k].box[at]
-        if not groups or start >= reach:
-            groups.append([])
-        groups[-1].append(k)
-        reach = max(reach, stop)
-    return [[patches[k] for k in sorted(group)] for group in groups]
+    sides = [own.box[at] for own in patches]
+    order = sorted(range(len(patches)), key=lambda k: sides[k])
+    reached = [0, *itertools.accumulate((sides[k][1] for k in order), max)]  # by those before each
+    groups = chains(zip(order, reached, strict=False), lambda _, own: sides[own[0]][0] < own[1])
+    return [[patches[k] for k, _ in sorted(group)] for group in groups]
 
 
 def assemble(

@@ -44,6 +44,11 @@ class Read(NamedTuple):
         return moves_text(self.moves)
 
 
+def as_it_lies(shape: tuple[int, ...]) -> Read:
+    """How all of an array of `shape` is read."""
+    return Read((), tuple(range(len(shape))), shape)
+
+
 def _read_windows(way: Way, at: int, start: int, terms: Sequence[Term]) -> list[Key]:
     """Overlapping terms: a few shifted slices stacked, or one gather."""
     least = min((term for term in terms if term.table is None), key=lambda term: term.extents[0], default=None)

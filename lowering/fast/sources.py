@@ -19,7 +19,7 @@ from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.extend import Extension, extend
 from lowering.fast.partition import Division
 from lowering.fast.patchwork import Placed, assemble, patchwork_array, without_zeros
-from lowering.fast.reads import Read, plan_read, plan_view
+from lowering.fast.reads import Read, as_it_lies, plan_read, plan_view
 from lowering.fast.writes import plan_write
 
 # --- what is read ---------------------------------------------------------------------------------------
@@ -125,12 +125,7 @@ class Viewed:
 
 def nothing(shape: tuple[int, ...], dtype: np.dtype) -> Viewed:
     """What is read where there are no elements."""
-    return Viewed(None, Read((), tuple(range(len(shape))), shape), dtype)
-
-
-def whole(origin: Source | WithinZeros, dtype: np.dtype) -> Viewed:
-    """All of what can be read, as it lies."""
-    return Viewed(origin, Read((), tuple(range(len(origin.shape))), origin.shape), dtype)
+    return Viewed(None, as_it_lies(shape), dtype)
 
 
 def plan_view_of(tensor: Tensor) -> Viewed:
@@ -148,11 +143,11 @@ def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tu
     Along dimensions that are `kept` zeros are elements of it, and none stand around it.
     """
     if not isinstance(source, Patchwork):
-        return whole(source, source.dtype), ((0, 0),) * len(source.shape)
+        return Viewed(source, as_it_lies(source.shape), source.dtype), ((0, 0),) * len(source.shape)
     region, patches = without_zeros(source, kept)
     widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
-    is_all = lengths_of(region) == source.shape
-    return whole(source if is_all else WithinZeros(source, region, tuple(patches)), source.dtype), widths
+    origin = source if lengths_of(region) == source.shape else WithinZeros(source, region, tuple(patches))
+    return Viewed(origin, as_it_lies(origin.shape), source.dtype), widths
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:

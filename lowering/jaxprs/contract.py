@@ -223,10 +223,8 @@ def _dot(found: Contraction, left: Any, right: Any, shape: Sequence[int]) -> Any
     left, right = reshape(left, [*map(extent, left_order)]), reshape(right, [*map(extent, right_order)])
     both = [k for k in left_order if k in right_order]
     batch, inner = [k for k in both if k in found.result], [k for k in both if k not in found.result]
-    numbers = (
-        (tuple(left_order.index(k) for k in inner), tuple(right_order.index(k) for k in inner)),
-        (tuple(left_order.index(k) for k in batch), tuple(right_order.index(k) for k in batch)),
-    )
+    places = lambda labels: (tuple(map(left_order.index, labels)), tuple(map(right_order.index, labels)))  # noqa: E731
+    numbers = places(inner), places(batch)
     dot = lax.dot_general(
         left, right, numbers, precision=found.precision, preferred_element_type=found.preferred_element_type
     )
