@@ -1,5 +1,6 @@
 """Decisions on lengths: what a codelet does at some lengths of its ragged fields alone, in every way of running."""
 
+import fractions
 import gc
 import itertools
 import subprocess
@@ -14,7 +15,7 @@ from hypothesis import given
 
 import codelet as cl
 from codelet.tracing.alike import alike
-from codelet.tracing.lengths import fresh_lengths, watched
+from codelet.tracing.lengths import Answers, fresh_lengths, watched
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.strategies import cases
@@ -239,8 +240,25 @@ def test_what_is_watched():
     assert answers.hold_at({"n": 4, "m": 2})
     assert not answers.hold_at({"n": 4, "m": 4})
     assert not answers.hold_at({"n": 3, "m": 1})
-    for told in (lambda: {n: 1}, lambda: f"{n}", lambda: isinstance(n, int), lambda: n == np.ones(2)):
-        assert not watched(told)[1].are_all
+
+    class Three:
+        def __eq__(self, other):
+            return other == 3
+
+        def __hash__(self):
+            return hash(3)
+
+    told = [lambda: {n: 1}, lambda: f"{n}", lambda: isinstance(n, int)]
+    for other in (np.ones(2), fractions.Fraction(3), 3 + 0j, Three()):
+        told.append(lambda other=other: n == other)
+    for asked in told:
+        assert not watched(asked)[1].are_all
+    # What caches compare with a length by chance, as where in memory it lies decides.
+    for other in (object(), jax.devices()[0], jax.ShapeDtypeStruct((3,), np.float32), lambda: 3, ...):
+        assert watched(lambda other=other: n == other)[1].are_all
+    # Nor does it count that a length of an earlier trace is another.
+    earlier, *_ = fresh_lengths()
+    assert watched(lambda: n == earlier)[1] == Answers()
 
 
 def test_alike():
