@@ -230,7 +230,7 @@ def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
         yield f"state of {name}", "vertex state", counts * _state_bytes(family)
         yield f"edges of {name}", "edge pointers", _edge_bytes(family, tiles, counts)
     yield from _code(placement.vertex_tiles, num_tiles)
-    names = {exchange.at(moment): moment.name for moment in reversed(liveness.timeline.moments)}
+    names = {exchange.of(moment.step): moment.name for moment in reversed(liveness.timeline.moments)}
     for step, name in reversed(names.items()):
         num_bytes = np.zeros(num_tiles, np.int64)
         for transfer in (step.before, step.after):

@@ -224,6 +224,7 @@ class _Placer:
             tensor = field.tensor
             if not field.is_written or tensor is None or not tensor.size:
                 continue
+            spread = tiles.reshape((*family.extents, *[1] * tensor.ndim))
             if tensor.rows is not None:
                 elements = tensor.elements(free_axes(family, tensor))
                 own = np.broadcast_to(vertex_numbers(family, tensor), elements.shape)
@@ -232,12 +233,10 @@ class _Placer:
                 keys = (*family.axes, *range(tensor.ndim))
                 first = tensor.source.first_element
                 view = tensor.index.strided_view(self.elements[first : first + tensor.source.size], keys)
-                np.copyto(view, tiles.reshape((*family.extents, *[1] * tensor.ndim)), where=view < 0)
+                np.copyto(view, spread, where=view < 0)
             else:
                 elements = tensor.elements(family.axes)
-                self._put(
-                    elements, np.broadcast_to(tiles.reshape((*family.extents, *[1] * tensor.ndim)), elements.shape)
-                )
+                self._put(elements, np.broadcast_to(spread, elements.shape))
 
     def _put(self, elements: np.ndarray, tiles: np.ndarray) -> None:
         known = self.elements[elements]
