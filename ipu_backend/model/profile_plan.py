@@ -18,7 +18,6 @@ from ipu_backend.model.poplibs import guess_text
 from ipu_backend.model.profile import Profile, StepProfile
 from lowering.machine.step_cycles import (
     MovingStep,
-    StepCycles,
     StepTimes,
     StepTraffic,
     counted_moments,
@@ -55,11 +54,6 @@ def _copy_name(step: CopyStep | StreamStep) -> str:
     return f"receive {step.stream.name} -> {own}" if step.stream.is_input else f"send {own} -> {step.stream.name}"
 
 
-def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
-    assert array.shape == (num_tiles,)
-    assert np.issubdtype(array.dtype, np.integer)
-
-
 def _notes(plan: Plan) -> Iterator[str]:
     """What of the time of a program depends on values, and how it is counted."""
     steps = [moment.step for moment in timeline(plan).moments]
@@ -92,16 +86,10 @@ def profile_plan(
     target, line = plan.graph.target, timeline(plan)
     moments = list(moving_moments(line))
     assert len(moments) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
-    for by_tile in memory.by_kind.values():
-        _check_by_tile(by_tile, target.num_tiles)
+    assert all(by_tile.shape == (target.num_tiles,) for by_tile in memory.by_kind.values())
 
     times = StepTimes(vertex_tiles, target)
-    phases: list[StepCycles] = []
-    for moment, moved in zip(moments, traffic, strict=True):
-        for part in (moved.before, moved.after) if moved.after is not None else (moved.before,):
-            _check_by_tile(part.received_bytes, target.num_tiles)
-            _check_by_tile(part.sent_bytes, target.num_tiles)
-        phases.append(times.of(moment.step, moved))  # type: ignore[arg-type]
+    phases = [times.of(moment.step, moved) for moment, moved in zip(moments, traffic, strict=True)]  # type: ignore[arg-type]
     turns = {m.number: m.turns * own.total for m, own in zip(moments, phases, strict=True)}
     counted = counted_moments(line, turns)
 
