@@ -378,11 +378,11 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     passing = [v for v in plan.variables if v in named and v not in kept]
     flow = _flow(plan, line.moments, passing)
     count = len(line.moments)
-    ranges = []
-    for variable in plan.variables:
-        if variable in named and variable in kept:
-            own = _resident_bytes(variable, placement)
-            ranges.append(LiveRange(variable.name, (variable,), True, np.ones(count, bool), own))
+    ranges = [
+        LiveRange(variable.name, (variable,), True, np.ones(count, bool), _resident_bytes(variable, placement))
+        for variable in plan.variables
+        if variable in named and variable in kept
+    ]
     for variables, moments in _share_places(line.moments, passing, flow, placement):
         live = np.array([bool(moments >> k & 1) for k in range(count)], bool)
         name = ", ".join(variable.name for variable in variables)
