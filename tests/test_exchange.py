@@ -137,7 +137,7 @@ def check_transfer(placement, transfer, pairs, to_home):
 def test_bytes_per_tile_are_those_counted_one_by_one(placement):
     exchange = plan_exchange(placement)
     for moment in timeline(placement.plan).moments:
-        step, moved = moment.step, exchange.at(moment)
+        step, moved = moment.step, exchange.of(moment.step)
         read, written = set(), set()
         if isinstance(step, ExecuteStep):
             for family, number, tile in vertices_of(placement, step.families):
@@ -160,7 +160,7 @@ def test_bytes_per_tile_are_those_counted_one_by_one(placement):
 def moved(graph, program=None):
     placement = place(plan_engine(graph, program or graph.default_program))
     exchange = plan_exchange(placement)
-    return [exchange.at(moment) for moment in timeline(placement.plan).moments]
+    return [exchange.of(moment.step) for moment in timeline(placement.plan).moments]
 
 
 def test_an_element_that_many_vertices_of_a_tile_read_arrives_once():
@@ -184,8 +184,9 @@ def test_multicast_is_sent_once_and_pairs_share_it():
     graph.set_tile_mapping(y[i], i)
     graph.add_vertex("set", total, x=x[:4], out=y[i], tile=i)
     (step,) = moved(graph)
-    assert step.received_bytes.tolist() == [0, 16, 16, 16]
-    assert step.sent_bytes.tolist() == [16, 0, 0, 0]
+    assert step.before.received_bytes.tolist() == [0, 16, 16, 16]
+    assert not step.after.received_bytes.any()
+    assert step.before.sent_bytes.tolist() == [16, 0, 0, 0]
     assert step.before.shared_bytes.tolist() == [0, 16]
 
 
@@ -197,7 +198,8 @@ def test_what_is_there_does_not_travel():
     y = graph.add_vertex("set", double, x=x[i], tile=i)
     graph.set_tile_mapping(y[i], i)
     (step,) = moved(graph)
-    assert not step.received_bytes.any()
+    assert not step.before.received_bytes.any()
+    assert not step.after.received_bytes.any()
 
 
 def test_copies_between_tiles_are_exchange():
@@ -207,7 +209,8 @@ def test_copies_between_tiles_are_exchange():
     graph.set_tile_mapping(y[0], 1)
     graph.set_tile_mapping(y[1], 2)
     (step,) = moved(graph, cl.Copy(x.broadcast_to((2, 4)), y))
-    assert step.received_bytes.tolist() == [0, 16, 0, 0]
+    assert step.before.received_bytes.tolist() == [0, 16, 0, 0]
+    assert not step.after.received_bytes.any()
 
 
 def test_dtypes_have_their_own_bytes():
@@ -271,7 +274,8 @@ def test_ten_million_vertices_are_planned_in_half_a_minute_and_eight_gibibytes(b
     assert time.perf_counter() - start < limit
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8 * 2**20  # KiB
     for step in exchange.steps.values():
-        assert step.received_bytes.sum() >= step.sent_bytes.sum()
+        for moved in (step.before, step.after):
+            assert moved.received_bytes.sum() >= moved.sent_bytes.sum()
 
 
 def test_runs_of_ten_million_vertices_are_few_where_tiles_are_contiguous():

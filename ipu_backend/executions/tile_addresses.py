@@ -33,6 +33,7 @@ from lowering.machine.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
 from lowering.plan.control import control
 from lowering.plan.plan import Plan
+from lowering.plan.runs import Runs
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, bodies, with_bodies
 from lowering.plan.streams import fed_types
 
@@ -54,15 +55,12 @@ class Addresses(TileArray):
     def __init__(self, machine: MachinePlan):
         super().__init__(machine.exchange)
         self.memory: Memory = machine.memory
-        held = [variable for own in self.memory.occupants for variable in own.variables]
-        shapes = {variable.dtype: 0 for variable in held}
-        for variable in held:
-            words = int(self.memory.bytes_by_tile.max(initial=0)) // variable.dtype.itemsize + 1
-            shapes[variable.dtype] = max(shapes[variable.dtype], words)
+        dtypes = [variable.dtype for own in self.memory.occupants for variable in own.variables]
+        most = int(self.memory.bytes_by_tile.max(initial=0))
         self.plan = machine.placement.plan
         self.memories: dict[np.dtype, Variable] = {}
-        for dtype, words in shapes.items():
-            shape = machine.placement.num_tiles, words
+        for dtype in dict.fromkeys(dtypes):
+            shape = machine.placement.num_tiles, most // dtype.itemsize + 1
             self.plan, self.memories[dtype] = self.plan.add_variable(f"memory of {dtype}", shape, dtype)
         self.moments: dict[Step, int] = {}
         """The moment at which each step of the rewritten plan happens."""
@@ -90,9 +88,8 @@ class Addresses(TileArray):
         starts = -(-occupant.addresses // dtype.itemsize)
         counts = np.maximum(0, (occupant.addresses + occupant.num_bytes) // dtype.itemsize - starts)
         counts[occupant.num_bytes == 0] = 0
-        tiles = np.repeat(np.arange(len(counts)), counts)
-        first = np.cumsum(counts) - counts
-        return tiles * self.memories[dtype].shape[1] + starts[tiles] + np.arange(len(tiles)) - np.repeat(first, counts)
+        begins = np.arange(len(counts)) * self.memories[dtype].shape[1] + starts
+        return Runs(begins, begins + counts).numbers()
 
     def fetch(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of tiles by words of a variable, out of memory."""
@@ -110,17 +107,16 @@ class Addresses(TileArray):
     def poison(self, arrays: Arrays, step: Step) -> None:
         """Poison what is not live at a step. The arrays are changed."""
         moment = self.moments[step]
+        there = [own for own in self.memory.occupants if own.moments is None or own.moments[moment]]
+        variables = [variable for own in there for variable in own.variables]
+        buffers = [own for own in there if own.kind == "exchange buffers"]
         for dtype, memory in self.memories.items():
-            live = np.zeros(int(np.prod(memory.shape)), bool)
-            for own in self.memory.occupants:
-                if own.moments is None or own.moments[moment]:
-                    for variable in own.variables:
-                        if variable.dtype == dtype:
-                            live[self.positions(variable)] = True
-            buffers = [own for own in self.memory.occupants if own.kind == "exchange buffers"]
+            live = np.zeros(memory.size, bool)
+            for variable in variables:
+                if variable.dtype == dtype:
+                    live[self.positions(variable)] = True
             for own in buffers:
-                if own.moments is not None and own.moments[moment]:
-                    live[self.words_in(own, dtype)] = False
+                live[self.words_in(own, dtype)] = False
             arrays[memory] = jnp.where(constant(live.reshape(memory.shape)), arrays[memory], poison_of(dtype))
 
     # --- what the emission of steps asks for --------------------------------------------------------------

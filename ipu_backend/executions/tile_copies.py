@@ -92,9 +92,8 @@ def plan_copy(step: CopyStep, layouts: Layouts, planned: Transfer) -> CopySet:
     received = receive(taking.variables, tiles, planned, layouts, taking.padding)
     puttings = []
     for variable, own in made.items():
-        width = layouts.of(variable).shape[1]
-        row = np.arange(len(tiles))
-        found = overlaps(own.starts, own.stops, Runs(row * width, (row + 1) * width))
+        ends = np.arange(len(tiles) + 1) * layouts.of(variable).shape[1]
+        found = overlaps(own.starts, own.stops, Runs(ends[:-1], ends[1:]))
         keys = found.starts + own.moves[found.first] + found.second * received.space
         words = pieces_of(found.starts, keys, found.stops - found.starts).then(received.places)
         puttings.append(put(variable, words, len(tiles) * received.width, layouts))

@@ -88,11 +88,8 @@ def receive(
         bringing = Bringing(variables, tiles, None, None if len(at) == len(of_layouts) else at, padding)
     else:
         touched = of_variables(planned.touched, variables, space)
-        rows, numbers, lengths = (
-            np.searchsorted(tiles, touched.starts // space),
-            touched.starts % space,
-            touched.lengths,
-        )
+        homes, numbers = np.divmod(touched.starts, space)
+        rows, lengths = np.searchsorted(tiles, homes), touched.lengths
         counts = np.bincount(rows, lengths, len(tiles)).astype(np.int64)
         width = int(counts.max(initial=0))
         places = np.cumsum(lengths) - lengths - (np.cumsum(counts) - counts)[rows]

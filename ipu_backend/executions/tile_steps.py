@@ -198,10 +198,8 @@ class _Store:
         flat = np.flatnonzero((own >= 0) & (own < self.variable.size) & real)
         if not len(flat):
             return
-        keys = (
-            numbers.reshape(-1)[flat]
-            + tiles.astype(np.int64)[flat // (numbers.size // len(tiles))] * self.layouts.num_elements
-        )
+        homes = tiles.astype(np.int64)[flat // (numbers.size // len(tiles))]
+        keys = homes * self.layouts.num_elements + numbers.reshape(-1)[flat]
         self.pieces.append(pieces_of(keys, self.base + flat * run, run))
         self.results.append(result)
         self.base += numbers.size * run

@@ -337,9 +337,7 @@ def _products(tiles: np.ndarray, number: np.ndarray, groups: Sequence[tuple[int,
     positions, counts = [], []
     for axes in groups:
         size = math.prod(extents[a] for a in axes)
-        own = np.zeros(tiles.size, np.int64)
-        for a in axes:
-            own = own * extents[a] + places[a]
+        own = np.ravel_multi_index([places[a] for a in axes], [extents[a] for a in axes])
         pairs = distinct(number.astype(np.int64) * size + own)
         row, position = np.divmod(pairs, size)
         count = np.bincount(row, minlength=rows)
@@ -369,11 +367,6 @@ def lanes_of(tiles: np.ndarray) -> Lanes:
     everything = tuple(range(tiles.ndim))
     same = [a for a in everything if (tiles == tiles.take([0], axis=a)).all()]
     rest = tuple(a for a in everything if a not in same)
-    together = [everything] if everything else []
-    for groups in ([(a,) for a in everything], [*((a,) for a in same), *([rest] if rest else [])]):
-        found = _products(tiles, number, groups)
-        if found is not None:
-            return found
-    found = _products(tiles, number, together)
-    assert found is not None
-    return found
+    each, some = [(a,) for a in everything], [*((a,) for a in same), rest]
+    tried = ([axes for axes in groups if axes] for groups in (each, some, [everything]))
+    return next(found for groups in tried if (found := _products(tiles, number, groups)) is not None)

@@ -1,8 +1,7 @@
-"""The cycle formulae of PopLibs, Graphcore's library of codelets, for one worker and for a whole tile.
+"""The cycle formulae of PopLibs, Graphcore's library of codelets, for one worker.
 
-In come numbers of elements and dtypes, out come cycles. A *worker* form is what one worker thread takes for
-its vertex, which is what a vertex of ours is. A *tile* form is of PopLibs' vertices that a supervisor shares
-out between the workers of a tile: `num_workers` times the worker form of a share, and what the supervisor adds.
+In come numbers of elements and dtypes, out come cycles: what one worker thread takes for its vertex, which is what a
+vertex of ours is.
 
 Sources: PopLibs 3.1, github.com/graphcore/poplibs: lib/popops/popopsCycleEstimators.{hpp,cpp} for elementwise
 operations, reductions and fills; lib/poplin/PerformanceEstimation.hpp for products. Where a number is not
@@ -18,9 +17,6 @@ import numpy as np
 
 VECTOR_BYTES = 8
 """What one vector instruction takes of an operand: two float32, or four float16 (IPU Programmer's Guide)."""
-
-NUM_WORKERS = 6
-"""Worker threads of a tile (IPU Programmer's Guide)."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -108,14 +104,9 @@ class Loop(NamedTuple):
         """How often it goes round for `n` elements."""
         return ceil_div(n, self.elements or width)
 
-    def worker_cycles(self, n: int, width: int) -> int:
-        """Cycles of a worker that runs it alone, for `n` elements."""
-        return self.base + self.turns(n, width) * (self.cycles + self.overhead)
-
 
 _WIDTH = 0
 _BINARY_BASE = {"half": 26, "float": 29, "int": 29, "bool": 29}  # of int and bool, a guess: as float
-_IN_PLACE_BASE = 58
 _UNARY_BASE = 17
 _EXP_BASE = 33
 
@@ -209,42 +200,6 @@ def loop_of(operation: str, dtype: Any) -> Loop:
         kind = next(other for other in ("int", "float", "half") if other in kinds)
     found, factor = kinds[kind], software_factor(dtype)
     return found._replace(cycles=found.cycles * factor)
-
-
-def binary_worker_cycles(
-    n: int, dtype: Any, operation: str = "add", *, in_place: bool = False, vector_bytes: int = VECTOR_BYTES
-) -> int:
-    """Cycles of one worker for an elementwise operation of two operands of `n` elements each.
-
-    >>> binary_worker_cycles(16, np.float32)
-    53
-    """
-    loop = loop_of(operation, dtype)
-    if in_place:
-        loop = loop._replace(base=_IN_PLACE_BASE)
-    return loop.worker_cycles(n, vector_width(dtype, vector_bytes))
-
-
-def binary_tile_cycles(
-    n: int, dtype: Any, operation: str = "add", *, in_place: bool = False, num_workers: int = NUM_WORKERS
-) -> int:
-    """Cycles of a tile whose workers share an elementwise operation of two operands of `n` elements each."""
-    share = ceil_div(n, num_workers)
-    return num_workers * binary_worker_cycles(share, dtype, operation, in_place=in_place) + 11
-
-
-def unary_worker_cycles(n: int, dtype: Any, operation: str, *, vector_bytes: int = VECTOR_BYTES) -> int:
-    """Cycles of one worker for an elementwise operation of one operand of `n` elements.
-
-    >>> unary_worker_cycles(16, np.float32, "exp")
-    81
-    """
-    return loop_of(operation, dtype).worker_cycles(n, vector_width(dtype, vector_bytes))
-
-
-def unary_tile_cycles(n: int, dtype: Any, operation: str, *, num_workers: int = NUM_WORKERS) -> int:
-    """Cycles of a tile whose workers share an elementwise operation of one operand of `n` elements."""
-    return num_workers * unary_worker_cycles(ceil_div(n, num_workers), dtype, operation) + 20
 
 
 def fill_cycles(n: int, dtype: Any = np.float32, *, vector_bytes: int = VECTOR_BYTES) -> int:

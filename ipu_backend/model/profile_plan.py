@@ -13,19 +13,18 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import count_edges
-from codelet.target import Target
 from codelet.views.sources import source_text
 from ipu_backend.model.poplibs import guess_text
 from ipu_backend.model.profile import Profile, StepProfile
 from lowering.machine.step_cycles import (
     MovingStep,
-    StepCycles,
     StepTimes,
     StepTraffic,
     counted_moments,
     moving_moments,
     step_traffic,
 )
+from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import MachinePlan
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep, SwitchStep, WhileStep
@@ -55,11 +54,6 @@ def _copy_name(step: CopyStep | StreamStep) -> str:
     return f"receive {step.stream.name} -> {own}" if step.stream.is_input else f"send {own} -> {step.stream.name}"
 
 
-def _check_by_tile(array: np.ndarray, num_tiles: int) -> None:
-    assert array.shape == (num_tiles,)
-    assert np.issubdtype(array.dtype, np.integer)
-
-
 def _notes(plan: Plan) -> Iterator[str]:
     """What of the time of a program depends on values, and how it is counted."""
     steps = [moment.step for moment in timeline(plan).moments]
@@ -77,7 +71,6 @@ def profile_plan(
     vertex_tiles: Mapping[Family, np.ndarray],
     traffic: Sequence[StepTraffic],
     memory: MemoryUse,
-    target: Target | None = None,
 ) -> Profile:
     """What a placed plan costs on the machine.
 
@@ -86,25 +79,17 @@ def profile_plan(
         vertex_tiles: for each family of the plan the tile of each vertex, int32 of shape (num_vertices,).
         traffic: of each step, in the order of `moving_steps`.
         memory: of each tile, and of each step in the same order.
-        target: the machine; that of the graph when left off.
 
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
     """
-    target = plan.graph.target if target is None else target
-    line = timeline(plan)
+    target, line = plan.graph.target, timeline(plan)
     moments = list(moving_moments(line))
     assert len(moments) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
-    for by_tile in memory.by_kind.values():
-        _check_by_tile(by_tile, target.num_tiles)
+    assert all(by_tile.shape == (target.num_tiles,) for by_tile in memory.by_kind.values())
 
     times = StepTimes(vertex_tiles, target)
-    phases: list[StepCycles] = []
-    for moment, moved in zip(moments, traffic, strict=True):
-        for part in (moved.before, moved.after) if moved.after is not None else (moved.before,):
-            _check_by_tile(part.received_bytes, target.num_tiles)
-            _check_by_tile(part.sent_bytes, target.num_tiles)
-        phases.append(times.of(moment.step, moved))  # type: ignore[arg-type]
+    phases = [times.of(moment.step, moved) for moment, moved in zip(moments, traffic, strict=True)]  # type: ignore[arg-type]
     turns = {m.number: m.turns * own.total for m, own in zip(moments, phases, strict=True)}
     counted = counted_moments(line, turns)
 
@@ -115,7 +100,9 @@ def profile_plan(
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
             codelet = family.codelet.name
-            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * times.family(family).total(family.num_vertices)
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * family_cycles(family, target).total(
+                family.num_vertices
+            )
         received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
         steps.append(
             StepProfile(
@@ -160,12 +147,11 @@ def _memory_use(machine: MachinePlan) -> MemoryUse:
     return MemoryUse(by_kind, np.asarray(used, np.int64), np.asarray(other, np.int64))
 
 
-def profile_machine(machine: MachinePlan, target: Target | None = None) -> Profile:
+def profile_machine(machine: MachinePlan) -> Profile:
     """What a plan on the machine costs.
 
     Args:
         machine: what `plan_machine` found.
-        target: the machine; that of the graph when left off.
 
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
@@ -174,4 +160,4 @@ def profile_machine(machine: MachinePlan, target: Target | None = None) -> Profi
     steps = [moment.step for moment in moving_moments(timeline(plan))]
     traffic = {step: step_traffic(step, machine.exchange) for step in dict.fromkeys(steps)}  # type: ignore[arg-type]
     moved = [traffic[step] for step in steps]
-    return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine), target)
+    return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine))

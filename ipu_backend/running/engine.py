@@ -35,7 +35,7 @@ from ipu_backend.running.engine_state import (
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
 from ipu_backend.running.options import check_options, check_tile, chosen_program, named_programs
-from ipu_backend.running.progress import CHUNKS, progress_bar
+from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
 from ipu_backend.running.streaming import Connections
 from lowering.check.initialized import check_initialized
@@ -297,7 +297,7 @@ class Engine:
                 written = state.written
             parts, bar = loaded.parts, nullcontext(None)
             if progress:
-                parts = loaded.parts_for(CHUNKS)
+                parts = loaded.finer_parts
                 bar = progress_bar(parts, program or "running")
             self._connections.begin(loaded.plan.streams)
             try:

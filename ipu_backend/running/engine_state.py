@@ -47,11 +47,7 @@ class EngineState:
 
 def empty_state(graph: Graph) -> EngineState:
     """The state in which only constants have values."""
-    written = ElementSet()
-    for variable in graph.variables:
-        if variable.value is not None:
-            written.add_variable(variable)
-    return EngineState({}, written)
+    return EngineState({}, ElementSet.of_variables(v for v in graph.variables if v.value is not None))
 
 
 # --- reading ------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
 from ipu_backend.executions.tile_array import held_type
+from ipu_backend.running.progress import CHUNKS
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
 from lowering.fast.execution import Execution
 from lowering.jaxprs.equations import inner_jaxprs
@@ -174,7 +175,6 @@ class LoadedProgram:
         self.parts = split(self.plan.steps, stream_bytes)
         self.splits = True
         self.checked: ElementSet | None = None
-        self._finer: dict[int, tuple[Part, ...]] = {}
         self._compiled: dict[Any, CompiledPart] = {}
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
@@ -187,11 +187,10 @@ class LoadedProgram:
             return self._compiled[part, turns]
         return self._part((part, turns), [flow_step(replace(part.step, count=turns, first=self._first))], [self._first])
 
-    def parts_for(self, chunks: int) -> tuple[Part, ...]:
-        """The parts with loops over streams in at least so many chunks, as far as they have turns."""
-        if chunks not in self._finer:
-            self._finer[chunks] = split(self.plan.steps, self.stream_bytes, chunks) if self.splits else self.parts
-        return self._finer[chunks]
+    @cached_property
+    def finer_parts(self) -> tuple[Part, ...]:
+        """The parts with loops over streams in at least `CHUNKS` chunks, as far as they have turns."""
+        return split(self.plan.steps, self.stream_bytes, CHUNKS) if self.splits else self.parts
 
     @cached_property
     def in_place(self) -> CompiledPart | None:

@@ -25,7 +25,7 @@ from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
 from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, stretches, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
-from lowering.plan.timeline import Moment, timeline
+from lowering.plan.timeline import timeline
 
 _SHORT = 4
 """Runs that are shorter on average are cut and counted element by element, which is then faster."""
@@ -182,16 +182,6 @@ class StepExchange:
     before: Transfer
     after: Transfer
 
-    @property
-    def received_bytes(self) -> np.ndarray:
-        """What each tile receives before and after, int64 of shape (num_tiles,)."""
-        return self.before.received_bytes + self.after.received_bytes
-
-    @property
-    def sent_bytes(self) -> np.ndarray:
-        """What each tile sends before and after, int64 of shape (num_tiles,)."""
-        return self.before.sent_bytes + self.after.sent_bytes
-
 
 class Exchange:
     """What the steps of a placed plan move, each planned once, when it is first asked for.
@@ -204,27 +194,22 @@ class Exchange:
         self.placement = placement
         self._homes, self._touches = _Homes(placement), Touches(placement)
         self._none = _transfer(NONE, self._homes, to_home=False)
-        self._planned: dict[Any, StepExchange] = {None: StepExchange(self._none, self._none)}
+        self._nothing = StepExchange(self._none, self._none)
+        self._planned: dict[Any, StepExchange] = {}
 
     def of(self, step: Step | None) -> StepExchange:
         """What a step moves: nothing, where it has neither vertices nor a copy."""
-        key: Any = None
-        if isinstance(step, ExecuteStep):
-            key = step.families
-            if key not in self._planned:
+        if not isinstance(step, ExecuteStep | CopyStep):
+            return self._nothing
+        key = step if isinstance(step, CopyStep) else step.families
+        if key not in self._planned:
+            if isinstance(step, CopyStep):
+                read, after = self._touches.by_copy(step), self._none
+            else:
                 read, written = (self._touches.by_fields(step, written=written) for written in (False, True))
                 after = _transfer(written, self._homes, to_home=True)
-                self._planned[key] = StepExchange(_transfer(read, self._homes, to_home=False), after)
-        elif isinstance(step, CopyStep):
-            key = step
-            if key not in self._planned:
-                copied = self._touches.by_copy(step)
-                self._planned[key] = StepExchange(_transfer(copied, self._homes, to_home=False), self._none)
+            self._planned[key] = StepExchange(_transfer(read, self._homes, to_home=False), after)
         return self._planned[key]
-
-    def at(self, moment: Moment) -> StepExchange:
-        """What moves at a moment of the program."""
-        return self.of(moment.step)
 
     @functools.cached_property
     def steps(self) -> Mapping[Step, StepExchange]:
@@ -239,7 +224,7 @@ class Exchange:
     def __str__(self) -> str:
         rows = [f"exchange between {counted(self.placement.num_tiles, 'tile', 'tiles')}"]
         for moment in timeline(self.placement.plan).moments:
-            step = self.at(moment)
+            step = self.of(moment.step)
             rows.append(str(moment))
             for when, moved in (("before", step.before), ("after", step.after)):
                 if moved.received_bytes.any():

@@ -19,6 +19,7 @@ Guide, "Profiling: memory".
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -163,17 +164,15 @@ class _Bits(Elementwise[int]):
 
     def __init__(self, moments: Sequence[Moment], variables: Sequence[Variable]):
         super().__init__(0, (1 << len(variables)) - 1)
-        number = {variable: 1 << k for k, variable in enumerate(variables)}
-        bits = lambda chosen: sum({number[v] for v in chosen if v in number})  # noqa: E731
-        once = {moment.step: moment for moment in moments}.items()
-        self.reads = {step: bits(moment.reads) for step, moment in once}
-        self.writes = {step: bits(moment.writes) for step, moment in once}
-        self.kept = {step: ~bits(self.replaced(moment, variables)) for step, moment in once}
+        self.number = {variable: 1 << k for k, variable in enumerate(variables)}
+        self.once = {moment.step: moment for moment in moments}
+        self.reads = {step: self.bits(moment.reads) for step, moment in self.once.items()}
+        self.writes = {step: self.bits(moment.writes) for step, moment in self.once.items()}
         self.facts: list[int] = []
 
-    def replaced(self, moment: Moment, variables: Sequence[Variable]) -> set[Variable]:
-        """Those for which the answer begins anew at a moment."""
-        return set()
+    def bits(self, chosen: Collection[Variable]) -> int:
+        """Some variables as a number."""
+        return sum({self.number[variable] for variable in chosen if variable in self.number})
 
     def meet(self, one: int, other: int) -> int:
         return one | other
@@ -196,11 +195,12 @@ class _Needed(_Bits):
 
     forward = False
 
+    def __init__(self, moments: Sequence[Moment], variables: Sequence[Variable]):
+        super().__init__(moments, variables)
+        self.kept = {step: ~self.bits(_replaced(moment, variables)) for step, moment in self.once.items()}
+
     def own(self, step: Step, fact: int) -> int:
         return self.reads[step] | (fact & self.kept[step])
-
-    def replaced(self, moment: Moment, variables: Sequence[Variable]) -> set[Variable]:
-        return _replaced(moment, variables)
 
 
 class _Flow(NamedTuple):
@@ -288,25 +288,20 @@ def _share_places(
     moments: Sequence[Moment], variables: Sequence[Variable], flow: _Flow, placement: Placement
 ) -> list[tuple[tuple[Variable, ...], int]]:
     """The variables, those that share a place together, and when each place is live, by bits."""
-    during: dict[Variable, int] = {}
-    for k, variable in enumerate(variables):
-        during[variable] = sum(1 << moment for moment, live in enumerate(flow.during) if live >> k & 1)
-    places = _Places(during)
     number = {variable: 1 << k for k, variable in enumerate(variables)}
-    for k, moment in enumerate(moments):
-        ending = [v for v in moment.reads if v in number and not flow.after[k] & number[v] and v not in moment.writes]
-        starting = [
-            v for v in moment.writes if v in number and not flow.before[k] & number[v] and v not in moment.reads
-        ]
-        for new in starting:
-            for old in ending:
-                alike = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize
-                if (
-                    alike
-                    and np.array_equal(placement.tiles_of(old), placement.tiles_of(new))
-                    and _overwrites(moment.step, old, new)
-                ):
-                    places.join(old, new, k)
+    during = {v: sum(1 << k for k, live in enumerate(flow.during) if live & number[v]) for v in variables}
+    places = _Places(during)
+
+    def alike(old: Variable, new: Variable) -> bool:
+        same_type = old.size == new.size and old.dtype.itemsize == new.dtype.itemsize
+        return same_type and np.array_equal(placement.tiles_of(old), placement.tiles_of(new))
+
+    for k, (moment, before, after) in enumerate(zip(moments, flow.before, flow.after, strict=True)):
+        ending = [v for v in moment.reads if v in number and not after & number[v] and v not in moment.writes]
+        starting = [v for v in moment.writes if v in number and not before & number[v] and v not in moment.reads]
+        for new, old in itertools.product(starting, ending):
+            if alike(old, new) and _overwrites(moment.step, old, new):
+                places.join(old, new, k)
     found: dict[int, tuple[tuple[Variable, ...], int]] = {}
     for variable in variables:
         shared = places.live[variable]
@@ -332,7 +327,7 @@ def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRang
     when: dict[StepExchange, np.ndarray] = {}
     names: dict[StepExchange, str] = {}
     for moment in moments:
-        step = exchange.at(moment)
+        step = exchange.of(moment.step)
         if step.before.received_bytes.any() or step.after.sent_bytes.any():
             when.setdefault(step, np.zeros(len(moments), bool))[moment.number] = True
             names.setdefault(step, moment.name)
@@ -383,11 +378,11 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     passing = [v for v in plan.variables if v in named and v not in kept]
     flow = _flow(plan, line.moments, passing)
     count = len(line.moments)
-    ranges = []
-    for variable in plan.variables:
-        if variable in named and variable in kept:
-            own = _resident_bytes(variable, placement)
-            ranges.append(LiveRange(variable.name, (variable,), True, np.ones(count, bool), own))
+    ranges = [
+        LiveRange(variable.name, (variable,), True, np.ones(count, bool), _resident_bytes(variable, placement))
+        for variable in plan.variables
+        if variable in named and variable in kept
+    ]
     for variables, moments in _share_places(line.moments, passing, flow, placement):
         live = np.array([bool(moments >> k & 1) for k in range(count)], bool)
         name = ", ".join(variable.name for variable in variables)

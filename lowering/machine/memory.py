@@ -22,6 +22,7 @@ Not counted: the code that steps through the program, stacks of the workers, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -191,12 +192,6 @@ def _count_equations(jaxpr: jax_core.Jaxpr) -> int:
     return len(jaxpr.eqns) + sum(_count_equations(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))
 
 
-def _state_bytes(family: Family) -> int:
-    """The constants of one vertex."""
-    held = [field.type for field in family.fields if field.state is not None]
-    return sum(int(np.prod(kind.shape)) * kind.dtype.itemsize for kind in held)
-
-
 def _edge_bytes(family: Family, tiles: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Pointers of a family's vertices on each tile."""
     edges = edges_by_vertex(family)
@@ -227,10 +222,12 @@ def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
     for family, tiles in placement.vertex_tiles.items():
         name = f"{family.compute_set.name} / {family.codelet.name}"
         counts = np.bincount(tiles, minlength=num_tiles)
-        yield f"state of {name}", "vertex state", counts * _state_bytes(family)
+        constants = [field.type for field in family.fields if field.state is not None]
+        state_bytes = sum(math.prod(kind.shape) * kind.dtype.itemsize for kind in constants)
+        yield f"state of {name}", "vertex state", counts * state_bytes
         yield f"edges of {name}", "edge pointers", _edge_bytes(family, tiles, counts)
     yield from _code(placement.vertex_tiles, num_tiles)
-    names = {exchange.at(moment): moment.name for moment in reversed(liveness.timeline.moments)}
+    names = {exchange.of(moment.step): moment.name for moment in reversed(liveness.timeline.moments)}
     for step, name in reversed(names.items()):
         num_bytes = np.zeros(num_tiles, np.int64)
         for transfer in (step.before, step.after):

@@ -87,21 +87,11 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.nda
     return np.repeat(np.arange(used, dtype=np.int32), np.diff([0, *ends]))
 
 
-def _linear_elements(variable: Variable, num_tiles: int) -> np.ndarray:
-    itemsize = variable.dtype.itemsize
-    return linear_tiles(variable.size, num_tiles, grain=max(1, GRAIN_BYTES // itemsize), least=MIN_BYTES // itemsize)
-
-
 # --- where most of a vertex's bytes live --------------------------------------------------------------
 
 
 _Vote = tuple[np.ndarray, float]
 """For each vertex a tile, over the family's axes or with extents of 1, or -1; and how many bytes speak for it."""
-
-
-def _spaced(count: int) -> np.ndarray:
-    """Up to `SAMPLES` of `count` positions, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).round().astype(np.int64))
 
 
 def _element_tiles_at(positions: np.ndarray, tensor: Tensor, element_tiles: np.ndarray) -> np.ndarray:
@@ -141,7 +131,7 @@ def _votes(family: Family, field: Field, element_tiles: np.ndarray) -> list[_Vot
     index, axes = tensor.index, tensor.index.axes
     if not index.size:
         return []
-    places = _spaced(index.size)
+    places = np.unique(np.linspace(0, index.size - 1, min(index.size, SAMPLES)).round().astype(np.int64))
     at = index[np.unravel_index(places, index.shape)] if index.shape else index.broadcast_to((1,))
     positions = np.moveaxis(at.values(axes), -1, 0)
     tiles = _element_tiles_at(positions, tensor, element_tiles)
@@ -213,9 +203,10 @@ class _Placer:
     def map_linearly(self, variables: Sequence[Variable]) -> None:
         """Map what has no tile yet of some variables linearly."""
         for variable in variables:
-            own = self.elements[variable.first_element : variable.first_element + variable.size]
+            own, itemsize = self.elements[variable.first_element :][: variable.size], variable.dtype.itemsize
             if own.size and own.min() < 0:
-                np.copyto(own, _linear_elements(variable, self.num_tiles), where=own < 0)
+                grain, least = max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize
+                np.copyto(own, linear_tiles(own.size, self.num_tiles, grain=grain, least=least), where=own < 0)
 
     def follow_writer(self, family: Family) -> None:
         """Put what the vertices of a family write, and has no tile yet, on their tiles."""
@@ -224,6 +215,7 @@ class _Placer:
             tensor = field.tensor
             if not field.is_written or tensor is None or not tensor.size:
                 continue
+            spread = tiles.reshape((*family.extents, *[1] * tensor.ndim))
             if tensor.rows is not None:
                 elements = tensor.elements(free_axes(family, tensor))
                 own = np.broadcast_to(vertex_numbers(family, tensor), elements.shape)
@@ -232,12 +224,10 @@ class _Placer:
                 keys = (*family.axes, *range(tensor.ndim))
                 first = tensor.source.first_element
                 view = tensor.index.strided_view(self.elements[first : first + tensor.source.size], keys)
-                np.copyto(view, tiles.reshape((*family.extents, *[1] * tensor.ndim)), where=view < 0)
+                np.copyto(view, spread, where=view < 0)
             else:
                 elements = tensor.elements(family.axes)
-                self._put(
-                    elements, np.broadcast_to(tiles.reshape((*family.extents, *[1] * tensor.ndim)), elements.shape)
-                )
+                self._put(elements, np.broadcast_to(spread, elements.shape))
 
     def _put(self, elements: np.ndarray, tiles: np.ndarray) -> None:
         known = self.elements[elements]

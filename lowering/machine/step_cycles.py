@@ -9,6 +9,7 @@ Of the branches of a choice one runs: the one that takes longest counts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from codelet.views.tensor import Tensor
 from lowering.machine.exchange import Exchange, Transfer
 from lowering.machine.placement import Placement
 from lowering.machine.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
-from lowering.machine.vertex_cycles import FamilyCycles, family_cycles
+from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep
 from lowering.plan.timeline import Moment, Timeline, timeline
@@ -87,9 +88,8 @@ class StepCycles:
     @property
     def total(self) -> int:
         """Cycles of one turn: its syncs, and of each phase the slowest tile."""
-        phases = [self.before, self.compute] + [self.after] * (self.after is not None)
-        syncs = 1 if self.after is None else 2
-        return syncs * self.sync + sum(int(phase.max(initial=0)) for phase in phases)  # type: ignore[union-attr]
+        phases = [phase for phase in (self.before, self.compute, self.after) if phase is not None]
+        return (len(phases) - 1) * self.sync + sum(int(phase.max(initial=0)) for phase in phases)
 
 
 def moving_moments(line: Timeline) -> Iterator[Moment]:
@@ -141,16 +141,13 @@ class StepTimes:
         self.target = target
         self._compute: dict[tuple[Family, ...], np.ndarray] = {}
 
-    def family(self, family: Family) -> FamilyCycles:
-        """Cycles of the vertices of a family."""
-        return family_cycles(family, self.target)
-
     def compute(self, step: MovingStep, copied_bytes: np.ndarray | None = None) -> np.ndarray:
         """Cycles that each tile computes for, int64 of shape (num_tiles,)."""
         families = step.families if isinstance(step, ExecuteStep) else ()
         if families not in self._compute:
-            placed = [PlacedVertices(self.vertex_tiles[family], self.family(family)) for family in families]
-            self._compute[families] = tile_cycles(placed, self.target.num_tiles, self.target.num_workers)
+            tiles, target = self.vertex_tiles, self.target
+            placed = [PlacedVertices(tiles[family], family_cycles(family, target)) for family in families]
+            self._compute[families] = tile_cycles(placed, target.num_tiles, target.num_workers)
         found = self._compute[families]
         return found if copied_bytes is None else found + copy_cycles(copied_bytes, self.target.num_workers)
 
@@ -191,15 +188,8 @@ def counted_moments(line: Timeline, cycles: Mapping[int, int]) -> frozenset[int]
 
 def _sum_of(plan: Plan, of_step: Callable[[MovingStep], int]) -> int:
     """Cycles of a run of a plan, from those of one turn of each step."""
-    line = timeline(plan)
-    known: dict[MovingStep, int] = {}
-    cycles: dict[int, int] = {}
-    for moment in moving_moments(line):
-        step = moment.step
-        assert isinstance(step, MovingStep)
-        if step not in known:
-            known[step] = of_step(step)
-        cycles[moment.number] = moment.turns * known[step]
+    line, once = timeline(plan), functools.cache(of_step)
+    cycles = {moment.number: moment.turns * once(moment.step) for moment in moving_moments(line)}
     counted = counted_moments(line, cycles)
     return sum(own for number, own in cycles.items() if number in counted)
 

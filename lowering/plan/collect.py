@@ -15,6 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -85,10 +86,8 @@ def _split_index(index: Index, axis: Axis, parts: tuple[Axis, ...]) -> Index:
             continue
         irregular: list[Axis] = []
         for k, part in enumerate(parts):
-            along = np.moveaxis(values, k, 0)
-            step = int(along[1].flat[0]) - int(along[0].flat[0]) if part.extent > 1 else 0
-            corner = (0,) * k
-            line = values[(*corner, slice(None), *(0 for _ in parts[k + 1 :]))]
+            line = values[tuple(slice(None) if j == k else 0 for j in range(len(parts)))]
+            step = int(line[1]) - int(line[0]) if part.extent > 1 else 0
             if affine_length(line) == part.extent:
                 symbols[part] = symbols.get(part, 0) + step * table.scale
             else:
@@ -151,25 +150,25 @@ def _with_parts(family: Family, axis: Axis, parts: tuple[Axis, ...]) -> Family:
 # --- ordering and merging axes ------------------------------------------------------------------------
 
 
-def _reach(family: Family, axis: Axis) -> tuple[int, ...]:
-    """How far an axis moves through each output and then each input: what axes are ordered by."""
-    moved = [abs(f.tensor.index.coefficient(axis)) for f in family.fields if f.tensor is not None and f.is_written]
-    return tuple(moved)
-
-
 def _tabled_axes(family: Family) -> set[Axis]:
     return {key for i in _indices(family) for t in i.tables for key in t.keys if isinstance(key, Axis)}
 
 
+def _renamed(family: Family, names: dict[Axis, Axis], places: Sequence[int], labels: tuple[str, ...]) -> Family:
+    """A family over new axes by those that they stand for, where the other axes are at 0; see `_on_fields`."""
+    gone, keys = {axis: 0 for axis in family.axes if axis not in names}, cast(dict[Key, Key], names)
+    change = lambda index: index.at(gone).rekeyed(keys, index.shape)  # noqa: E731
+    return _on_fields(family, change, places, tuple(names.values()), labels)
+
+
 def order_axes(family: Family) -> Family:
     """Drop axes of one position, and order the others by how far they move through what is written."""
+    written = [f.tensor.index for f in family.fields if f.tensor is not None and f.is_written]
     kept = [k for k, axis in enumerate(family.axes) if axis.extent != 1]
-    kept.sort(key=lambda k: _reach(family, family.axes[k]), reverse=True)
+    kept.sort(key=lambda k: [abs(index.coefficient(family.axes[k])) for index in written], reverse=True)
     parts = Grid([family.axes[k].values for k in kept]).axes  # new axes, so that they are numbered in this order
-    names: dict[Key, Key] = {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}
-    gone = {axis: 0 for axis in family.axes if axis.extent == 1}
-    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
-    return _on_fields(family, change, kept, parts, tuple(family.axis_names[k] for k in kept))
+    labels = tuple(family.axis_names[k] for k in kept)
+    return _renamed(family, {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}, kept, labels)
 
 
 def goes_on(indices: Sequence[Index]) -> Callable[[Sequence[Axis], Axis], bool]:
@@ -189,11 +188,9 @@ def merge_axes(family: Family) -> Family:
     if len(groups) == len(family.axes):
         return family
     parts = Grid([range(math.prod(axis.extent for axis in group)) for group in groups]).axes
-    names: dict[Key, Key] = {group[-1]: part for group, part in zip(groups, parts, strict=True)}
-    gone = {axis: 0 for group in groups for axis in group[:-1]}
-    change = lambda index: index.at(gone).rekeyed(names, index.shape)  # noqa: E731
     labels = tuple("*".join(family.names[axis] for axis in group) for group in groups)
-    return _on_fields(family, change, range(len(family.axes)), parts, labels)
+    last = {group[-1]: part for group, part in zip(groups, parts, strict=True)}
+    return _renamed(family, last, range(len(family.axes)), labels)
 
 
 def _boundary(family: Family, axis: Axis) -> int | None:

@@ -7,8 +7,9 @@ elements is too many for that. What is touched in pieces, or through tables, tak
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -168,22 +169,17 @@ class Elements:
 class ElementSet:
     """A set of elements of the graph: of each variable that has any, which."""
 
-    def __init__(self) -> None:
-        self._held: dict[Variable, Elements] = {}
+    def __init__(self, held: Mapping[Variable, Elements] = MappingProxyType({})) -> None:
+        self._held = dict(held)
 
     @staticmethod
     def of_variables(variables: Iterable[Variable]) -> ElementSet:
         """All elements of some variables."""
-        made = ElementSet()
-        for variable in variables:
-            made.add_variable(variable)
-        return made
+        return ElementSet({variable: Elements.everything(variable.size) for variable in variables})
 
     def copy(self) -> ElementSet:
         """A set with the same elements."""
-        made = ElementSet()
-        made._held = dict(self._held)
-        return made
+        return ElementSet(self._held)
 
     def _of(self, variable: Variable) -> Elements:
         return self._held.get(variable) or Elements.nothing(variable.size)
@@ -254,17 +250,14 @@ class ElementSet:
         return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
 
     def __and__(self, other: ElementSet) -> ElementSet:
-        made = ElementSet()
         held = other._held
-        made._held = {variable: own & held[variable] for variable, own in self._held.items() if variable in held}
-        return made
+        return ElementSet({variable: own & held[variable] for variable, own in self._held.items() if variable in held})
 
     def __or__(self, other: ElementSet) -> ElementSet:
-        made = self.copy()
-        for variable, others in other._held.items():
-            own = made._held.get(variable)
-            made._held[variable] = others if own is None else own | others
-        return made
+        both = {
+            variable: own | other._held[variable] for variable, own in self._held.items() if variable in other._held
+        }
+        return ElementSet({**self._held, **other._held, **both})
 
     def includes(self, other: ElementSet) -> bool:
         """Whether it holds all that the other set holds."""

@@ -21,10 +21,6 @@ from lowering.plan.steps import (
 )
 
 
-def _families(step: Step) -> tuple[Family, ...]:
-    return step.families if isinstance(step, ExecuteStep) else ()
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A graph and program as the passes see them. Passes return new plans and never change one.
@@ -59,7 +55,8 @@ class Plan:
     @property
     def families(self) -> tuple[Family, ...]:
         """The families of all steps, each once, in the order in which they first run."""
-        return tuple(dict.fromkeys(family for step in all_steps(self.steps) for family in _families(step)))
+        executes = (step for step in all_steps(self.steps) if isinstance(step, ExecuteStep))
+        return tuple(dict.fromkeys(family for step in executes for family in step.families))
 
     def add_variable(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Plan, Variable]:
         """The plan with a variable more, which prints as `<name>`, and that variable.

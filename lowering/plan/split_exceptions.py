@@ -169,9 +169,6 @@ def split_exceptions(family: Family) -> tuple[Family, ...]:
     segments = [] if columns is None else find_segments(columns)
     if not segments or len(segments[0]) == family.num_vertices:
         return (family,)
-    inside = np.zeros(family.num_vertices, bool)
-    for segment in segments:
-        inside[segment.start : segment.stop] = True
     parts = [np.arange(segment.start, segment.stop) for segment in segments]
-    left = np.flatnonzero(~inside)
+    left = np.setdiff1d(np.arange(family.num_vertices), np.concatenate(parts))
     return tuple(_taken(family, part) for part in (*parts, left) if len(part))

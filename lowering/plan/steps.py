@@ -136,8 +136,7 @@ class RepeatStep(_Flowing):
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
         carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
         yield f"repeat {self.count}{counted}{_flow(self)}{carried}"
-        for step in self.body:
-            yield from ("  " + line for line in step.lines())
+        yield from _indented(self.body)
 
     def touches(self) -> Iterator[Touch]:
         """What counts the turns, which is set before each."""
@@ -164,8 +163,8 @@ class WhileStep(_Flowing):
         """The step as text."""
         most = "" if self.max_steps is None else f" at most {self.max_steps} times"
         yield f"{'until' if self.until else 'while'} {self.predicate}{most}{_flow(self)}"
-        yield from _indented("condition", self.condition)
-        yield from _indented("body", self.body)
+        yield from _titled("condition", self.condition)
+        yield from _titled("body", self.body)
 
     def touches(self) -> Iterator[Touch]:
         """What it looks at, and the flag."""
@@ -186,7 +185,7 @@ class SwitchStep(_Flowing):
         """The step as text."""
         yield f"switch {self.control}{_flow(self)}"
         for value, branch in zip((*self.values, "else"), self.branches, strict=True):
-            yield from _indented(str(value), branch)
+            yield from _titled(str(value), branch)
 
     def touches(self) -> Iterator[Touch]:
         """What it looks at."""
@@ -204,8 +203,7 @@ class FunctionBody(_Flowing):
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""
         yield f"function {self.name}({_names(self.parameters)}){_flow(self)}"
-        for step in self.body:
-            yield from ("  " + line for line in step.lines())
+        yield from _indented(self.body)
 
     @property
     def written(self) -> tuple[int, ...]:
@@ -314,11 +312,8 @@ class StreamStep(_Flowing):
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
-        yield (
-            f"receive {self.stream.name} -> {self.tensor}"
-            if self.stream.is_input
-            else (f"send {self.tensor} -> {self.stream.name}")
-        )
+        name, view = self.stream.name, self.tensor
+        yield f"receive {name} -> {view}" if self.stream.is_input else f"send {view} -> {name}"
 
     def touches(self) -> Iterator[Touch]:
         """What it touches."""
@@ -386,10 +381,13 @@ def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
     return step
 
 
-def _indented(title: str, steps: Sequence[Step]) -> Iterator[str]:
+def _indented(steps: Sequence[Step]) -> Iterator[str]:
+    return ("  " + line for step in steps for line in step.lines())
+
+
+def _titled(title: str, steps: Sequence[Step]) -> Iterator[str]:
     yield f"  {title}"
-    for step in steps:
-        yield from ("    " + line for line in step.lines())
+    yield from ("  " + line for line in _indented(steps))
 
 
 def _names(variables: tuple[Variable, ...]) -> str:

@@ -57,15 +57,9 @@ _Counts = dict[Stream, _Count]
 
 
 def _refused(stream: Stream, what: str, fix: str, line: Line | None) -> ProgramError:
-    return ProgramError(
-        f"how many values of stream {stream.name!r} are copied depends on {what}",
-        given=stream,
-        expected="as many whenever the program runs"
-        if stream.is_input
-        else "a number that is known not to be exceeded",
-        fix=fix,
-        line=line,
-    )
+    problem = f"how many values of stream {stream.name!r} are copied depends on {what}"
+    expected = "as many whenever the program runs" if stream.is_input else "a number that is known not to be exceeded"
+    return ProgramError(problem, given=stream, expected=expected, fix=fix, line=line)
 
 
 def _add(total: _Counts, more: _Counts, times: int = 1) -> None:
