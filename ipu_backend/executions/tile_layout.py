@@ -60,10 +60,13 @@ class Selection:
 
     @functools.cached_property
     def run(self) -> int:
-        """Of how many words that follow each other all of it consists; 1 where these would not be in the array."""
-        starts, moved = self.pieces.starts[1:], self.pieces.moves
-        inside = moved[0] >= 0 and (np.append(starts, self.count) + moved <= self.size).all()
-        return int(np.gcd.reduce(starts, initial=self.count)) if inside else 1
+        """Of how many words that follow each other all of it consists, those that matter together in the array."""
+        pieces = self.pieces
+        apart = int(np.gcd.reduce(pieces.starts[1:], initial=self.count))
+        whole = int(np.gcd.reduce(np.append(pieces.starts, pieces.stops), initial=apart))
+        begin, ends = pieces.starts[0] // apart * apart, -(-pieces.stops // apart) * apart
+        is_inside = begin + pieces.moves[0] >= 0 and (ends + pieces.moves <= self.size).all()
+        return apart if is_inside else whole
 
     def _by(self, run: int) -> Positions:
         """Where so many words that follow each other begin."""
