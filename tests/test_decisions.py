@@ -383,3 +383,12 @@ def test_calls_in_a_row_are_one_loop():
         "  shares b=Tensor(float32[2] of x: f0)\n"
         "  stacks a=Tensor(float32[4,2] of rows: 2*f0 + f1)\n"
     ) in said, said
+
+
+def test_a_compute_set_that_runs_again_is_decided_once():
+    s = Square()
+    i, j = cl.grid(8, 4)
+    s.add(s.x[i, j], s.y[i, j])
+    (step,) = s.graph.compute_sets
+    first, _, again = cl.lower(s.graph, [step, cl.Copy(s.y, s.x), step], inputs=["x"], outputs=["y"]).plan.steps
+    assert first is again

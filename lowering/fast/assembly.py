@@ -18,7 +18,7 @@ from jax import lax
 
 from codelet.views.boxes import Box, lengths_of
 from lowering.arrays import Array, reshape
-from lowering.fast.partition import boxes_of, divide
+from lowering.fast.partition import boxes_of, divide_boxes
 from lowering.plan.access import Access, box
 
 _MOST_PARTS = 64  # of which an array is put together: every part is an operand of a concatenation
@@ -74,9 +74,9 @@ def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Any, Box]) -> Regio
 
 def plan_assembly(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Region | None:
     """How writes to an array of `shape` are put together; None when they neither divide it nor interleave in it."""
-    whole = tuple((0, n) for n in shape)
-    if divide(shape, accesses) is not None:
-        return _cut(shape, whole, boxes_of(shape, accesses) or {})
+    own = boxes_of(shape, accesses)
+    if own is not None and divide_boxes(shape, own) is not None:
+        return _cut(shape, tuple((0, n) for n in shape), own)
     boxes, shapes = {}, set()
     for key, access in accesses.items():
         radices = box(access)

@@ -21,7 +21,7 @@ from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
 from lowering.fast.partition import Division, split
 from lowering.fast.short_axes import merge_short_axes
-from lowering.fast.sources import Piece, Viewed, plan_view_of, repeats, source_array, write_view
+from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
@@ -136,7 +136,7 @@ def _fused(step: ExecuteStep) -> FusedStep:
 def execute(arrays: Arrays, step: FusedStep) -> None:
     """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
     before = dict(arrays)
-    before.update(made(step.extensions, lambda source: source_array(before, source)))
+    before.update(made(step.extensions, lambda source: origin_array(before, source)))
     for variable, division in step.divided:
         pieces = split(source_array(before, variable), division)
         before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
@@ -182,24 +182,36 @@ def copy(arrays: Arrays, step: FusedCopy) -> None:
 # --- the pass -------------------------------------------------------------------------------------------
 
 
-def _chosen(steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody]) -> tuple[Step, ...]:
-    made: list[Step] = []
-    for step in steps:
-        match step:
-            case ExecuteStep():
-                made.append(_fused(step))
-            case CopyStep():
-                made.append(_fused_copy(step))
-            case CallStep():
-                if step.function not in functions:
-                    body = _chosen(step.function.body, functions)
-                    functions[step.function] = replace(step.function, body=body)
-                made.append(replace(step, function=functions[step.function]))
-            case _:
-                made.append(with_bodies(step, [_chosen(body, functions) for body in bodies(step)]))
-    return group_calls(made)
+class _Choosing:
+    """Decides how steps run, each step and the body of each function once, however often they stand in a program."""
+
+    def __init__(self) -> None:
+        self.made: dict[Step, Step] = {}
+        self.functions: dict[FunctionBody, FunctionBody] = {}
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        return group_calls([self.step(step) for step in steps])
+
+    def function(self, function: FunctionBody) -> FunctionBody:
+        if function not in self.functions:
+            self.functions[function] = replace(function, body=self.body(function.body))
+        return self.functions[function]
+
+    def step(self, step: Step) -> Step:
+        if step not in self.made:
+            match step:
+                case ExecuteStep():
+                    made = _fused(step)
+                case CopyStep():
+                    made = _fused_copy(step)
+                case CallStep():
+                    made = replace(step, function=self.function(step.function))
+                case _:
+                    made = with_bodies(step, [self.body(body) for body in bodies(step)])
+            self.made[step] = made
+        return self.made[step]
 
 
 def choose_kernels(plan: Plan) -> Plan:
     """The plan with how each compute set and copy runs: the kernel of each family, how all is read and written."""
-    return replace(plan, steps=_chosen(plan.steps, {}))
+    return replace(plan, steps=_Choosing().body(plan.steps))

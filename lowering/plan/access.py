@@ -191,18 +191,15 @@ def run_of(start: int, terms: Sequence[Term]) -> tuple[int, int] | None:
     return start, start + count
 
 
-def covers(access: Access) -> bool:
-    """Whether a write through an access map replaces the whole array, so that its old value is not needed."""
-    radices = box(access)
-    return radices is not None and all(radix.length == radix.extent for radix in radices)
-
-
 def box(access: Access) -> list[Radix] | None:
     """What is written, as a box of the array reshaped to the extents of the result; None when no reshape does that."""
     found: list[Radix] = []
     for extent, (start, terms) in zip(access.shape, access.dimensions, strict=True):
-        own, run = box_radices(extent, start, terms), run_of(start, terms)
-        if own is None and run is None:
-            return None
-        found += own or [Radix(extent, start, run[1] - start)]  # type: ignore[index]
+        own = box_radices(extent, start, terms)
+        if own is None:
+            run = run_of(start, terms)
+            if run is None:
+                return None
+            own = [Radix(extent, start, run[1] - start)]
+        found += own
     return found
