@@ -23,7 +23,7 @@ import numpy as np
 from codelet.graphs.family import counted
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, stretches, union
+from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -42,14 +42,9 @@ class _Homes:
         self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
 
     @functools.cached_property
-    def by_element(self) -> tuple[Runs, np.ndarray]:
-        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
-        return stretches(self.placement.element_tiles)
-
-    @functools.cached_property
     def by_tile(self) -> Runs:
         """The same as runs of `tile * num_elements + element`."""
-        runs, tiles = self.by_element
+        runs, tiles = self.placement.stretches
         lived = tiles >= 0
         origin = tiles[lived].astype(np.int64) * self.num_elements
         return union(runs.starts[lived] + origin, runs.stops[lived] + origin)
@@ -71,7 +66,7 @@ class _Homes:
             return starts, stops, starts
         if _SHORT * len(starts) < self.num_elements:
             runs = union(starts, stops)
-            homes, tiles = self.by_element
+            homes, tiles = self.placement.stretches
             found = overlaps(runs.starts, runs.stops, homes)
             return found.starts, found.stops, tiles[found.second]
         # As many stretches as would fill the graph: a flag for each element instead, and the ends of what is set.
