@@ -81,7 +81,7 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         cl.Repeat(3, [cl.Copy(feed, x), cl.Call(function, own=x)]),
         cl.If(p, cl.Call(function, own=x), cl.Copy(x[:4], y)),
         cl.Switch(p, {1: cl.Copy(x[4:8], y)}),
-        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x)),
+        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x), turns=5),
         cl.Copy(y, sent),
         cl.Print(y),
         cl.AbortOn(p, "no"),
@@ -98,8 +98,8 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         ("copy x -> own", 1),
         ("sums", 1),
         ("copy x -> y", 1),
-        ("copy x -> own", 1),
-        ("sums", 1),
+        ("copy x -> own", 5),
+        ("sums", 5),
         ("send y -> sent", 1),
     ]
     assert profile.num_vertices == 4

@@ -68,7 +68,9 @@ def loops():
 def test_loops_have_heads_that_follow_their_ends():
     line = timeline(plan_engine(*loops()))
     assert [(m.depth, m.turns) for m in line.moments] == [(0, 1), (0, 2), (1, 2), (1, 6), (2, 6), (2, 6), (0, 1)]
-    assert control(line.moments[3].step) == Control((Part(None, (OUTSIDE, 1)), Part(0, (0,), 1)), (1,), 3)
+    assert control(line.moments[3].step) == Control(
+        (Part(None, (OUTSIDE, 1), turns=3), Part(0, (0,), 1, turns=3)), (1,)
+    )
     assert [v.name for v in line.moments[3].writes] == ["turn"]
     assert str(line) == (
         "  0 execute one\n"
