@@ -44,7 +44,10 @@ _ELSEWHERE = {
     "Engine": "ipu_backend",
     "FigureError": "ipu_backend",
     "IPU": "ipu_backend",
+    "Machine": "ipu_backend",
     "Profile": "ipu_backend",
+    "Route": "ipu_backend",
+    "Tables": "ipu_backend",
     "TargetError": "ipu_backend",
     "UnknownCyclesWarning": "ipu_backend",
 }

@@ -3,43 +3,125 @@
 from __future__ import annotations
 
 import importlib
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from codelet.tracing.codelets import TracedCodelet
+import numpy as np
+
+if TYPE_CHECKING:
+    from codelet.tracing.codelets import TracedCodelet
+
+
+@dataclass(frozen=True)
+class VertexCycles:
+    """What one vertex takes of its tile.
+
+    Attributes:
+        worker: cycles of each worker that runs it.
+        supervisor: cycles of the tile besides, in which no worker runs.
+        shared: whether all workers of the tile run it together, as Poplar's MultiVertex; else one does.
+        fitted: how many of `worker` and `supervisor` together rest on constants fitted to measurements.
+        guessed: how many rest on guesses; the others have a source.
+        if_assembly: what `worker` and `supervisor` together would be, were it not supposed that the codelet is
+            compiled; None where nothing is supposed.
+    """
+
+    worker: int
+    supervisor: int = 0
+    shared: bool = False
+    fitted: int = 0
+    guessed: int = 0
+    if_assembly: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """Its cycles on one worker and on the supervisor."""
+        return self.worker + self.supervisor
+
+    def tile_cycles(self, num_workers: int) -> int:
+        """What it takes alone on a tile, whose workers each run at one `num_workers`-th of the clock.
+
+        >>> VertexCycles(worker=50, supervisor=11, shared=True).tile_cycles(6)
+        311
+        """
+        return self.supervisor + num_workers * self.worker
 
 
 @runtime_checkable
 class Target(Protocol):
-    """A machine of tiles. `ipu_backend.IPU` implements it.
+    """A machine of tiles. `ipu_backend.Machine` implements it, by data alone.
 
     Attributes:
-        num_tiles: tiles are numbered from 0 to `num_tiles - 1`.
+        num_tiles: of all chips; numbered from 0 to `num_tiles - 1`.
+        num_chips: chips, each with as many tiles, one after another.
         num_workers: worker contexts that share a tile's pipeline.
         bytes_per_tile: memory of one tile, in bytes.
+        interleaved_bytes: how many of them lie in memory that is read twice as wide.
         clock_hertz: cycles per second.
-        exchange_bytes_per_cycle: what one tile receives in a cycle, in bytes.
-        sync_cycles: what every step takes for its synchronization.
-        paired_exchange: whether tiles 2k and 2k + 1 receive at twice the rate what both receive.
+        word_bytes: what is exchanged comes in whole words of so many bytes.
+        exchange_bytes_per_cycle: what one tile receives in a cycle, and what it sends.
+        paired_exchange: whether tiles 2k and 2k + 1 share a bus, so that what goes to both alone moves at twice the
+            rate, where the sender's own partner sends nothing.
+        max_message_words: what is longer is sent in several messages.
+        sync_cycles: of the synchronization before an exchange.
+        exchange_overhead_cycles: of every exchange, whatever it moves.
+        launch_cycles: of a tile that starts the vertices of a compute set.
+        host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
+        link_bytes_per_second: of one link between chips, after what its protocol takes.
+        hop_seconds: of a sync from one chip to the next.
+        stack_bytes: what a tile keeps for the stacks of its workers and its supervisor.
+        control_code_bytes: of the code that steps through a program, on every tile.
+        host_code_bytes: of the code of exchanges with the host, on a tile that takes part in any.
     """
 
     @property
     def num_tiles(self) -> int: ...
     @property
+    def num_chips(self) -> int: ...
+    @property
     def num_workers(self) -> int: ...
     @property
     def bytes_per_tile(self) -> int: ...
     @property
+    def interleaved_bytes(self) -> int: ...
+    @property
     def clock_hertz(self) -> float: ...
+
+    @property
+    def word_bytes(self) -> int: ...
     @property
     def exchange_bytes_per_cycle(self) -> int: ...
-
+    @property
+    def paired_exchange(self) -> bool: ...
+    @property
+    def max_message_words(self) -> int: ...
     @property
     def sync_cycles(self) -> int: ...
     @property
-    def paired_exchange(self) -> bool: ...
+    def exchange_overhead_cycles(self) -> int: ...
+    @property
+    def launch_cycles(self) -> int: ...
 
-    def estimate_cycles(self, codelet: TracedCodelet) -> int:
-        """Cycles one worker takes for a vertex of a codelet, whose fields' lengths are all known."""
+    @property
+    def host_bytes_per_cycle(self) -> float: ...
+    @property
+    def link_bytes_per_second(self) -> float: ...
+    @property
+    def hop_seconds(self) -> float: ...
+
+    @property
+    def stack_bytes(self) -> int: ...
+    @property
+    def control_code_bytes(self) -> int: ...
+    @property
+    def host_code_bytes(self) -> int: ...
+
+    def arrival_cycles(self) -> np.ndarray:
+        """From when a tile sends a word until it arrives, for each tile that it may go to: int64, (num_tiles,)."""
+        ...
+
+    def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
+        """What a vertex of a codelet takes, whose fields' lengths are all known."""
         ...
 
 

@@ -157,7 +157,7 @@ def test_no_tile_is_loaded_beyond_the_bound(case):
                 np.bincount(placement.vertex_tiles[family], own.of_each(family.num_vertices), TILES)
                 for family, own in zip(step.families, cycles, strict=True)
             )
-            most = max((int(own.distinct.max(initial=0)) for own in cycles), default=0)
+            most = max((each.counted for own in cycles for each in own.distinct), default=0)
             assert np.max(load) <= least_bound(cycles, counts, np.zeros(TILES, np.int64), 6) + most
 
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.target import VertexCycles
 from ipu_backend.jobs.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
-from ipu_backend.model.ipu import TargetError
+from ipu_backend.model.machine import TargetError
 from ipu_backend.model.profile import FigureError, Profile
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
 from lowering.machine.step_cycles import StepTraffic, Traffic, moving_moments
@@ -40,7 +41,10 @@ def placed_vertices(draw):
     groups = []
     for _ in range(draw(st.integers(0, 3))):
         count = draw(st.integers(0, 40))
-        distinct = np.array(draw(st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True)), np.int64)
+        kinds = st.builds(
+            VertexCycles, st.integers(0, 30), st.sampled_from([0, 0, 7]), st.sampled_from([False, False, True])
+        )
+        distinct = tuple(draw(st.lists(kinds, min_size=1, max_size=5, unique=True)))
         random = np.random.default_rng(draw(st.integers(0, 2**16)))
         tiles = random.integers(0, num_tiles, count).astype(np.int32)
         alike = draw(st.booleans())
@@ -54,13 +58,15 @@ def test_vertices_are_dealt_to_workers_longest_first(case):
     groups, num_tiles, num_workers = case
     found = tile_cycles(groups, num_tiles, num_workers)
     for tile in range(num_tiles):
-        own = [c for g in groups for c in g.cycles.of_each(len(g.tiles))[g.tiles == tile].tolist()]
-        assert found[tile] == dealt_one_by_one(own, num_workers)
+        own = [(c, g) for g in groups for c in (g.tiles == tile).nonzero()[0].tolist()]
+        own = [g.cycles.distinct[0 if g.cycles.of_vertex is None else g.cycles.of_vertex[c]] for c, g in own]
+        together = sum(v.supervisor + num_workers * v.worker * v.shared for v in own)
+        assert found[tile] == together + dealt_one_by_one([v.worker for v in own if not v.shared], num_workers)
 
 
 @given(st.integers(0, 100), st.integers(0, 50), st.integers(1, 8))
 def test_equal_vertices_by_the_closed_form(count, each, num_workers):
-    group = PlacedVertices(np.zeros(count, np.int32), FamilyCycles(np.array([each])))
+    group = PlacedVertices(np.zeros(count, np.int32), FamilyCycles((VertexCycles(each),)))
     assert tile_cycles([group], 1, num_workers) == [-(-count // num_workers) * num_workers * each]
 
 
@@ -68,7 +74,11 @@ def test_many_different_cycles_are_counted_by_sorting():
     random = np.random.default_rng(0)
     cycles, tiles = random.integers(1, 10**9, 300), random.integers(0, 1472, 300).astype(np.int32)
     distinct, of_vertex = np.unique(cycles, return_inverse=True)
-    found = tile_cycles([PlacedVertices(tiles, FamilyCycles(distinct, of_vertex.astype(np.int32)))], 1472, 6)
+    found = tile_cycles(
+        [PlacedVertices(tiles, FamilyCycles(tuple(map(VertexCycles, distinct.tolist())), of_vertex.astype(np.int32)))],
+        1472,
+        6,
+    )
     for tile in np.unique(tiles):
         assert found[tile] == dealt_one_by_one(cycles[tiles == tile].tolist(), 6)
 

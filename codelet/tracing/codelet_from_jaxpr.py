@@ -23,7 +23,7 @@ from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletT
 from codelet.saving import reduced
 from codelet.tracing.codelets import Codelet, TracedCodelet
 from codelet.tracing.field_types import FieldType
-from codelet.tracing.parameters import check_cycles
+from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
 
 _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}
@@ -64,7 +64,7 @@ class JaxprCodelet(Codelet):
         inputs: Sequence[str],
         outputs: Sequence[str],
         name: str,
-        cycles: Callable[..., int] | None = None,
+        hints: Hints = NO_HINTS,
     ):
         def run(*args: Any, **kwargs: Any) -> Any:
             fields = [jnp.asarray(field) for field in signature.bind(*args, **kwargs).args]
@@ -80,7 +80,7 @@ class JaxprCodelet(Codelet):
         self.outputs = tuple(outputs)
         self.types = tuple(tuple(map(_type_of, jaxpr.in_avals)) for jaxpr in jaxprs)
         self._identity = uuid.uuid4().hex  # in files
-        super().__init__(run, cycles)
+        super().__init__(run, hints)
 
     def fitting(self, kinds: Sequence[FieldType]) -> tuple[jax_core.ClosedJaxpr, tuple[FieldType, ...]]:
         """The jaxpr for inputs of some types, and the types that it expects.
@@ -104,10 +104,10 @@ class JaxprCodelet(Codelet):
         return self.jaxprs[best], self.types[best]
 
     def _functions(self) -> tuple[Callable[..., Any], ...]:
-        return () if self.cycles is None else (self.cycles,)
+        return self.hints.functions
 
     def _of(self, *functions: Callable[..., Any]) -> Codelet:
-        return JaxprCodelet(self.jaxprs, tuple(self.inputs), self.outputs, self.name, *functions)
+        return JaxprCodelet(self.jaxprs, tuple(self.inputs), self.outputs, self.name, self.hints.of(*functions))
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Any], least: int) -> TracedCodelet:
         kinds = tuple(inputs.values())
@@ -120,11 +120,12 @@ class JaxprCodelet(Codelet):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:
             return super().__reduce__()
-        if self.cycles is not None:
-            reduced(self.cycles, self.cycles, (), f"the cycles of codelet {self.name!r}")
+        for own in self.hints.functions:
+            what = "cycles" if own is self.hints.cycles else "turns"
+            reduced(own, own, (), f"the {what} of codelet {self.name!r}")
         jaxprs = tuple(saved_jaxpr(jaxpr, self.name) for jaxpr in self.jaxprs)
         _by_identity[self._identity] = self
-        return _read_again, (self._identity, jaxprs, tuple(self.inputs), self.outputs, self.name, self.cycles)
+        return _read_again, (self._identity, jaxprs, tuple(self.inputs), self.outputs, self.name, self.hints)
 
     def __str__(self) -> str:
         for own in self.types:
@@ -237,6 +238,10 @@ def codelet_from_jaxpr(
     *,
     name: str | None = None,
     cycles: Callable[..., int] | None = None,
+    workers: int = 1,
+    issue: Issue | None = None,
+    vectorised: bool = False,
+    turns: Callable[..., int] | int | None = None,
 ) -> JaxprCodelet:
     """Make a codelet of a jaxpr: an equation or part of another program, or one that no function is known of.
 
@@ -251,9 +256,14 @@ def codelet_from_jaxpr(
         outputs: a name for each of its results, in order.
         name: what it is called; as the function that the jaxpr was made of when left off.
         cycles: as of `codelet`.
+        workers: as of `codelet`.
+        issue: as of `codelet`.
+        vectorised: as of `codelet`.
+        turns: as of `codelet`.
 
     Raises:
-        CodeletDefinitionError: something that is no jaxpr, or names or types that cannot be fields'.
+        CodeletDefinitionError: something that is no jaxpr, hints that cannot be meant, or names or types that
+            cannot be fields'.
         CapturedTracerError: the jaxpr holds traced constants.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
@@ -267,7 +277,8 @@ def codelet_from_jaxpr(
     >>> cl.interpret(graph, {"w": jnp.ones(6), "g": jnp.arange(6.0)}, [w])["w"].tolist()
     [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]
     """
-    check_cycles(cycles)
+    hints = Hints(cycles, workers, issue, vectorised, turns)
+    check_hints(hints)
     jaxprs = _listed(jaxpr)
     called = jaxprs[0].jaxpr.debug_info.func_name if name is None else name
     if not isinstance(called, str):
@@ -282,7 +293,7 @@ def codelet_from_jaxpr(
         took = _named(inputs, len(own.in_avals), called, "inputs")
         made = _named(outputs, len(own.out_avals), called, "outputs")
         _check_arrays(own, took, made, called)
-    codelet = JaxprCodelet(jaxprs, took, made, called, cycles)
+    codelet = JaxprCodelet(jaxprs, took, made, called, hints)
     twice = next((own for own in codelet.types if codelet.types.count(own) > 1), None)
     if twice is not None:
         raise CodeletDefinitionError(

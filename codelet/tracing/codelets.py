@@ -32,8 +32,9 @@ from codelet.errors import (
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, captured
 from codelet.tracing.field_types import FieldType, Lengths
+from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.lengths import Answers, fresh_lengths, length_symbols, watched
-from codelet.tracing.parameters import check_cycles, is_a_librarys, parameters_of, wrapped
+from codelet.tracing.parameters import is_a_librarys, parameters_of, wrapped
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import Settings, check_static, restored, trace_settings
 
@@ -133,13 +134,13 @@ class Codelet(Unchanging, Capturing):
         name: the function's name.
         inputs: its positional parameters, the input fields.
         static: its keyword-only parameters, each with its default or `inspect.Parameter.empty`.
-        cycles: the user's estimate, from the inputs' types and static values to a number; or None.
+        hints: what the user says of how it runs on a tile.
     """
 
-    def __init__(self, function: Callable[..., Any], cycles: Callable[..., int] | None = None):
+    def __init__(self, function: Callable[..., Any], hints: Hints = NO_HINTS):
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
-        self.cycles = cycles
+        self.hints = hints
         inputs, static = [], {}
         for parameter in parameters_of(function, self.name):
             if parameter.name == "tile":
@@ -193,11 +194,12 @@ class Codelet(Unchanging, Capturing):
 
     def _functions(self) -> tuple[Callable[..., Any], ...]:
         """Those of the user's functions that it runs."""
-        return (self.function,) if self.cycles is None else (self.function, self.cycles)
+        return (self.function, *self.hints.functions)
 
     def _of(self, *functions: Callable[..., Any]) -> Codelet:
         """The same codelet of other functions."""
-        return Codelet(*functions)
+        function, *hinting = functions
+        return Codelet(function, self.hints.of(*hinting))
 
     @property
     def captured(self) -> tuple[Captured, ...]:
@@ -341,7 +343,7 @@ class Codelet(Unchanging, Capturing):
                     fix="give them to the codelet as static values or as vertex state",
                 )
             return self._origin.__reduce__()
-        return reduced(self, self.function, (Codelet, (self.function, self.cycles)), f"codelet {self.name!r}")
+        return reduced(self, self.function, (Codelet, (self.function, self.hints)), f"codelet {self.name!r}")
 
     def unknown_field(self, name: str, outputs: Mapping[str, FieldType]) -> UnknownFieldError:
         """The error for a field the codelet does not have."""
@@ -362,11 +364,34 @@ class Codelet(Unchanging, Capturing):
 
 
 @overload
-def codelet(function: Callable[..., Any], /, *, cycles: Callable[..., int] | None = None) -> Codelet: ...
-@overload
-def codelet(*, cycles: Callable[..., int] | None = None) -> Callable[[Callable[..., Any]], Codelet]: ...
 def codelet(
-    function: Callable[..., Any] | None = None, /, *, cycles: Callable[..., int] | None = None
+    function: Callable[..., Any],
+    /,
+    *,
+    cycles: Callable[..., int] | None = None,
+    workers: int = 1,
+    issue: Issue | None = None,
+    vectorised: bool = False,
+    turns: Callable[..., int] | int | None = None,
+) -> Codelet: ...
+@overload
+def codelet(
+    *,
+    cycles: Callable[..., int] | None = None,
+    workers: int = 1,
+    issue: Issue | None = None,
+    vectorised: bool = False,
+    turns: Callable[..., int] | int | None = None,
+) -> Callable[[Callable[..., Any]], Codelet]: ...
+def codelet(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    cycles: Callable[..., int] | None = None,
+    workers: int = 1,
+    issue: Issue | None = None,
+    vectorised: bool = False,
+    turns: Callable[..., int] | int | None = None,
 ) -> Codelet | Callable[[Callable[..., Any]], Codelet]:
     """Make a codelet of a pure JAX function.
 
@@ -382,10 +407,17 @@ def codelet(
     Args:
         function: what to decorate.
         cycles: the vertex's cycles on one worker, as a function of the input fields, of which it sees
-            `shape`, `size` and `dtype`, and of the static values, all by name.
+            `shape`, `size` and `dtype`, and of the static values, all by name. Left off, its equations are counted.
+        workers: how many workers of a tile share the work of each vertex, as of Poplar's MultiVertex.
+        issue: `"assembly"` where its loops load and store while they compute, as hand-written ones do, `"compiled"`
+            where one instruction follows another. Left off, it is what the target supposes: the IPU takes a
+            codelet that is one of PopLibs' vertices for assembly, and any other for compiled C++.
+        vectorised: whether its compiled loops take vectors, as C++ written with `float2` and `half4` does.
+        turns: of each of its while loops, a number or a function as `cycles` is. These five change what the
+            profile counts, never values.
 
     Raises:
-        CodeletDefinitionError: parameters that cannot be fields.
+        CodeletDefinitionError: parameters that cannot be fields, or hints that cannot be meant.
 
     >>> import codelet as cl
     >>> @cl.codelet
@@ -396,7 +428,8 @@ def codelet(
     >>> scale(3.0, factor=2.0)
     6.0
     """
-    check_cycles(cycles)
+    hints = Hints(cycles, workers, issue, vectorised, turns)
+    check_hints(hints)
     if function is not None:
-        return Codelet(function, cycles)
-    return lambda decorated: Codelet(decorated, cycles)
+        return Codelet(function, hints)
+    return lambda decorated: Codelet(decorated, hints)

@@ -47,18 +47,3 @@ def parameters_of(function: Any, name: str) -> list[inspect.Parameter]:
             fix=wrapped(name, ()),
         ) from None
     return parameters
-
-
-def check_cycles(cycles: Any) -> None:
-    """See that a codelet's cycles, if any are given, are a function.
-
-    Raises:
-        CodeletDefinitionError: a number, say.
-    """
-    if cycles is not None and not callable(cycles):
-        raise CodeletDefinitionError(
-            "a codelet's cycles are not a function",
-            given=f"cycles={cycles!r:.60}",
-            expected="a function of the input fields, of which it sees shape, size and dtype",
-            fix=f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x",
-        )

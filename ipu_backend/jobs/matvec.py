@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.target import Target
-from ipu_backend.model.poplibs import ceil_div
+from ipu_backend.model.costs import ceil_div
 
 
 class MatvecEstimate(NamedTuple):

@@ -1,6 +1,7 @@
-"""Cycles of one vertex on one worker, from the codelet's jaxpr.
+"""What a vertex takes, from the codelet's jaxpr.
 
-In comes a jaxpr, out come cycles of one worker. One rule per JAX primitive (`cycle_rules.py`), composed so:
+In comes a jaxpr, and how the vertex runs; out comes what it takes of each worker, and of the supervisor. One rule per
+JAX primitive (`cycle_rules.py`), composed so:
 
 - Neighbouring elementwise equations of one shape are one loop, as in the codelets that PopLibs generates for
   its map expressions: the vertex's base is the largest of theirs, the operations' cycles add up, and loads,
@@ -13,26 +14,30 @@ In comes a jaxpr, out come cycles of one worker. One rule per JAX primitive (`cy
 - A `scan` pays its body once a turn; a `while` pays `WHILE_TURNS` turns; a `cond` its longest branch.
 
 Known weaknesses: the base of a second loop counts the vertex's entry again; an update in place (`x.at[i].set`)
-pays for the elements updated alone, as if the array it updates were never needed again; the matrix unit's
-block of weights belongs to the tile, but each vertex loads it as if it were its own.
+pays for the elements updated alone, as if the array it updates were never needed again.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend import core as jax_core
 
-from ipu_backend.model import product_cycles  # noqa: F401 - whose rules join the table
+from ipu_backend.model import (  # noqa: F401 - whose rules join the table
+    elementwise_rules,
+    library_rules,
+    moving_rules,
+    product_rules,
+    reduction_rules,
+)
+from ipu_backend.model.costs import FREE, Cost, Mode, UnknownCyclesWarning, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
 from ipu_backend.model.equations import Equation, inlined, itemsize_of, size_of
-from ipu_backend.model.poplibs import CONVERT_CYCLES, Loop, ceil_div, guess_text, vector_width
-
-if TYPE_CHECKING:
-    from ipu_backend.model.ipu import IPU
+from ipu_backend.model.poplibs import CONVERT_CYCLES, guess_text, vector_width
+from ipu_backend.model.tables import Loop
 
 ENTRY_CYCLES = 5
 """To enter and leave a vertex that pays no other base: what the codelets of Poplar's matrix-vector tutorial pay."""
@@ -47,32 +52,30 @@ UNKNOWN_CYCLES = 100
 """For each element that a primitive without a rule reads or returns: a guess on the high side."""
 
 
-class UnknownCyclesWarning(UserWarning):
-    """A primitive whose cycles no rule knows, or a loop whose turns nobody knows."""
-
-
 # --- loops and choices ---------------------------------------------------------------------------------
 
 
 @rule("scan")
-def _scan(eqn: Equation, ipu: IPU) -> int:
-    return eqn.params["length"] * (body_cycles(eqn.jaxprs[0], ipu).cycles + TURN_CYCLES)
+def _scan(eqn: Equation, mode: Mode) -> Cost:
+    return (body_cycles(eqn.jaxprs[0], mode).cost + guessed(TURN_CYCLES)) * eqn.params["length"]
 
 
 @rule("while")
-def _while(eqn: Equation, ipu: IPU) -> int:
+def _while(eqn: Equation, mode: Mode) -> Cost:
     warnings.warn(
         f"a while loop runs for a number of turns that is not known: {WHILE_TURNS} are counted; "
         "give the codelet cycles= to count others",
         UnknownCyclesWarning,
         stacklevel=1,
     )
-    return WHILE_TURNS * (sum(body_cycles(part, ipu).cycles for part in eqn.jaxprs) + TURN_CYCLES)
+    turn = sum((body_cycles(part, mode).cost for part in eqn.jaxprs), guessed(TURN_CYCLES))
+    return turn * WHILE_TURNS
 
 
 @rule("cond")
-def _cond(eqn: Equation, ipu: IPU) -> int:
-    return TURN_CYCLES + max(body_cycles(branch, ipu).cycles for branch in eqn.jaxprs)
+def _cond(eqn: Equation, mode: Mode) -> Cost:
+    branches = [body_cycles(branch, mode).cost for branch in eqn.jaxprs]
+    return guessed(TURN_CYCLES) + max(branches, key=lambda cost: cost.counted)
 
 
 # --- equations ----------------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ def _has_body(eqn: Equation) -> bool:
     return eqn.primitive in ("scan", "while", "cond")
 
 
-def _unknown(eqn: Equation, ipu: IPU) -> int:
+def _unknown(eqn: Equation, mode: Mode) -> Cost:
     elements = sum(math.prod(getattr(atom.aval, "shape", ())) for atom in (*eqn.operands, *eqn.results))
     warnings.warn(
         f"no rule says how many cycles the primitive {eqn.primitive!r} takes: {UNKNOWN_CYCLES} are counted for "
@@ -91,12 +94,13 @@ def _unknown(eqn: Equation, ipu: IPU) -> int:
         UnknownCyclesWarning,
         stacklevel=1,
     )
-    return UNKNOWN_CYCLES * elements
+    return guessed(UNKNOWN_CYCLES * elements)
 
 
-def _cost(eqn: Equation, ipu: IPU) -> int | Loop:
-    """The cycles of an equation by its rule, and what it takes to convert what the machine does not compute in."""
-    cost = cycle_rules.get(eqn.primitive, _unknown)(eqn, ipu)
+def _cost(eqn: Equation, mode: Mode) -> Cost | Loop:
+    """What an equation takes by its rule, and what it takes to convert what the machine does not compute in."""
+    found = mode.machine.tables.rules.get(eqn.primitive) or cycle_rules.get(eqn.primitive, _unknown)
+    cost = found(eqn, mode)
     if not cost or not eqn.converted or eqn.primitive in MOVING or _has_body(eqn):
         return cost
     for dtype in dict.fromkeys(atom.aval.dtype for atom in eqn.converted):
@@ -105,18 +109,18 @@ def _cost(eqn: Equation, ipu: IPU) -> int | Loop:
     if eqn.primitive == "convert_element_type":  # what it takes is what its rule counts
         return cost
     if isinstance(cost, Loop):
-        elements = cost.elements or vector_width(eqn.dtype, ipu.vector_bytes)
+        elements = cost.elements or vector_width(eqn.dtype, mode.machine.vector_bytes)
         return cost._replace(cycles=cost.cycles + CONVERT_CYCLES * elements * len(eqn.converted))
-    return cost + CONVERT_CYCLES * sum(map(size_of, eqn.converted))
+    return cost + guessed(CONVERT_CYCLES * sum(map(size_of, eqn.converted)))
 
 
 # --- jaxprs -------------------------------------------------------------------------------------------
 
 
 class BodyCycles(NamedTuple):
-    """Cycles of the equations of a jaxpr, and whether any of them has paid a vertex's base."""
+    """What the equations of a jaxpr take, and whether any of them has paid a vertex's base."""
 
-    cycles: int
+    cost: Cost
     paid_base: bool
 
 
@@ -139,26 +143,27 @@ class _Fused(NamedTuple):
         )
 
 
-def body_cycles(jaxpr: jax_core.Jaxpr, ipu: IPU) -> BodyCycles:
-    """Cycles of one worker that runs the equations of a jaxpr, its entry aside."""
-    total, paid_base = 0, False
+def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode) -> BodyCycles:
+    """What the equations of a jaxpr take, the vertex's entry aside."""
+    total, paid_base = FREE, False
     fused: dict[tuple[int, ...], _Fused] = {}
     origin: dict[Any, Any] = {}  # of what is free: what it is a view of
     computed: set[Any] = set()
     names: dict[Any, Any] = {}
+    vector_bytes = mode.machine.vector_bytes
 
     def close() -> None:
         nonlocal total, paid_base
         for loop in fused.values():
-            total += loop.base + loop.cycles + loop.overhead
+            total += sourced(loop.base + loop.cycles + loop.overhead)
             paid_base |= loop.base > 0
         fused.clear()
 
     for eqn in inlined(jaxpr, names):
-        cost = _cost(eqn, ipu)
+        cost = _cost(eqn, mode)
         if isinstance(cost, Loop):
             shape = eqn.results[0].aval.shape
-            width = vector_width(eqn.dtype, ipu.vector_bytes)
+            width = vector_width(eqn.dtype, vector_bytes)
             fused[shape] = fused.get(shape, _Fused(math.prod(shape))).joined_by(cost, width)
         elif cost:
             close()
@@ -177,18 +182,18 @@ def body_cycles(jaxpr: jax_core.Jaxpr, ipu: IPU) -> BodyCycles:
             found = origin[found]
         if isinstance(found, jax_core.Literal) or found not in computed:
             dtype = getattr(atom.aval, "dtype", np.float32)
-            width = max(1, ipu.vector_bytes // itemsize_of(dtype))
-            total += 23 + ceil_div(size, width) if size > 1 else 2
+            width = max(1, vector_bytes // itemsize_of(dtype))
+            total += sourced(23 + ceil_div(size, width) if size > 1 else 2)
             paid_base |= size > 1
     return BodyCycles(total, paid_base)
 
 
-def jaxpr_cycles(jaxpr: jax_core.ClosedJaxpr, ipu: IPU) -> int:
-    """Cycles of one worker for a vertex that runs a jaxpr.
+def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
+    """What a vertex that runs a jaxpr takes.
 
     >>> import codelet as cl, jax, jax.numpy as jnp
-    >>> jaxpr_cycles(jax.make_jaxpr(jnp.dot)(jnp.ones(16), jnp.ones(16)), cl.IPU())
+    >>> jaxpr_cost(jax.make_jaxpr(jnp.dot)(jnp.ones(16), jnp.ones(16)), Mode(cl.IPU())).worker
     66
     """
-    cycles, paid_base = body_cycles(jaxpr.jaxpr, ipu)
-    return cycles if paid_base else ENTRY_CYCLES + cycles
+    cost, paid_base = body_cycles(jaxpr.jaxpr, mode)
+    return cost if paid_base else sourced(ENTRY_CYCLES) + cost

@@ -12,7 +12,7 @@ from ipu_backend.model.poplibs import computed_in
 from lowering.jaxprs.equations import inner_jaxprs
 
 if TYPE_CHECKING:
-    from ipu_backend.model.ipu import IPU
+    from ipu_backend.model.machine import Machine
 
 
 class Equation(NamedTuple):
@@ -43,9 +43,9 @@ class Equation(NamedTuple):
         held = (atom for atom in (*self.operands, *self.results) if hasattr(atom.aval, "dtype"))
         return tuple(atom for atom in held if computed_in(atom.aval.dtype) != atom.aval.dtype)
 
-    def bytes_width(self, ipu: IPU) -> int:
+    def bytes_width(self, machine: Machine) -> int:
         """The elements of the result that one instruction moves."""
-        return max(1, ipu.vector_bytes // itemsize_of(self.results[0].aval.dtype))
+        return max(1, machine.vector_bytes // itemsize_of(self.results[0].aval.dtype))
 
 
 def itemsize_of(dtype: Any) -> int:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-from codelet.errors import CodeletError
-from codelet.tracing.codelets import TracedCodelet
-from ipu_backend.model.cost import codelet_cycles
-
-
-class TargetError(CodeletError):
-    """A target that does not exist, or numbers that no machine has."""
-
+from ipu_backend.model.machine import Machine, Route, TargetError, check_number
 
 # Tiles, memory, workers, clocks and matrix units: the IPU Programmer's Guide and Graphcore's product
 # descriptions of Mk1 (GC2), Mk2 (GC200) and Bow; Jia et al., "Dissecting the Graphcore IPU Architecture
@@ -24,47 +17,36 @@ _CHIPS: dict[str, dict[str, Any]] = {
     "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16), strict=True)),
 }
 
+_EVERY_CHIP: dict[str, Any] = {
+    "num_workers": 6,
+    "vector_bytes": 8,  # two float32 or four float16: IPU Programmer's Guide
+    "word_bytes": 4,
+    "exchange_bytes_per_cycle": 4,  # PopLibs, ExchangeEstimator.cpp @ 06f1b393
+    "paired_exchange": True,  # the same: two tiles share a bus
+    "max_message_words": 4148,  # ipu-stack, crates/ipu-target/src/exchange.rs @ 878314c8
+    "sync_cycles": 100,
+    "exchange_overhead_cycles": 100,  # PopLibs, CTCLossPlan.cpp @ 014c3075, fixedOverheadExchangeCycles: a planner's number
+    "route": Route(cycles=58, row_cycles=2, rows=23),
+    "launch_cycles": 80,
+    "host_bytes_per_cycle": 6.0,  # Poplar's model of its tutorial 6: 40,044,000 bytes in 6,663,551 cycles
+    "link_bytes_per_second": 128 * 2**30 * 0.85 / 8,  # PopLibs, poplibs_test/Util.cpp @ f69d60c6
+    "hop_seconds": 15e-9,  # the same
+    "stack_bytes": 3168,  # Poplar's report of one adder on 1,216 tiles, in the user guide of its TensorFlow
+    "control_code_bytes": 700,  # the same
+    "host_code_bytes": 289,  # the same
+}
 
-def _check_value(name: str, value: Any) -> None:
-    if name == "chip":
-        return
-    if name == "paired_exchange":
-        if not isinstance(value, bool):
-            raise TargetError(f"{name} is neither True nor False", given=value)
-        return
-    least = 0 if name == "sync_cycles" else 1
-    whole = name != "clock_hertz"
-    is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not is_number or value < least:
-        expected = f"a whole number from {least}" if whole else "a number from 1"
-        raise TargetError(f"{name} is not {expected}", given=value)
 
-
-@dataclass(frozen=True, init=False)
-class IPU:
+class IPU(Machine):
     """An IPU, or a machine like one.
 
     Args:
         chip: `"mk1"` (GC2), `"mk2"` (GC200, the default) or `"bow"`.
-        changes: any of the attributes below, to describe another machine.
-
-    Attributes:
-        chip: the chip whose numbers it starts from.
-        num_tiles: tiles.
-        num_workers: worker contexts of a tile, which share its pipeline round-robin.
-        bytes_per_tile: memory of a tile, in bytes.
-        clock_hertz: cycles per second.
-        exchange_bytes_per_cycle: what a tile receives in a cycle, in bytes.
-        vector_bytes: what one vector instruction takes of an operand, in bytes.
-        float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit in a cycle, in float16.
-        float32_macs_per_cycle: the same, in float32.
-        sync_cycles: from the last tile that waits for the others to the start of the exchange. A guess:
-            Graphcore publishes none for one chip. 0 leaves it out.
-        paired_exchange: whether the two tiles of a pair, which share a bus, receive at twice the rate what
-            both receive.
+        changes: any of the attributes of `Machine`, to describe another machine. `num_chips=` alone gives it as many
+            times the tiles.
 
     Raises:
-        TargetError: an unknown chip or attribute, or a number that is not positive; `sync_cycles` may be 0.
+        TargetError: an unknown chip or attribute, or a number that no machine has.
 
     >>> import codelet as cl
     >>> cl.IPU("mk1").num_tiles
@@ -73,40 +55,24 @@ class IPU:
     IPU('mk2', num_tiles=8)
     """
 
-    chip: str
-    num_tiles: int
-    bytes_per_tile: int
-    clock_hertz: float
-    float16_macs_per_cycle: int
-    float32_macs_per_cycle: int
-    num_workers: int = 6
-    exchange_bytes_per_cycle: int = 4
-    vector_bytes: int = 8
-    sync_cycles: int = 100
-    paired_exchange: bool = True
-
     def __init__(self, chip: str = "mk2", **changes: Any):
         if chip not in _CHIPS:
             fix = f"cl.IPU(num_tiles={chip})" if isinstance(chip, int) else None
             raise TargetError("there is no such chip", given=chip, expected=", ".join(_CHIPS), fix=fix)
-        defaults = {field.name: getattr(type(self), field.name, None) for field in fields(self)}
-        values = {**defaults, **_CHIPS[chip], **changes, "chip": chip}
-        for name, value in values.items():
-            if name not in defaults:
-                raise TargetError(f"an IPU has no {name!r}", given=f"{name}={value!r}", expected=", ".join(defaults))
-            _check_value(name, value)
-            object.__setattr__(self, name, value)
+        names = [field.name for field in fields(Machine) if field.name != "name"]
+        for name, value in changes.items():
+            if name not in names:
+                raise TargetError(f"an IPU has no {name!r}", given=f"{name}={value!r}", expected=", ".join(names))
+            check_number(name, value)
+        numbers = {**_EVERY_CHIP, **_CHIPS[chip]}
+        numbers["num_tiles"] *= changes.get("num_chips", 1)
+        numbers["interleaved_bytes"] = numbers["bytes_per_tile"] * 2 // 3 if chip != "mk1" else 128 * 1024
+        super().__init__(name=chip, **{**numbers, **changes})
 
-    def estimate_cycles(self, codelet: TracedCodelet) -> int:
-        """Cycles one worker takes for a vertex of a codelet: its own `cycles=`, or the rules of `cycle_rules.py`.
+    @property
+    def chip(self) -> str:
+        """The chip whose numbers it starts from."""
+        return self.name
 
-        Raises:
-            CyclesError: the codelet's own `cycles=` fails.
-        """
-        return codelet_cycles(codelet, self)
-
-    def __repr__(self) -> str:
-        usual = IPU(self.chip) if self.__class__ is IPU else self
-        pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        changed = [f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)]
-        return f"IPU({', '.join([repr(self.chip), *changed])})"
+    def _usual(self) -> Machine:
+        return IPU(self.name)

@@ -61,7 +61,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
     if any(isinstance(step, WhileStep) for step in steps):
         yield "a RepeatWhile counts for one turn, since how often it turns depends on values"
-    counted = [family for family in plan.families if family.codelet.codelet.cycles is None]
+    counted = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
     dtypes = (field.type.dtype for family in counted for field in family.fields)
     yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
 
@@ -100,9 +100,8 @@ def profile_plan(
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
             codelet = family.codelet.name
-            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * family_cycles(family, target).total(
-                family.num_vertices
-            )
+            cycles = family_cycles(family, target).total(family.num_vertices)
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * cycles
         received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
         steps.append(
             StepProfile(

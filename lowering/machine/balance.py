@@ -5,12 +5,18 @@ In come the tiles that vertices want, their cycles, and what the tiles have to d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from codelet.target import VertexCycles
 from lowering.machine.vertex_cycles import FamilyCycles
 from lowering.plan.runs import Runs
+
+
+def load_of(num_workers: int) -> Callable[[VertexCycles], int]:
+    """By how much a vertex adds to the load of a tile: for how long it runs, if its workers are never idle."""
+    return lambda own: own.tile_cycles(num_workers) if own.shared else own.counted
 
 
 def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.ndarray, num_workers: int) -> int:
@@ -25,10 +31,13 @@ def least_bound(cycles: Sequence[FamilyCycles], counts: Sequence[int], load: np.
         load: cycles of the vertices that tiles have been given already.
         num_workers: of a tile.
     """
-    total = sum(own.total(count) for own, count in zip(cycles, counts, strict=True))
-    most = max((int(own.distinct.max(initial=0)) for own in cycles), default=0)
-    alike = all(len(own.distinct) == 1 and own.distinct[0] == most for own in cycles)
+    weight = load_of(num_workers)
+    total = sum(own.total(count, weight) for own, count in zip(cycles, counts, strict=True))
+    most = max((weight(each) for own in cycles for each in own.distinct), default=0)
+    alike = len({each for own in cycles for each in own.distinct}) == 1
     even = -(-total // len(load))
+    if any(each.shared for own in cycles for each in own.distinct):
+        num_workers = 1  # which run together
     if alike:
         rounds = -(-even // max(1, num_workers * most))
         return max(rounds * num_workers * most, int(load.max(initial=0)))
@@ -43,12 +52,12 @@ def level_of(load: np.ndarray, more: int) -> float:
     return float(levels[np.argmax(np.append(levels[:-1] <= ordered[1:], True))])
 
 
-def balanced(wanted: np.ndarray, cycles: FamilyCycles, load: np.ndarray, bound: int) -> np.ndarray:
+def balanced(wanted: np.ndarray, cycles: FamilyCycles, load: np.ndarray, bound: int, num_workers: int) -> np.ndarray:
     """The tiles of vertices: those wanted, until a tile's load is `bound`; the others go, in order, where least is.
 
     `load` is what the tiles have already, and is added to.
     """
-    num_tiles, each = len(load), cycles.of_each(len(wanted))
+    num_tiles, each = len(load), cycles.of_each(len(wanted), load_of(num_workers))
     full = load + np.bincount(wanted, each, num_tiles).astype(np.int64)
     if full.max() <= bound:
         load[:] = full

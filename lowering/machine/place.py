@@ -32,7 +32,7 @@ from codelet.graphs.vertices import free_axes, over_axes, vertex_numbers
 from codelet.views.sources import Variable, source_elements
 from codelet.views.tensor import Tensor
 from lowering.check.sizes import check_host_size
-from lowering.machine.balance import balanced, least_bound
+from lowering.machine.balance import balanced, least_bound, load_of
 from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.placement import Placement, num_elements
 from lowering.machine.step_cycles import least_cycles, total_cycles
@@ -245,7 +245,7 @@ class _Placer:
         load = np.zeros(self.num_tiles, np.int64)
         for family in families:
             if family in self.vertices:
-                each = cycles[family].of_each(family.num_vertices)
+                each = cycles[family].of_each(family.num_vertices, load_of(self.num_workers))
                 load += np.bincount(self.vertices[family], each, self.num_tiles).astype(np.int64)
         counts = [family.num_vertices for family in families]
         bound = least_bound(list(cycles.values()), counts, load, self.num_workers)
@@ -257,7 +257,7 @@ class _Placer:
                 wanted = _majority([tiles for tiles, _ in votes], weights, family.extents)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
-                self.vertices[family] = balanced(wanted, cycles[family], load, bound).astype(np.int32)
+                self.vertices[family] = balanced(wanted, cycles[family], load, bound, self.num_workers).astype(np.int32)
 
     def place_by_bytes(self) -> None:
         """Go through the program and place what each step needs."""

@@ -26,7 +26,7 @@ class PlacedVertices(NamedTuple):
 
     Attributes:
         tiles: the tile of each vertex, of shape (vertices,), integers.
-        cycles: of each vertex, on one worker.
+        cycles: of each vertex.
     """
 
     tiles: np.ndarray
@@ -45,9 +45,10 @@ class EqualVertices(NamedTuple):
 
 
 def count_equal_vertices(placed: Sequence[PlacedVertices], num_tiles: int) -> EqualVertices:
-    """The vertices of a compute set, counted by tile and cycles."""
+    """The vertices of a compute set that one worker runs each, counted by tile and cycles."""
     columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for tiles, (distinct, of_vertex) in ((p.tiles, (p.cycles.distinct, p.cycles.of_vertex)) for p in placed):
+    for tiles, vertices in placed:
+        distinct, of_vertex = vertices.numbers(lambda own: 0 if own.shared else own.worker), vertices.of_vertex
         if of_vertex is None:
             counts = np.bincount(tiles, minlength=num_tiles)
             used = np.flatnonzero(counts)
@@ -95,14 +96,16 @@ def _deal(loads: np.ndarray, cycles: int, counts: np.ndarray) -> np.ndarray:
 def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: int) -> np.ndarray:
     """Cycles that each tile computes for in a step, int64 of shape (num_tiles,).
 
-    V vertices of c cycles on a tile take `ceil(V / num_workers) * num_workers * c`.
+    V vertices of c cycles on a tile take `ceil(V / num_workers) * num_workers * c`. Those that all workers share run
+    one after another, and while the supervisor computes no worker does.
 
     Args:
         placed: the vertices of the step.
         num_tiles: of the machine.
         num_workers: threads of a tile.
 
-    >>> both = PlacedVertices(np.array([0, 0, 1]), FamilyCycles(np.array([10])))
+    >>> from codelet.target import VertexCycles
+    >>> both = PlacedVertices(np.array([0, 0, 1]), FamilyCycles((VertexCycles(10),)))
     >>> tile_cycles([both], num_tiles=3, num_workers=6)
     array([60, 60,  0])
     """
@@ -114,7 +117,13 @@ def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: i
             dealt = np.bincount(tiles[start:stop], counts[start:stop], num_tiles).astype(np.int64)
             here = np.flatnonzero(dealt)
             loads[here] = _deal(loads[here], each, dealt[here])
-    return num_workers * loads.max(axis=1)
+    total = num_workers * loads.max(axis=1)
+    for own, vertices in placed:
+        alone = vertices.numbers(lambda own: own.tile_cycles(num_workers) if own.shared else own.supervisor)
+        if alone.any():
+            each = alone[0] if vertices.of_vertex is None else alone[vertices.of_vertex]
+            total += np.bincount(own, np.broadcast_to(each, own.shape), num_tiles).astype(np.int64)
+    return total
 
 
 def exchange_cycles(

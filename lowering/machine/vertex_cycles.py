@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.target import Target
+from codelet.target import Target, VertexCycles
 from codelet.views.rows import groups_of, together
+
+_COUNTED = attrgetter("counted")
 
 
 @dataclass(frozen=True, eq=False)
 class FamilyCycles:
-    """Cycles of the vertices of a family, each on one worker.
+    """What the vertices of a family take, each of its tile.
 
     Attributes:
-        distinct: the numbers of cycles that occur, int64.
+        distinct: what occurs.
         of_vertex: which of them each vertex takes, int32, in row-major order over the family's axes; None
             where all take the first.
     """
 
-    distinct: np.ndarray
+    distinct: tuple[VertexCycles, ...]
     of_vertex: np.ndarray | None = None
 
-    def of_each(self, num_vertices: int) -> np.ndarray:
-        """Cycles of every vertex, int64."""
-        if self.of_vertex is None:
-            return np.full(num_vertices, self.distinct[0])
-        return self.distinct[self.of_vertex]
+    def numbers(self, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
+        """A number of each that occurs, int64."""
+        return np.array([what(own) for own in self.distinct], np.int64)
 
-    def total(self, num_vertices: int) -> int:
-        """Cycles of all vertices together."""
+    def of_each(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
+        """A number of every vertex, int64."""
+        numbers = self.numbers(what)
+        return np.full(num_vertices, numbers[0]) if self.of_vertex is None else numbers[self.of_vertex]
+
+    def total(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> int:
+        """A number of all vertices together."""
+        numbers = self.numbers(what)
         if self.of_vertex is None:
-            return int(self.distinct[0]) * num_vertices
-        return int(np.bincount(self.of_vertex, minlength=len(self.distinct)) @ self.distinct)
+            return int(numbers[0]) * num_vertices
+        return int(np.bincount(self.of_vertex, minlength=len(numbers)) @ numbers)
 
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()
@@ -59,13 +67,14 @@ def family_cycles(family: Family, target: Target) -> FamilyCycles:
 def _estimated(family: Family, target: Target) -> FamilyCycles:
     traced = family.codelet
     if not family.rows:
-        return FamilyCycles(np.array([target.estimate_cycles(traced)], np.int64))
+        return FamilyCycles((target.estimate_cycles(traced),))
     symbols, kinds = list(family.rows), together(list(family.rows.values()))
     lengths, group_of = groups_of(kinds.lengths)
     cycles = [target.estimate_cycles(traced.at(dict(zip(symbols, map(int, row), strict=True)))) for row in lengths]
-    distinct, number = np.unique(np.array(cycles, np.int64), return_inverse=True)
-    over_kinds = number[group_of].astype(np.int32).reshape([axis.extent for axis in kinds.axes])
+    number = {own: k for k, own in enumerate(dict.fromkeys(cycles))}
+    which = np.array([number[own] for own in cycles], np.int32)
+    over_kinds = which[group_of].reshape([axis.extent for axis in kinds.axes])
     own = [axis for axis in family.axes if axis in kinds.axes]
     in_order = over_kinds.transpose([kinds.axes.index(axis) for axis in own])
     spread = in_order.reshape([axis.extent if axis in own else 1 for axis in family.axes])
-    return FamilyCycles(distinct, np.broadcast_to(spread, family.extents).reshape(-1))
+    return FamilyCycles(tuple(number), np.broadcast_to(spread, family.extents).reshape(-1))

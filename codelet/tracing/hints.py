@@ -1,0 +1,77 @@
+"""Hints: what a user says of how a codelet runs on a tile, which no jaxpr tells. They change cycles, never values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from codelet.errors import CodeletDefinitionError
+
+Issue = Literal["assembly", "compiled"]
+"""How a codelet's loops issue instructions: loads and stores beside arithmetic, or one after another."""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """How a codelet runs on a tile, as far as the user says.
+
+    Attributes:
+        cycles: the cycles of one worker, from the inputs' types and static values; None to count its equations.
+        workers: the workers that share the work of each vertex; 1 for a plain vertex.
+        issue: how its loops issue instructions; None for as its target supposes.
+        vectorised: whether compiled loops take vectors rather than elements.
+        turns: of each of its while loops: a number, or a function as `cycles` is; None for not known.
+    """
+
+    cycles: Callable[..., int] | None = None
+    workers: int = 1
+    issue: Issue | None = None
+    vectorised: bool = False
+    turns: Callable[..., int] | int | None = None
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Those of the user's functions that are among them."""
+        return tuple(own for own in (self.cycles, self.turns) if callable(own))
+
+    def of(self, *functions: Callable[..., Any]) -> Hints:
+        """The same with other functions, in the order of `functions`."""
+        names = [name for name in ("cycles", "turns") if callable(getattr(self, name))]
+        return replace(self, **dict(zip(names, functions, strict=True)))
+
+
+NO_HINTS = Hints()
+"""What is said of a codelet of which nothing is said."""
+
+
+def _refused(name: str, value: object, expected: str, fix: str | None = None) -> CodeletDefinitionError:
+    return CodeletDefinitionError(
+        f"a codelet's {name} {'are' if name.endswith('s') else 'is'} not {expected.split(':')[0]}",
+        given=f"{name}={value!r:.60}",
+        expected=expected.split(": ")[-1],
+        fix=fix,
+    )
+
+
+def check_hints(hints: Hints) -> None:
+    """See that what a user says of a codelet can be meant.
+
+    Raises:
+        CodeletDefinitionError: a number for `cycles`, say.
+    """
+    cycles, turns = hints.cycles, hints.turns
+    seen = "a function of the input fields, of which it sees shape, size and dtype"
+    if cycles is not None and not callable(cycles):
+        fix = f"cycles=lambda x: {cycles!r:.20}, with the codelet's own fields for x"
+        raise _refused("cycles", cycles, f"a function: {seen}", fix)
+    whole = isinstance(turns, int) and not isinstance(turns, bool) and turns >= 0
+    if turns is not None and not callable(turns) and not whole:
+        raise _refused("turns", turns, f"a whole number from 0, or a function: a whole number from 0, or {seen}")
+    if not isinstance(hints.workers, int) or isinstance(hints.workers, bool) or hints.workers < 1:
+        fix = "workers=6 to share each vertex among all workers of a tile"
+        raise _refused("workers", hints.workers, "a whole number from 1", fix)
+    if hints.issue is not None and hints.issue not in get_args(Issue):
+        raise _refused("issue", hints.issue, f"a way to issue instructions: {' or '.join(map(repr, get_args(Issue)))}")
+    if not isinstance(hints.vectorised, bool):
+        raise _refused("vectorised", hints.vectorised, "True or False")

@@ -1,0 +1,165 @@
+"""Machines as data: the numbers of tiles, memory, workers, exchange, host and links, and the tables of cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import CodeletError
+from codelet.target import VertexCycles
+from codelet.tracing.codelets import TracedCodelet
+from ipu_backend.model.cost import codelet_cycles
+from ipu_backend.model.tables import POPLIBS, Tables
+
+
+class TargetError(CodeletError):
+    """A target that does not exist, or numbers that no machine has."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """How long a word is under way between tiles, by the tile that it goes to.
+
+    Attributes:
+        cycles: to a tile of the first row.
+        row_cycles: more for each further row.
+        rows: of pairs of tiles in a column; pairs are numbered along columns, there and back.
+    """
+
+    cycles: int
+    row_cycles: int
+    rows: int
+
+    def arrival_cycles(self, num_tiles: int) -> np.ndarray:
+        """Cycles under way to each tile of a chip, int64 of shape (num_tiles,)."""
+        column, row = np.divmod(np.arange(num_tiles) // 2, self.rows)
+        return self.cycles + self.row_cycles * np.where(column % 2, self.rows - 1 - row, row)
+
+
+_MAY_BE_ZERO = {
+    *("sync_cycles", "exchange_overhead_cycles", "launch_cycles", "hop_seconds", "interleaved_bytes"),
+    *("stack_bytes", "control_code_bytes", "host_code_bytes", "float16_macs_per_cycle", "float32_macs_per_cycle"),
+}
+_OTHER = {"name": str, "paired_exchange": bool, "route": Route | None, "tables": Tables}
+_REAL = {"clock_hertz", "host_bytes_per_cycle", "link_bytes_per_second", "hop_seconds"}
+
+
+def check_number(name: str, value: Any) -> None:
+    """See that a machine may have an attribute of some value.
+
+    Raises:
+        TargetError: it may not.
+    """
+    if name in _OTHER:
+        if not isinstance(value, _OTHER[name]):
+            wanted = {"paired_exchange": "neither True nor False"}.get(name, f"not of the type {_OTHER[name]}")
+            raise TargetError(f"{name} is {wanted}", given=value)
+        return
+    least = 0 if name in _MAY_BE_ZERO else 1
+    is_number = isinstance(value, (int, float) if name in _REAL else int) and not isinstance(value, bool)
+    if not is_number or not value >= least:
+        expected = f"a{' whole' if name not in _REAL else ''} number from {least}"
+        raise TargetError(f"{name} is not {expected}", given=value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine of tiles, by its numbers and tables. `IPU` has those of Graphcore's chips.
+
+    Attributes:
+        name: what it is called in print.
+        num_tiles: of all chips.
+        bytes_per_tile: memory of a tile, in bytes.
+        clock_hertz: cycles per second.
+        num_chips: chips, each with as many tiles.
+        num_workers: worker contexts of a tile, which share its pipeline round-robin.
+        interleaved_bytes: how many bytes of a tile lie in memory that is read twice as wide.
+        vector_bytes: what one vector instruction takes of an operand, in bytes.
+        float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit in a cycle, in float16; 0 without one.
+        float32_macs_per_cycle: the same, in float32.
+        word_bytes: what is exchanged comes in whole words of so many bytes.
+        exchange_bytes_per_cycle: what a tile receives in a cycle, and what it sends, in bytes.
+        paired_exchange: whether two tiles of a pair share a bus, so that what goes to both moves at twice the rate.
+        max_message_words: what is longer is sent in several messages.
+        sync_cycles: of the synchronization before an exchange.
+        exchange_overhead_cycles: of every exchange, whatever it moves.
+        route: how long a word is under way; None for no time.
+        launch_cycles: of a tile that starts the vertices of a compute set.
+        host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
+        link_bytes_per_second: of one link between chips, after what its protocol takes.
+        hop_seconds: of a sync from one chip to the next.
+        stack_bytes: what a tile keeps for stacks.
+        control_code_bytes: of the code that steps through a program, on every tile.
+        host_code_bytes: of the code of exchanges with the host, on a tile that takes part in any.
+        tables: what operations take of a worker.
+
+    Raises:
+        TargetError: a number that no machine has.
+
+    >>> import codelet as cl
+    >>> cl.Machine(name="four", num_tiles=4, bytes_per_tile=2**16, clock_hertz=1e9)
+    Machine('four', num_tiles=4)
+    """
+
+    name: str
+    num_tiles: int
+    bytes_per_tile: int
+    clock_hertz: float
+    num_chips: int = 1
+    num_workers: int = 1
+    interleaved_bytes: int = 0
+    vector_bytes: int = 8
+    float16_macs_per_cycle: int = 0
+    float32_macs_per_cycle: int = 0
+    word_bytes: int = 4
+    exchange_bytes_per_cycle: int = 4
+    paired_exchange: bool = False
+    max_message_words: int = 2**31
+    sync_cycles: int = 0
+    exchange_overhead_cycles: int = 0
+    route: Route | None = None
+    launch_cycles: int = 0
+    host_bytes_per_cycle: float = 4.0
+    link_bytes_per_second: float = 1e9
+    hop_seconds: float = 0.0
+    stack_bytes: int = 0
+    control_code_bytes: int = 0
+    host_code_bytes: int = 0
+    tables: Tables = POPLIBS
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_number(field.name, getattr(self, field.name))
+        if self.num_tiles % self.num_chips:
+            raise TargetError(
+                "the tiles do not divide among the chips",
+                given=f"num_tiles={self.num_tiles}, num_chips={self.num_chips}",
+                expected="as many tiles on each",
+            )
+
+    def arrival_cycles(self) -> np.ndarray:
+        """From when a tile sends a word until it arrives, for each tile that it may go to: int64, (num_tiles,)."""
+        per_chip = self.num_tiles // self.num_chips
+        each = np.zeros(per_chip, np.int64) if self.route is None else self.route.arrival_cycles(per_chip)
+        return np.tile(each, self.num_chips)
+
+    def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
+        """What a vertex of a codelet takes: its own `cycles=`, or what the rules say of its equations.
+
+        Raises:
+            CyclesError: the codelet's own `cycles=` or `turns=` fails.
+        """
+        return codelet_cycles(codelet, self)
+
+    def _usual(self) -> Machine:
+        """What is left out of its print."""
+        own = {name: getattr(self, name) for name in ("bytes_per_tile", "clock_hertz")}
+        return Machine(name=self.name, num_tiles=self.num_chips, **own)
+
+    def __repr__(self) -> str:
+        usual = self._usual()
+        pairs = [(field.name, getattr(self, field.name)) for field in fields(self) if field.name != "name"]
+        changed = [f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)]
+        return f"{type(self).__name__}({', '.join([repr(self.name), *changed])})"
