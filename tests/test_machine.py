@@ -163,7 +163,7 @@ def test_mistakes_in_asking_for_a_profile():
 def test_a_machine_is_shown_on_a_line():
     machine = small_engine().machine()
     assert repr(machine) == (
-        "<MachinePlan of <Graph: 8 vertices, 2 variables>: <Memory: at most 288 of 638,976 bytes on a tile>>"
+        "<MachinePlan of <Graph: 8 vertices, 2 variables>: <Memory: at most 4,216 of 638,976 bytes on a tile>>"
     )
     assert repr(machine.placement) == "<Placement of <Graph: 8 vertices, 2 variables> on 8 tiles>"
     assert repr(machine.exchange) == "<Exchange of 1 step between 8 tiles>"
