@@ -510,7 +510,7 @@ def add(a, b):
 
 
 def test_an_adder_takes_what_it_takes_in_poplars_report():
-    """Poplar's report of an adder on the 1,216 tiles of a Mk1, in the user guide of its TensorFlow: bytes of all tiles."""
+    """Poplar's report of an adder on 1,216 tiles of a Mk1, in the user guide of its TensorFlow."""
     graph = cl.Graph(cl.IPU("mk1"))
     size = 3 * 1216
     a, b = graph.add_variable("a", (size,)), graph.add_variable("b", (size,))

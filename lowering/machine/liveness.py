@@ -319,9 +319,8 @@ def whole_words(num_bytes: np.ndarray) -> np.ndarray:
 
 def _resident_bytes(variable: Variable, placement: Placement) -> np.ndarray:
     """What a variable takes on each tile."""
-    return whole_words(
-        np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles) * variable.dtype.itemsize
-    )
+    counts = np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles)
+    return whole_words(counts * variable.dtype.itemsize)
 
 
 def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRange]:

@@ -417,9 +417,7 @@ def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Mem
     placement = liveness.placement
     base = np.zeros(placement.num_tiles, np.int64)
     always = [(own.name, KINDS[0], own.num_bytes, own.variables) for own in liveness.ranges if own.always]
-    always += [
-        (name, kind, whole_words(num_bytes), ()) for name, kind, num_bytes in _fixed(liveness) if num_bytes.any()
-    ]
+    always += [(name, kind, whole_words(own), ()) for name, kind, own in _fixed(liveness) if own.any()]
     occupants = _stacked(always, base)
     sometimes = [own for own in (*liveness.ranges, *liveness.buffers) if not own.always]
     occupants += _shared(sometimes, base)
