@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codelet.graphs.family import Family
 from codelet.views.digits import Digit
-from codelet.views.grids import Axis, Key
+from codelet.views.grids import Key
 from codelet.views.index import Index
 from codelet.views.sources import Source
 
@@ -80,23 +80,38 @@ def _distances(starts: Sequence[int], steps: Iterable[int]) -> tuple[Digit, ...]
     return (*digits, Digit(1, 1 + max(rests) - min(rests)))
 
 
+def _steps(family: Family, index: Index) -> tuple[int, tuple[int, ...], tuple[Digit, ...]]:
+    """Which element the middle vertex of a family names in the middle of a field, and the steps from there.
+
+    They are those of the family's axes, and the digits of the field's own dimensions.
+    """
+    middle = _middle(family, index)
+    here = _value(index, middle)
+
+    def step(key: Key) -> int:
+        return _value(index, {**middle, key: middle[key] + 1}) - here if index.extent(key) > 1 else 0
+
+    return here, tuple(map(step, family.axes)), tuple(Digit(step(d), n) for d, n in enumerate(index.shape))
+
+
 def readings_of(family: Family) -> list[Reading]:
-    """What a family reads, by source; ragged fields are left out."""
+    """What a family reads, by source, and what of that source lives with it; ragged fields are left out.
+
+    What lives with a vertex is taken to stand where its outputs stand in arrays of that shape.
+    """
     found: dict[tuple[Source, tuple[int, ...], tuple[Digit, ...]], list[int]] = {}
+    homes: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for field in family.fields:
         tensor = field.tensor
-        if tensor is None or not field.is_read or tensor.rows is not None or not tensor.size:
+        if tensor is None or tensor.rows is not None or not tensor.size:
             continue
-        index = tensor.index
-        middle = _middle(family, index)
-        here = _value(index, middle)
-
-        def step(key: Axis | int, index: Index = index, middle: dict[Key, int] = middle, here: int = here) -> int:
-            return _value(index, {**middle, key: middle[key] + 1}) - here if index.extent(key) > 1 else 0
-
-        kind = tuple(map(step, family.axes)), tuple(Digit(step(d), n) for d, n in enumerate(index.shape))
-        found.setdefault((tensor.source, *kind), []).append(here)
-    return [
-        Reading(steps, (*own, *_distances(starts, steps)), source.dtype.itemsize)
-        for (source, steps, own), starts in found.items()
-    ]
+        here, steps, own = _steps(family, tensor.index)
+        if field.is_read:
+            found.setdefault((tensor.source, steps, own), []).append(here)
+        if field.is_written:
+            homes.setdefault((tensor.source.shape, steps), []).append(here)
+    readings = []
+    for (source, steps, own), starts in found.items():
+        apart = _distances([*starts, *homes.get((source.shape, steps), ())], (*steps, *(digit.step for digit in own)))
+        readings.append(Reading(steps, (*own, *apart), source.dtype.itemsize))
+    return readings
