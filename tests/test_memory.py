@@ -561,15 +561,15 @@ def test_printed():
     y = graph.add_vertex("two", total, x=a)
     memory = machine(graph, [x], [y]).memory
     assert str(memory) == (
-        "memory of 4 tiles: 2,476 bytes\n"
+        "memory of 4 tiles: 2,484 bytes\n"
         "  variables, always live                260 bytes, at most 132 on a tile\n"
         "  vertex state                            0 bytes, at most 0 on a tile\n"
         "  edge pointers                       1,040 bytes, at most 304 on a tile\n"
         "  code                                  400 bytes, at most 160 on a tile\n"
-        "  exchange code                         224 bytes, at most 56 on a tile\n"
+        "  exchange code                         232 bytes, at most 64 on a tile\n"
         "  variables, not always live            256 bytes, at most 72 on a tile\n"
         "  exchange buffers                      296 bytes, at most 184 on a tile\n"
-        "  fullest: tile 0 with 908, tile 1 with 624, tile 2 with 472, tile 3 with 472"
+        "  fullest: tile 0 with 916, tile 1 with 624, tile 2 with 472, tile 3 with 472"
     )
     assert memory.tile_text(0) == (
         "tile 0: 908 of 638,976 bytes\n"
