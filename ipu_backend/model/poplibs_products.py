@@ -275,7 +275,7 @@ def outer_product_cycles(width: int, channels: int, groups: int = 1, *, half: bo
     `getOuterProductCycleEstimate`.
 
     >>> outer_product_cycles(4, 10)
-    69
+    68
     """
     least, step, base = (12, 4, 10) if half else (6, 2, 11)
     padded = max(least, ceil_div(channels, step) * step)
