@@ -14,7 +14,7 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import count_edges
 from codelet.views.sources import source_text
-from ipu_backend.model.poplibs import guess_text
+from ipu_backend.model.dtypes import guess_text
 from ipu_backend.model.profile import Profile, StepProfile
 from lowering.machine.step_cycles import (
     MovingStep,
