@@ -23,7 +23,7 @@ pays for the elements updated alone, as if the array it updates were never neede
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -65,14 +65,27 @@ OTHERWISE = "give the codelet cycles= to count others"
 # --- loops and choices ---------------------------------------------------------------------------------
 
 
+def _turn_cost(body: jax_core.Jaxpr, kept: Iterable[tuple[Any, Any]], mode: Mode) -> Cost:
+    """What a turn of a loop takes, of what it carries from operand to result what does not change for nothing."""
+    unchanged = {result: operand for result, operand in kept if result is operand}
+    return body_cycles(body, mode, unchanged).cost
+
+
 @rule("scan")
 def _scan(eqn: Equation, mode: Mode) -> Cost:
-    return (body_cycles(eqn.jaxprs[0], mode).cost + guessed(TURN_CYCLES)) * eqn.params["length"]
+    body = eqn.jaxprs[0]
+    same = lambda outer, inner: sum(a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True))  # noqa: E731
+    carried = same(eqn.results, body.outvars)  # by their shapes, since releases of JAX name the numbers differently
+    first = same(eqn.operands, body.invars) - carried
+    kept = zip(body.outvars[:carried], body.invars[first : first + carried], strict=True)
+    return (_turn_cost(body, kept, mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
 
 
 @rule("while")
 def _while(eqn: Equation, mode: Mode) -> Cost:
-    turn = sum((body_cycles(part, mode).cost for part in eqn.jaxprs), guessed(TURN_CYCLES))
+    condition, body = (eqn.params[name].jaxpr for name in ("cond_jaxpr", "body_jaxpr"))
+    kept = zip(body.outvars, body.invars[eqn.params["body_nconsts"] :], strict=True)
+    turn = _turn_cost(condition, (), mode) + _turn_cost(body, kept, mode) + guessed(TURN_CYCLES)
     if mode.turns is not None:
         return turn * mode.turns
     turns = turns_of(eqn)

@@ -51,7 +51,7 @@ def _said(traced: TracedCodelet, own: Callable[..., int], name: str) -> int:
 
 
 _TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-"""Of each codelet's function, what its user has been told."""
+"""Of the code of each codelet's function, or of a codelet of jaxprs, what its user has been told."""
 
 
 def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
     if code is not None and not isinstance(traced.codelet, JaxprCodelet):
         file, number = code.co_filename, code.co_firstlineno
         where = f" ({Line(code, number).place})"
-    told = _TOLD.setdefault(function, set())
+    told = _TOLD.setdefault(code if where else traced.codelet, set())
     for cause in causes:
         if cause not in told:
             told.add(cause)

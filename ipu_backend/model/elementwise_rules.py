@@ -123,7 +123,10 @@ def _convert(eqn: Equation, mode: Mode) -> Cost | Loop:
     own, new = computed_in(before), computed_in(after)
     if before == after:  # only its weakness changes
         return FREE
-    if own == new:  # what is converted where it is loaded and stored
+    if own == new:  # which is converted where it is loaded and stored
+        if own == np.float16 and own in (before, after) and not mode.machine.tables.float8.is_guess:
+            row = CastRow(0, 8 if own == before else 4, arithmetic=0, base=17, supervisor=12)
+            return loop_with(Rows(row), own, mode)
         return loop_with(Rows(Row(0, 1, arithmetic=0, base=17, supervisor=12), is_vertex=False), own, mode)
     kinds = kind_of(own), kind_of(new)
     cycles, elements = {("float", "half"): (2, 4), ("half", "float"): (1, 2)}.get(kinds, (2, 1))

@@ -10,9 +10,10 @@ In come the operations that share a loop, and what it loads and stores; out come
 - One element takes no loop, and no base.
 
 The 3 is what PopLibs' own integer operations, compiled from C++, leave: 7 cycles an element for 1 + 2 + 1 + 3, and 6
-for 1 + 1 + 1 + 3 with a scalar (popopsCycleEstimators.hpp @ d4209ec8); and what it adds to a turn from C++ beyond one in
-assembly (5 against 2: .cpp @ 82cd24e5, binaryOpInnerLoopCycles). No source states the sum, and compilers differ: what
-popc makes of counted loops takes 0 to 1 beside A + L + S, and 4 where a bound is read again. So the 3 counts as a fit.
+for 1 + 1 + 1 + 3 with a scalar (popopsCycleEstimators.hpp @ d4209ec8); and what it adds to a turn from C++ beyond one
+in assembly (5 against 2: .cpp @ 82cd24e5, binaryOpInnerLoopCycles). No source states the sum, and compilers differ:
+what popc makes of counted loops takes 0 to 1 beside A + L + S, and 4 where a bound is read again. So the 3 counts as a
+fit.
 """
 
 from __future__ import annotations

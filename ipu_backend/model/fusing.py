@@ -62,6 +62,12 @@ class Fusion:
             atom = self.views[atom]
         return atom
 
+    def is_number(self, atom: Any) -> bool:
+        """Whether a value is one number, or one that is repeated."""
+        while size_of(atom) != 1 and not isinstance(atom, jax_core.Literal) and atom in self.views:
+            atom = self.views[atom]
+        return size_of(atom) == 1
+
     def is_constant(self, atom: Any) -> bool:
         """Whether a value is known before the vertex runs."""
         found = self.origin(atom)
@@ -82,20 +88,20 @@ class Fusion:
     def join(self, eqn: Equation, loop: Loop, conversion_of: Callable[[Any], Conversion | None]) -> None:
         """Take in an elementwise equation: as part of the open loop of its shape, or of a new one."""
         shape = _shape_of(eqn)
-        sources = [(self.origin(atom), self.whole(atom)) for atom in eqn.operands if not self.is_constant(atom)]
-        for origin, whole in sources:
-            if origin is not whole or self.loop_of.get(origin) is not self._open.get(shape):
+        operands = [atom for atom in eqn.operands if not self.is_constant(atom)]
+        for atom in operands:
+            origin = self.origin(atom)
+            if origin is not self.whole(atom) or self.loop_of.get(origin) is not self._open.get(shape):
                 self._end(origin)
         if shape not in self._open:
             self._open[shape] = FusedLoop(shape)
             self.loops.append(self._open[shape])
         own = self._open[shape]
-        numbers = [origin for origin, _ in sources if shape and size_of(origin) == 1]
-        by_scalar = len(sources) - len(numbers) == 1 and len(eqn.operands) > 1
-        own.operations.append(Operation(loop, by_scalar))
-        for origin, whole in sources:
-            inside = self.loop_of.get(whole) is own
-            if not inside and origin not in numbers and (shape or origin not in self.computed):
+        arrays = [self.whole(atom) for atom in operands if not (shape and self.is_number(atom))]
+        own.operations.append(Operation(loop, by_scalar=len(arrays) == 1 and len(eqn.operands) > 1))
+        for whole in arrays:
+            in_a_register = self.loop_of.get(whole) is own or (not shape and whole in self.computed)
+            if not in_a_register:
                 own.reads.setdefault(whole, conversion_of(whole))
         for result in eqn.results:
             own.results[result] = conversion_of(result)

@@ -7,7 +7,8 @@ import math
 from ipu_backend.model.costs import Cost, Mode, guessed, sourced
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.equations import Equation, size_of
-from ipu_backend.model.poplibs import kind_of, reduce_cycles, software_factor
+from ipu_backend.model.dtypes import kind_of, software_factor
+from ipu_backend.model.poplibs import reduce_cycles
 
 
 @rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")

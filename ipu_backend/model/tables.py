@@ -12,7 +12,7 @@ from typing import Any
 from ipu_backend.model.poplibs_tables import BINARY, UNARY, Pair, binary_table, by_scalar_table, read_table, unary_table
 from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Rows
 
-_NAMES = {
+POPLIBS_NAMES = {
     "add": "ADD",
     "add_any": "ADD",
     "sub": "SUBTRACT",
@@ -105,8 +105,8 @@ def _rows(name: str, column: str) -> Rows | None:
 
 
 def _poplibs(name: str) -> dict[str, Rows]:
-    columns = {**(unary_table.get(_NAMES[name]) or binary_table[_NAMES[name]])}
-    found = {column: rows for column in columns if (rows := _rows(_NAMES[name], column)) is not None}
+    columns = {**(unary_table.get(POPLIBS_NAMES[name]) or binary_table[POPLIBS_NAMES[name]])}
+    found = {column: rows for column in columns if (rows := _rows(POPLIBS_NAMES[name], column)) is not None}
     if (boolean := _rows(_NAMES_OF_BOOLEANS.get(name, ""), "bool")) is not None:
         found["bool"] = boolean
     return found
@@ -121,7 +121,7 @@ def _guesses(table: str, form: Any) -> dict[str, dict[str, Rows]]:
 
 
 elementwise_loops: dict[str, dict[str, Rows]] = {
-    **{name: _poplibs(name) for name in _NAMES},
+    **{name: _poplibs(name) for name in POPLIBS_NAMES},
     **_guesses(_GUESSED_UNARY, UNARY),
     **_guesses(_GUESSED_BINARY, BINARY),
 }
@@ -149,5 +149,5 @@ class Tables:
 POPLIBS = Tables("PopLibs", elementwise_loops)
 """PopLibs'."""
 
-POPLIBS_FLOAT8 = replace(POPLIBS, name="PopLibs with float8", float8=Conversion((1, 4), (2, 8), is_guess=False))
+POPLIBS_FLOAT8 = replace(POPLIBS, name="PopLibs with float8", float8=Conversion((1, 4), (1, 4), is_guess=False))
 """PopLibs' for a chip whose unit converts float8 (PerformanceEstimation.cpp @ f77e6418, casts of quarter)."""
