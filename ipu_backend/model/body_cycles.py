@@ -259,6 +259,6 @@ def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> jaxpr_cost(jax.make_jaxpr(jnp.dot)(jnp.ones(16), jnp.ones(16)), Mode(cl.IPU())).worker
-    66
+    73
     """
     return jaxpr_cycles(jaxpr.jaxpr, mode).cost
