@@ -131,10 +131,13 @@ def cast(before: str, after: str, n: int) -> Estimate:
     return Estimate(12 + W * (core(ceil_div(n, W)) + 18), 5 + core(n))
 
 
-def scaled_add(dtype: str, n: int, *, memory_constrained: bool = False, subtract: bool = False) -> Estimate:
-    """x += s y, scaledArithmeticSupervisor: PerformanceEstimation.cpp @ f77e6418; pointers packed, s a tensor.
+def scaled_add(
+    dtype: str, n: int, *, memory_constrained: bool = False, subtract: bool = False, as_written: bool = False
+) -> Estimate:
+    """x += s y, getScaledArithmeticSupervisorCycleEstimate: PerformanceEstimation.cpp @ f77e6418; pointers packed.
 
-    Vectors left over by the division among workers are not counted there (a test `< 0` of an unsigned number).
+    Vectors left over by the division among workers are not counted there (a test `< 0` of an unsigned number), which
+    only `as_written` follows: on hardware they count (tessellate-ipu, test_tile_linalg_jacobi.py @ 1a8d53e1).
     """
     vectors, left = divmod(n, VECTOR[dtype])
     supervisor = 21 + 6 + SUPERVISOR + (13 if left else 7) + 12 + 6 + (7 if subtract else 0)
@@ -146,7 +149,7 @@ def scaled_add(dtype: str, n: int, *, memory_constrained: bool = False, subtract
         each = 3 if not memory_constrained else 1 if own >= 16 else 2
         return 15 + ((6 + each * (own - 1)) if own else 0) + 2 + 1 + tail + 1
 
-    return Estimate(supervisor + W * worker(vectors // W), worker(vectors))
+    return Estimate(supervisor + W * worker(vectors // W if as_written else ceil_div(vectors, W)), worker(vectors))
 
 
 # --- moving elements ----------------------------------------------------------------------------------
