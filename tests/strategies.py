@@ -892,7 +892,8 @@ class _Builder:
         body = cl.Sequence(self.body(depth), count)
         self.unbounded -= most is None
         self.static -= 1
-        return [cl.RepeatWhile(look, goes_on, body, max_steps=most)]
+        turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
+        return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]
 
     def choice(self, depth: int) -> list[Any]:
         draw = self.draw

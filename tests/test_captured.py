@@ -163,6 +163,17 @@ def test_cycles_are_of_the_time_of_adding():
     assert [graph.target.estimate_cycles(family.codelet).worker for family in graph.families] == [1000, 2000, 3000]
 
 
+def test_turns_are_of_the_time_of_adding():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (4,))
+    for k in range(2):
+        own = cl.codelet(lambda a: a, workers=6, issue="assembly", vectorised=True, turns=lambda a: 10 * (k + 1))
+        graph.add_vertex(f"step {k}", own, a=x)
+    hints = [family.codelet.codelet.hints for family in graph.families]
+    assert [own.turns(a=None) for own in hints if callable(own.turns)] == [10, 20]
+    assert [(own.workers, own.issue, own.vectorised) for own in hints] == [(6, "assembly", True)] * 2
+
+
 def test_what_a_codelet_does_beside_is_still_done(world, capsys):
     graph, x, y = world
     seen, count = [], 0

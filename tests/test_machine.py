@@ -81,7 +81,7 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         cl.Repeat(3, [cl.Copy(feed, x), cl.Call(function, own=x)]),
         cl.If(p, cl.Call(function, own=x), cl.Copy(x[:4], y)),
         cl.Switch(p, {1: cl.Copy(x[4:8], y)}),
-        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x)),
+        cl.RepeatWhile(cl.Sequence(), p, cl.Call(function, own=x), turns=5),
         cl.Copy(y, sent),
         cl.Print(y),
         cl.AbortOn(p, "no"),
@@ -98,8 +98,8 @@ def test_a_program_of_every_kind_is_planned_and_profiled():
         ("copy x -> own", 1),
         ("sums", 1),
         ("copy x -> y", 1),
-        ("copy x -> own", 1),
-        ("sums", 1),
+        ("copy x -> own", 5),
+        ("sums", 5),
         ("send y -> sent", 1),
     ]
     assert profile.num_vertices == 4
@@ -163,7 +163,7 @@ def test_mistakes_in_asking_for_a_profile():
 def test_a_machine_is_shown_on_a_line():
     machine = small_engine().machine()
     assert repr(machine) == (
-        "<MachinePlan of <Graph: 8 vertices, 2 variables>: <Memory: at most 288 of 638,976 bytes on a tile>>"
+        "<MachinePlan of <Graph: 8 vertices, 2 variables>: <Memory: at most 4,216 of 638,976 bytes on a tile>>"
     )
     assert repr(machine.placement) == "<Placement of <Graph: 8 vertices, 2 variables> on 8 tiles>"
     assert repr(machine.exchange) == "<Exchange of 1 step between 8 tiles>"

@@ -36,6 +36,7 @@ from lowering.plan.steps import (
     SwitchStep,
     UndefStep,
     WhileStep,
+    all_steps,
     bodies,
 )
 from lowering.plan.timeline import timeline
@@ -68,7 +69,9 @@ def loops():
 def test_loops_have_heads_that_follow_their_ends():
     line = timeline(plan_engine(*loops()))
     assert [(m.depth, m.turns) for m in line.moments] == [(0, 1), (0, 2), (1, 2), (1, 6), (2, 6), (2, 6), (0, 1)]
-    assert control(line.moments[3].step) == Control((Part(None, (OUTSIDE, 1)), Part(0, (0,), 1)), (1,), 3)
+    assert control(line.moments[3].step) == Control(
+        (Part(None, (OUTSIDE, 1), turns=3), Part(0, (0,), 1, turns=3)), (1,)
+    )
     assert [v.name for v in line.moments[3].writes] == ["turn"]
     assert str(line) == (
         "  0 execute one\n"
@@ -456,14 +459,24 @@ def test_only_on_the_same_tiles():
 # --- what is there beside variables -------------------------------------------------------------------
 
 
+def stream_steps(steps):
+    """The elements that each step of a program reads of a stream or writes to one."""
+    for step in all_steps(steps):
+        if isinstance(step, StreamStep):
+            yield step.tensor.elements().reshape(-1)
+
+
 @examples(40)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
     memory = plan_memory(live_ranges(plan_exchange(placement)))
+    target = placement.plan.graph.target
     pointers, state = np.zeros(TILES, int), np.zeros(TILES, int)
+    control = np.full(TILES, target.control_code_bytes)
     for family, number, tile in vertices_of(placement, placement.plan.families):
         vertex = Vertex(family, number)
-        pointers[tile] += VERTEX_BYTES + EDGE_BYTES * len(list(vertex.edges()))
+        pointers[tile] += EDGE_BYTES * len(list(vertex.edges()))
+        control[tile] += VERTEX_BYTES
         for field in family.fields:
             if field.state is not None:
                 state[tile] += np.asarray(vertex.fields[field.name]).size * field.type.dtype.itemsize
@@ -471,6 +484,11 @@ def test_pointers_and_state_are_those_counted_one_by_one(placement):
     assert tuple(kinds) == KINDS
     np.testing.assert_array_equal(kinds["edge pointers"], pointers)
     np.testing.assert_array_equal(kinds["vertex state"], state)
+    np.testing.assert_array_equal(kinds["control code"], control)
+    assert set(kinds["stack"].tolist()) == {target.stack_bytes}
+    hosts = {tile for step in stream_steps(placement.plan.steps) for tile in placement.element_tiles[step].tolist()}
+    assert np.flatnonzero(kinds["host exchange code"]).tolist() == sorted(hosts)
+    assert set(kinds["host exchange code"].tolist()) <= {0, 292}  # whole words
     transfers = [t for step in set(plan_exchange(placement).steps.values()) for t in (step.before, step.after)]
     assert kinds["exchange buffers"].sum() >= sum(int(t.received_bytes.sum()) for t in transfers) // 2
 
@@ -483,14 +501,57 @@ def test_code_is_there_once_for_a_codelet_on_a_tile():
     graph.add_vertex("two", total, x=a, tile=0)
     graph.add_vertex("three", double, x=a[i], tile=3)
     code = machine(graph, [x], []).memory.bytes_by_kind["code"]
-    assert code.tolist() == [32 + 48, 32 + 48, 0, 32 + 48]
+    assert code.tolist() == [140, 140, 0, 140]
+
+
+@cl.codelet
+def add(a, b):
+    return a + b
+
+
+def test_an_adder_takes_what_it_takes_in_poplars_report():
+    """Poplar's report of an adder on 1,216 tiles of a Mk1, in the user guide of its TensorFlow."""
+    graph = cl.Graph(cl.IPU("mk1"))
+    size = 3 * 1216
+    a, b = graph.add_variable("a", (size,)), graph.add_variable("b", (size,))
+    i = cl.grid(1216)
+    mine = slice(3 * i, 3 * i + 3)
+    c = graph.add_variable("c", (size,))
+    graph.add_vertex("add", add, a=a[mine], b=b[mine], out=c[mine], tile=i)
+    graph.set_tile_mapping(a[mine], i)
+    graph.set_tile_mapping(c[mine], i)
+    graph.set_tile_mapping(b[mine], (i + 1) % 1216)  # the report has an exchange, though not of what
+    streams = [graph.add_input_stream(f"{name} in", (size,)) for name in "ab"]
+    out = graph.add_output_stream("c out", (size,))
+    copies = [cl.Copy(stream, tensor) for stream, tensor in zip(streams, (a, b), strict=True)]
+    program = [*copies, graph.compute_sets[0], cl.Copy(c, out)]
+    memory = cl.Engine(graph, program).machine().memory
+    reported = {
+        "stack": 3_852_288,
+        "control code": 851_272,
+        "host exchange code": 351_328,
+        "code": 170_788,
+        "exchange code": 60_792,
+        "edge pointers": 14_640,
+        "vertex state": 0,
+        "variables, always live": 39_108,
+    }
+    found = {kind: int(own.sum()) for kind, own in memory.bytes_by_kind.items()}
+    for kind, expected in reported.items():
+        near = {"variables, always live": 0.12}.get(kind, 0.05)  # whose sizes the report does not say
+        assert abs(found[kind] - expected) <= near * expected, (kind, found[kind])
+    assert abs(memory.bytes_by_tile.sum() - 5_355_604) < 0.01 * 5_355_604
+    assert memory.bytes_by_tile.min() > 4_000
+    assert memory.bytes_by_tile.max() < 5_000
+    # A tile that no stream reads or writes has no code for it.
+    assert not cl.Engine(graph, graph.compute_sets[0]).machine().memory.bytes_by_kind["host exchange code"].any()
 
 
 # --- capacity -----------------------------------------------------------------------------------------
 
 
 def crowded():
-    graph = cl.Graph(cl.IPU(num_tiles=4, bytes_per_tile=4096))
+    graph = cl.Graph(cl.IPU(num_tiles=4, bytes_per_tile=8000))
     x, w = graph.add_variable("x", (16,)), graph.add_variable("w", (900,))
     i = cl.grid(16)
     y = graph.add_variable("y", (16,))
@@ -506,20 +567,20 @@ def test_a_tile_out_of_memory_is_named_with_what_fills_it():
     with pytest.raises(cl.OutOfTileMemoryError) as caught:
         machine(graph, [x, w], [y])
     assert str(caught.value).split("\n  at:")[0] == (
-        "tile 2 is out of memory by 68 bytes\n"
-        "  given:    4,164 bytes; when 'execute sum' runs, most are for\n"
+        "tile 2 is out of memory by 152 bytes\n"
+        "  given:    8,152 bytes; when 'execute sum' runs, most are for\n"
         "            3,600 bytes: w (variables, always live)\n"
-        "            256 bytes: edges of double / double (edge pointers)\n"
-        "            80 bytes: code of double (code)\n"
-        "            80 bytes: code of total (code)\n"
-        "            64 bytes: x (variables, always live)\n"
-        "  expected: at most 4,096 bytes on a tile of IPU('mk2', num_tiles=4, bytes_per_tile=4096)\n"
+        "            3,168 bytes: stack (stack)\n"
+        "            836 bytes: control code (control code)\n"
+        "            140 bytes: code of double (code)\n"
+        "            140 bytes: code of total (code)\n"
+        "  expected: at most 8,000 bytes on a tile of IPU('mk2', num_tiles=4, bytes_per_tile=8000)\n"
         "  fix:      spread the largest over more tiles, or see all with allow_out_of_memory=True"
     )
 
 
 def test_what_fills_a_tile_is_there_at_the_same_time():
-    graph = cl.Graph(cl.IPU(num_tiles=1, bytes_per_tile=1024))
+    graph = cl.Graph(cl.IPU(num_tiles=1, bytes_per_tile=1024, stack_bytes=0, control_code_bytes=0))
     x = graph.add_variable("x", (1,))
     for k, size in enumerate((100, 200, 150)):
         with graph.scope(f"layer {k}"):
@@ -540,7 +601,7 @@ def test_or_reported():
     graph, x, w, y = crowded()
     memory = machine(graph, [x, w], [y], allow_out_of_memory=True).memory
     assert memory.tiles_over.tolist() == [2]
-    assert memory.bytes_by_tile.tolist() == [0, 0, 4164, 0]
+    assert memory.bytes_by_tile.tolist() == [3868, 3868, 8152, 3868]
     assert "out of memory: 1 tile" in str(memory)
 
 
@@ -561,28 +622,33 @@ def test_printed():
     y = graph.add_vertex("two", total, x=a)
     memory = machine(graph, [x], [y]).memory
     assert str(memory) == (
-        "memory of 4 tiles: 2,476 bytes\n"
+        "memory of 4 tiles: 18,376 bytes\n"
         "  variables, always live                260 bytes, at most 132 on a tile\n"
         "  vertex state                            0 bytes, at most 0 on a tile\n"
-        "  edge pointers                       1,040 bytes, at most 304 on a tile\n"
-        "  code                                  400 bytes, at most 160 on a tile\n"
-        "  exchange code                         224 bytes, at most 56 on a tile\n"
+        "  edge pointers                         520 bytes, at most 152 on a tile\n"
+        "  code                                  700 bytes, at most 280 on a tile\n"
+        "  exchange code                         352 bytes, at most 88 on a tile\n"
+        "  host exchange code                      0 bytes, at most 0 on a tile\n"
+        "  control code                        3,320 bytes, at most 852 on a tile\n"
+        "  stack                              12,672 bytes, at most 3,168 on a tile\n"
         "  variables, not always live            256 bytes, at most 72 on a tile\n"
         "  exchange buffers                      296 bytes, at most 184 on a tile\n"
-        "  fullest: tile 0 with 908, tile 1 with 624, tile 2 with 472, tile 3 with 472"
+        "  fullest: tile 0 with 4,928, tile 1 with 4,584, tile 2 with 4,432, tile 3 with 4,432"
     )
     assert memory.tile_text(0) == (
-        "tile 0: 908 of 638,976 bytes\n"
+        "tile 0: 4,928 of 638,976 bytes\n"
         "         0 to      128  x (variables), always\n"
         "       128 to      132  two/out (variables), always\n"
-        "       132 to      420  edges of one / double (edge pointers), always\n"
-        "       420 to      436  edges of two / total (edge pointers), always\n"
-        "       436 to      516  code of double (code), always\n"
-        "       516 to      596  code of total (code), always\n"
-        "       596 to      624  exchange code of execute one (exchange code), always\n"
-        "       624 to      652  exchange code of execute two (exchange code), always\n"
-        "       652 to      836  exchange of execute two (exchange buffers), moments [1]\n"
-        "       836 to      908  one/out (variables), moments [0, 1]"
+        "       132 to      276  edges of one / double (edge pointers), always\n"
+        "       276 to      284  edges of two / total (edge pointers), always\n"
+        "       284 to      424  code of double (code), always\n"
+        "       424 to      564  code of total (code), always\n"
+        "       564 to      608  exchange code of execute one (exchange code), always\n"
+        "       608 to      652  exchange code of execute two (exchange code), always\n"
+        "       652 to    1,504  control code (control code), always\n"
+        "     1,504 to    4,672  stack (stack), always\n"
+        "     4,672 to    4,856  exchange of execute two (exchange buffers), moments [1]\n"
+        "     4,856 to    4,928  one/out (variables), moments [0, 1]"
     )
 
 

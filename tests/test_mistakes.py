@@ -951,6 +951,55 @@ CODELETS = [
         "cycles=lambda x: 3",
     ),
     Mistake(
+        "workers as a word",
+        lambda w: cl.codelet(workers="all"),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "workers='all'",
+        "workers=6",
+    ),
+    Mistake(
+        "no workers",
+        lambda w: cl.codelet(workers=0),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "workers=0",
+        "a whole number from 1",
+    ),
+    Mistake(
+        "workers as a truth",
+        lambda w: cl.codelet(workers=True),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "workers=True",
+        "a whole number from 1",
+    ),
+    Mistake(
+        "a way to issue that there is not",
+        lambda w: cl.codelet(issue="fast"),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "issue='fast'",
+        "'assembly' or 'compiled'",
+    ),
+    Mistake(
+        "a number of vectors",
+        lambda w: cl.codelet(vectorised=2),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "vectorised=2",
+        "True or False",
+    ),
+    Mistake(
+        "turns as a fraction",
+        lambda w: cl.codelet(turns=2.5),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "turns=2.5",
+        "a whole number from 0, or a function",
+    ),
+    Mistake(
+        "fewer turns than none",
+        lambda w: cl.codelet(turns=-1),  # type: ignore[arg-type]
+        cl.CodeletDefinitionError,
+        "turns=-1",
+        "a whole number from 0",
+    ),
+    Mistake(
         "many fields at once",
         lambda w: cl.codelet(lambda *a: a),
         cl.CodeletDefinitionError,

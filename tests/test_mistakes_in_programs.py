@@ -127,6 +127,23 @@ MISTAKES = [
         "1099511627776",
         "leave it off",
     ),
+    *[
+        Mistake(
+            f"turns that are {what}",
+            lambda w, turns=turns: cl.RepeatWhile(w.work, w.flag, [], turns=turns),
+            cl.ProgramError,
+            f"turns={turns!r}",
+            "leave it off where nobody knows",
+        )
+        for what, turns in (("below zero", -1), ("no number", 2.5), ("a truth value", True), ("too many", 2**31))
+    ],
+    Mistake(
+        "more turns than max_steps",
+        lambda w: cl.RepeatWhile(w.work, w.flag, [], max_steps=3, turns=4),
+        cl.ProgramError,
+        "turns=4, max_steps=3",
+        "a larger max_steps",
+    ),
     Mistake(
         "until a name",
         lambda w: cl.RepeatWhile(w.work, w.flag, [], until="flag"),

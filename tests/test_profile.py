@@ -1,6 +1,7 @@
 """The profile: the time of tiles, of exchanges, of plans; as text, columns, traces and figures."""
 
 import json
+import pickle
 import sys
 from dataclasses import replace
 
@@ -314,8 +315,40 @@ def test_of_a_choice_the_longest_branch_counts():
     assert profile.step_frame()["repeats"].tolist() == [0, 0, 2, 1]
     blocks = [event for event in profile.trace()["traceEvents"] if event["ph"] == "X"]
     assert sum(event["args"]["cycles"] for event in blocks) == profile.total_cycles
-    looped = cl.Engine(graph, cl.RepeatWhile(programs["short"], p, programs["long"])).profile()
-    assert "note: a RepeatWhile counts for one turn" in str(looped)
+
+
+@pytest.mark.parametrize(
+    ("given", "turns", "said"),
+    [
+        ({"turns": 5, "max_steps": 9}, 5, "the RepeatWhile over p counts for 5 turns, as its turns= say"),
+        ({"max_steps": np.int64(9)}, 9, "the RepeatWhile over p counts for 9 turns, its max_steps"),
+        ({}, 16, "the RepeatWhile over p counts for 16 turns, a guess: RepeatWhile(..., turns=) says how many"),
+        ({"turns": 1}, 1, "the RepeatWhile over p counts for 1 turn, as its turns= say"),
+        ({"turns": 0}, 0, "the RepeatWhile over p counts for 0 turns, as its turns= say"),
+    ],
+)
+def test_a_loop_on_a_condition_counts_for_its_turns(given, turns, said):
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, p = graph.add_variable("x", (8,)), graph.add_variable("p", (), "int32")
+    programs = {}
+    for name, size in (("look", 1), ("work", 8)):
+        with graph.record() as programs[name]:
+            graph.add_vertex(name, halve, x=x[:size])
+    plain = cl.RepeatWhile(programs["look"], p, programs["work"], max_steps=given.get("max_steps"))
+    loop = cl.RepeatWhile(programs["look"], p, programs["work"], **given)
+    assert str(loop) == str(plain)
+    profile = cl.Engine(graph, cl.Repeat(2, loop)).profile()
+    assert [(step.name, step.repeats) for step in profile.steps] == [("look", 2 * (turns + 1)), ("work", 2 * turns)]
+    assert profile.compute_cycles == 6 * (10 * 2 * (turns + 1) + 80 * 2 * turns)
+    assert profile.notes[0] == said
+    assert f"note: {said}" in str(profile)
+    # Values are the same, and so is the loop in another process.
+    given_values = {"x": np.full(8, 8.0), "p": 0}
+    for program in (loop, pickle.loads(pickle.dumps((graph, loop)))[1]):
+        own = next(iter([program.predicate.graph]))
+        assert program.turns == (given.get("turns"))
+        found = cl.interpret(own, given_values, [own.variable("x")], program)["x"]
+        assert found.tolist() == [4.0] + 7 * [8.0]
 
 
 def test_its_summary_prints(capsys):

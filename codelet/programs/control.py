@@ -88,6 +88,26 @@ class Repeat(Program):
         yield from indented(self.body)
 
 
+def _check_turns(turns: object, max_steps: int | None) -> None:
+    """See that a profile can count so many turns of a loop on a condition."""
+    if turns is None:
+        return
+    if isinstance(turns, bool) or not isinstance(turns, (int, np.integer)) or not 0 <= turns <= _MOST_TURNS:
+        raise ProgramError(
+            "a loop's turns are not a number of times",
+            given=f"turns={turns!r:.60}",
+            expected=f"a whole number from 0 to {_MOST_TURNS:,}, which a profile counts",
+            fix="leave it off where nobody knows: max_steps, or else a guess, is counted",
+        )
+    if max_steps is not None and turns > max_steps:
+        raise ProgramError(
+            "a loop has more turns than it may have",
+            given=f"turns={turns}, max_steps={max_steps}",
+            expected=f"at most {max_steps} turns",
+            fix="a larger max_steps, since the program aborts beyond it",
+        )
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class RepeatWhile(Program):
     """Run a body as long as a predicate is true: run `condition`, look at the predicate, run the body, and again.
@@ -101,9 +121,11 @@ class RepeatWhile(Program):
         body: a program or compute set.
         until: go on as long as the predicate is false instead.
         max_steps: the most turns there may be. The program aborts where the predicate still holds after them.
+        turns: how often a profile counts the body, which changes no value; `max_steps`, or else a guess of
+            16 turns, when left off.
 
     Raises:
-        ProgramError: a predicate that is none, or a number of steps that is no count.
+        ProgramError: a predicate that is none, or a number of steps or turns that is no count.
 
     Source: program::RepeatWhileTrue and RepeatWhileFalse of Poplar's API reference.
     """
@@ -113,9 +135,17 @@ class RepeatWhile(Program):
     body: Program
     until: bool
     max_steps: int | None
+    turns: int | None = None
 
     def __init__(
-        self, condition: object, predicate: Tensor, body: object, *, until: bool = False, max_steps: int | None = None
+        self,
+        condition: object,
+        predicate: Tensor,
+        body: object,
+        *,
+        until: bool = False,
+        max_steps: int | None = None,
+        turns: int | None = None,
     ):
         check_predicate(predicate, "the predicate of a loop")
         if max_steps is not None and (
@@ -129,6 +159,7 @@ class RepeatWhile(Program):
                 expected=f"at most {_MOST_TURNS:,}",
                 fix="leave it off, for a loop without a bound",
             )
+        _check_turns(turns, max_steps)
         if not isinstance(until, (bool, np.bool_)):
             raise ProgramError(
                 "until is not a truth value",
@@ -140,6 +171,7 @@ class RepeatWhile(Program):
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "until", bool(until))
         object.__setattr__(self, "max_steps", None if max_steps is None else int(max_steps))
+        object.__setattr__(self, "turns", None if turns is None else int(turns))
         set_depth(self, self.condition, self.body)
 
     def lines(self) -> Iterator[str]:

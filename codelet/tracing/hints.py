@@ -11,6 +11,9 @@ from codelet.errors import CodeletDefinitionError
 Issue = Literal["assembly", "compiled"]
 """How a codelet's loops issue instructions: loads and stores beside arithmetic, or one after another."""
 
+GUESSED_TURNS = 16
+"""How often a loop turns of which nobody says how often: a guess."""
+
 
 @dataclass(frozen=True)
 class Hints:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.tracing.hints import GUESSED_TURNS
 from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     elementwise_rules,
     library_rules,
@@ -42,8 +43,8 @@ from ipu_backend.model.tables import Loop
 ENTRY_CYCLES = 5
 """To enter and leave a vertex that pays no other base: what the codelets of Poplar's matrix-vector tutorial pay."""
 
-WHILE_TURNS = 16
-"""The turns of a loop whose number nobody knows before it runs: a guess."""
+WHILE_TURNS = GUESSED_TURNS
+"""The turns of a loop whose number nobody knows before it runs."""
 
 TURN_CYCLES = 6
 """To go round a loop over equations once, and to take a branch: a guess, six instructions."""

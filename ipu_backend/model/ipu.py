@@ -25,7 +25,7 @@ _EVERY_CHIP: dict[str, Any] = {
     "paired_exchange": True,  # the same: two tiles share a bus
     "max_message_words": 4148,  # ipu-stack, crates/ipu-target/src/exchange.rs @ 878314c8
     "sync_cycles": 100,
-    "exchange_overhead_cycles": 100,  # PopLibs, CTCLossPlan.cpp @ 014c3075, fixedOverheadExchangeCycles: a planner's number
+    "exchange_overhead_cycles": 100,  # PopLibs, CTCLossPlan.cpp @ 014c3075, fixedOverheadExchangeCycles
     "route": Route(cycles=58, row_cycles=2, rows=23),
     "launch_cycles": 80,
     "host_bytes_per_cycle": 6.0,  # Poplar's model of its tutorial 6: 40,044,000 bytes in 6,663,551 cycles

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import count_edges
 from codelet.views.sources import source_text
 from ipu_backend.model.poplibs import guess_text
@@ -59,10 +59,13 @@ def _notes(plan: Plan) -> Iterator[str]:
     steps = [moment.step for moment in timeline(plan).moments]
     if any(isinstance(step, SwitchStep) for step in steps):
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
-    if any(isinstance(step, WhileStep) for step in steps):
-        yield "a RepeatWhile counts for one turn, since how often it turns depends on values"
-    counted = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
-    dtypes = (field.type.dtype for family in counted for field in family.fields)
+    for step in dict.fromkeys(steps):
+        if isinstance(step, WhileStep):
+            turns, said = step.counted_turns
+            over = source_text(step.predicate.source)
+            yield f"the RepeatWhile over {over} counts for {counted(turns, 'turn', 'turns')}, {said}"
+    estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
+    dtypes = (field.type.dtype for family in estimated for field in family.fields)
     yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
 
 

@@ -42,7 +42,7 @@ from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, UndefSt
 from lowering.plan.timeline import Moment, Timeline, timeline
 
 WORD_BYTES = 4
-"""What a variable takes on a tile is whole words: exchange moves words (Jia et al., 2019, chapter 4)."""
+"""What takes memory on a tile is whole words: exchange moves words (Jia et al., 2019, chapter 4)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,14 +312,15 @@ def _share_places(
 # --- live ranges --------------------------------------------------------------------------------------
 
 
-def _words(num_bytes: np.ndarray) -> np.ndarray:
+def whole_words(num_bytes: np.ndarray) -> np.ndarray:
     """Bytes rounded up to whole words."""
     return -(-num_bytes // WORD_BYTES) * WORD_BYTES
 
 
 def _resident_bytes(variable: Variable, placement: Placement) -> np.ndarray:
     """What a variable takes on each tile."""
-    return _words(np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles) * variable.dtype.itemsize)
+    counts = np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles)
+    return whole_words(counts * variable.dtype.itemsize)
 
 
 def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRange]:
@@ -332,7 +333,7 @@ def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRang
             when.setdefault(step, np.zeros(len(moments), bool))[moment.number] = True
             names.setdefault(step, moment.name)
     for step, live in when.items():
-        num_bytes = _words(step.before.received_bytes) + _words(step.after.sent_bytes)
+        num_bytes = whole_words(step.before.received_bytes) + whole_words(step.after.sent_bytes)
         yield LiveRange(f"exchange of {names[step]}", (), False, live, num_bytes)
 
 

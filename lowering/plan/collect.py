@@ -296,11 +296,11 @@ class _Collector:
                 counter = None if index is None else index.source
                 assert counter is None or isinstance(counter, Variable)
                 return (RepeatStep(count, self.steps(body), counter),)
-            case RepeatWhile(condition, predicate, body, until, most):
+            case RepeatWhile(condition, predicate, body, until, most, turns):
                 abort = None if most is None else self.abort
                 code = 0 if most is None else self.code(too_many_turns(predicate, most))
                 parts = self.steps(condition), predicate, self.steps(body)
-                return (WhileStep(*parts, until, most, abort, code, line=program.line),)
+                return (WhileStep(*parts, until, most, abort, code, turns, line=program.line),)
             case If(predicate, then, otherwise):
                 return (SwitchStep(predicate, (0,), (self.steps(otherwise), self.steps(then)), line=program.line),)
             case Switch(control, cases, default):

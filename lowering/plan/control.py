@@ -24,12 +24,14 @@ class Part(NamedTuple):
         after: the numbers of the parts that may run right before it, `OUTSIDE` for what comes before the step.
         deeper: by how many loops it is deeper than the step.
         branch: which of the branches of a choice it is; None for what is none.
+        turns: how often it runs each time that the step does; of a branch, where it is chosen.
     """
 
     body: int | None
     after: tuple[int, ...]
     deeper: int = 0
     branch: int | None = None
+    turns: int = 1
 
 
 class Way(NamedTuple):
@@ -52,12 +54,10 @@ class Control:
     Attributes:
         parts: in the order of the program's text.
         ends: the numbers of the parts that may be the last, `OUTSIDE` where none may run.
-        turns: how often the parts run; 1 where that is not known.
     """
 
     parts: tuple[Part, ...]
     ends: tuple[int, ...]
-    turns: int = 1
 
     @functools.cached_property
     def is_loop(self) -> bool:
@@ -84,13 +84,19 @@ class Control:
 _ALONE = Control((Part(None, (OUTSIDE,)),), (0,))
 _NEVER = Control((), (OUTSIDE,))
 _CALL = Control((Part(0, (OUTSIDE,)),), (0,))
-_WHILE = Control((Part(0, (OUTSIDE, 2), 1), Part(None, (0,)), Part(1, (1,), 1)), (1,))
 
 
 @functools.cache
 def _repeat(turns: int) -> Control:
     again = (1,) if turns > 1 else ()
-    return Control((Part(None, (OUTSIDE, *again)), Part(0, (0,), 1)), (1,), turns)
+    return Control((Part(None, (OUTSIDE, *again), turns=turns), Part(0, (0,), 1, turns=turns)), (1,))
+
+
+@functools.cache
+def _while(turns: int) -> Control:
+    looks = turns + 1  # the last of them finds that there is no more to do
+    condition, look = Part(0, (OUTSIDE, 2), 1, turns=looks), Part(None, (0,), turns=looks)
+    return Control((condition, look, Part(1, (1,), 1, turns=turns)), (1,))
 
 
 @functools.cache
@@ -105,7 +111,7 @@ def control(step: Step) -> Control:
         case RepeatStep():
             return _repeat(step.count) if step.count else _NEVER
         case WhileStep():
-            return _WHILE
+            return _while(step.counted_turns.number)
         case SwitchStep():
             return _switch(len(step.branches))
         case CallStep() | CallsStep():

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
 from codelet.programs.copies import Stream
+from codelet.tracing.hints import GUESSED_TURNS
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.touch import Touch, whole
@@ -144,11 +146,19 @@ class RepeatStep(_Flowing):
             yield whole("write", self.index)
 
 
+class CountedTurns(NamedTuple):
+    """How many turns of a loop on a condition are counted, and by whose word."""
+
+    number: int
+    source: str
+
+
 @dataclass(frozen=True, eq=False)
 class WhileStep(_Flowing):
     """Run `condition`; as long as the predicate then is not `until`, run `body` and `condition` again.
 
-    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`.
+    With `max_steps`, a predicate that still holds after so many turns raises the flag `abort`, with `code`. `turns` is
+    how many there are as far as the user says.
     """
 
     condition: tuple[Step, ...]
@@ -158,6 +168,16 @@ class WhileStep(_Flowing):
     max_steps: int | None = None
     abort: Variable | None = None
     code: int = 0
+    turns: int | None = None
+
+    @property
+    def counted_turns(self) -> CountedTurns:
+        """How often its body counts, where time is counted; its condition counts once more."""
+        if self.turns is not None:
+            return CountedTurns(self.turns, "as its turns= say")
+        if self.max_steps is not None:
+            return CountedTurns(self.max_steps, "its max_steps")
+        return CountedTurns(GUESSED_TURNS, "a guess: RepeatWhile(..., turns=) says how many")
 
     def lines(self) -> Iterator[str]:
         """The step as text."""

@@ -89,10 +89,10 @@ def _lay_out(
         own, head = control(step), len(moments)
         for part in own.parts:
             if part.body is None:
-                moments.append(Moment(len(moments), step, depth, turns * own.turns, branches))
+                moments.append(Moment(len(moments), step, depth, turns * part.turns, branches))
             else:
                 inside = branches if part.branch is None else (*branches, (head, part.branch))
-                _lay_out(moments, bodies(step)[part.body], depth + part.deeper, turns * own.turns, inside)
+                _lay_out(moments, bodies(step)[part.body], depth + part.deeper, turns * part.turns, inside)
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -124,7 +124,7 @@ def without_calls(plan: Plan) -> Plan:
 def timeline(plan: Plan) -> Timeline:
     """The moments of a plan's program. A loop of no turns has none.
 
-    How often a loop on a condition turns is not known: once, where moments are counted.
+    How often a loop on a condition turns is what `WhileStep.counted_turns` says.
     """
     moments: list[Moment] = []
     _lay_out(moments, plan.steps, 0, 1, ())
