@@ -228,12 +228,13 @@ def transpose_1d(rows: int, columns: int, matrices: int = 1) -> Estimate:
 
 
 def arg_max(dtype: str, n: int) -> Estimate:
-    """ReduceMaxClassGather of `n` elements to one: popnnCycleEstimators.cpp @ 222ef394."""
+    """ReduceMaxClassGather, then ReduceMaxClassSparse of what workers found: popnnCycleEstimators.cpp @ 222ef394."""
 
     def worker(m: int) -> int:
         return 30 + 3 * (min(m, n) - 1) if dtype in ("f32", "f16") else 22 + ceil_div(n, m) * (6 * m + 25)
 
-    return shared(n, worker, 9)
+    gathered = shared(n, worker, 9)
+    return gathered._replace(tile=gathered.tile + W * (27 + 3 * (W - 1)))
 
 
 def heap_sort(n: int, *, with_values: bool = False) -> Estimate:
@@ -253,6 +254,17 @@ def compare_and_swap(dtype: str, pairs: int, *, with_values: bool = False) -> Es
     """CompareAndSwapAtDistance, each worker one run of pairs: popopsCycleEstimators.cpp (SDK 3.0 or later)."""
     inner, first, outer, item, overhead = _COMPARE_AND_SWAP[dtype, with_values]
     return shared(pairs, lambda share: overhead + item + first + (share - 1) * inner + outer, 19)
+
+
+def sort(dtype: str, n: int) -> Estimate:
+    """The heap's, or the bitonic network's if that takes less; its runs in one order each."""
+    inner, first, outer, item, overhead = _COMPARE_AND_SWAP[dtype if dtype == "int32" else "f32", False]
+    network = 0
+    for stage in range((n - 1).bit_length()):
+        for distance in (2**k for k in range(stage, -1, -1)):
+            between = (13 if dtype != "int32" else 17) * (n // 2 // distance - 1)
+            network += overhead + item + first + (n // 2 - 1) * inner + outer + between
+    return alone(min(network, heap_sort(n).worker))
 
 
 # --- reductions (each for one worker) ------------------------------------------------------------------
