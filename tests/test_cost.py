@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.extend.core import Primitive
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
@@ -72,61 +73,6 @@ def test_unary_elementwise(n, operation, base, f32, f16):
         assert cycles(function, ones(n, dtype=dtype)) == worker
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_fill(n):
-    worker = 16 + math.ceil(n / 2) + 7
-    assert poplibs.fill_cycles(n, F32) == worker
-    assert cycles(lambda: jnp.full((n,), 2.0)) == worker
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("outputs", [1, 4])
-@pytest.mark.parametrize(("dtype", "v"), [(F32, 2), (F16, 4)])
-def test_reduce(n, outputs, dtype, v):
-    worker = 17 + 12 * outputs + math.ceil(n / v) * outputs
-    assert poplibs.reduce_cycles(outputs, n, dtype) == worker
-    assert cycles(lambda x: jax.lax.reduce_max(x, (1,)), ones(outputs, n, dtype=dtype)) == worker
-    # jnp.sum adds up float16 in float32, and casts before and after.
-    if dtype == F32:
-        assert cycles(lambda x: x.sum(1), ones(outputs, n)) == worker
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize(("dtype", "base", "v"), [(F32, 58, 2), (F16, 65, 4)])
-def test_dot(n, dtype, base, v):
-    worker = base + math.ceil(n / v)
-    assert poplibs.dot_cycles(n, dtype) == worker
-    assert cycles(jnp.dot, ones(n, dtype=dtype), ones(n, dtype=dtype)) == worker
-
-
-def test_outer_product_and_matrix_unit():
-    assert poplibs.outer_product_cycles(3, 20, groups=2) == 25 + 2 * (11 + 3 * (6 + 7))
-    assert cycles(lambda x, y: jax.lax.dot_general(x, y, (([1], [0]), ([], []))), ones(3, 1), ones(1, 20)) == (
-        25 + 11 + 3 * (6 + 7)
-    )
-    half, single = poplibs.matrix_unit(F16, 64), poplibs.matrix_unit(F32, 16)
-    assert (half, single) == ((38, 4, 16, 16), (46, 8, 8, 16))
-    assert half is not None
-    assert single is not None
-    assert (half.worker_cycles(10), single.worker_cycles(10)) == (38 + 7 * 4, 46 + 7 * 8)
-    assert poplibs.matrix_unit(I32, 16) is None
-
-
-def test_the_cheaper_unit_multiplies_matrices():
-    rows = ones(64, 64)
-    # 8 blocks of inputs by 4 of outputs; a block of 128 weights at 16 bytes a cycle
-    assert cycles(jnp.dot, rows, rows) == 32 * (7 + 32 + 46 + 61 * 8)
-    assert cycles(jnp.dot, rows, ones(64)) == 58 + 32 + 63 * (12 + 32)
-    image, kernel = ones(1, 16, 8, 8), ones(16, 16, 3, 3)
-
-    def convolve(x, w):
-        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
-
-    assert cycles(convolve, image, kernel) == 9 * 2 * (7 + 32 + 46 + 61 * 8)
-    whole = jnp.ones((8, 8), jnp.int32)
-    assert cycles(jnp.dot, whole, whole) == 58 + 56 + 63 * (12 + 56)
-
-
 # --- composition ----------------------------------------------------------------------------------------
 
 
@@ -135,13 +81,13 @@ def test_neighbouring_elementwise_equations_are_one_loop():
     assert cycles(lambda x, y, z: x * y + z, x, x, x) == 29 + 8 * (1 + 1 + 2)
     assert cycles(lambda x, y: jnp.exp(x) + y, x, x) == 33 + 8 * (6 + 1 + 2)
     # A reduction between two loops: both pay their bases.
-    assert cycles(lambda x: x * x.sum(), x) == (17 + 12 + 8) + (29 + 8 * 3)
-    assert cycles(jax.nn.softmax, x) == (29 + 8) + 4 + (33 + 8 * (6 + 1 + 2)) + (29 + 8) + (29 + 8 * 10)
+    assert cycles(lambda x: x * x.sum(), x) == (17 + 8) + (29 + 8 * 3)
+    assert cycles(jax.nn.softmax, x) == (17 + 8) + 4 + (33 + 8 * (6 + 1 + 2)) + (17 + 8) + (29 + 8 * 10)
 
 
 def test_one_element_pays_no_base():
     assert cycles(jnp.add, 1.0, 2.0) == ENTRY_CYCLES + 3
-    assert cycles(lambda x, b: x.sum() + b, ones(16), 1.0) == (17 + 12 + 8) + 3
+    assert cycles(lambda x, b: x.sum() + b, ones(16), 1.0) == (17 + 8) + 3
     assert cycles(jnp.add, ones(1), ones(1)) == ENTRY_CYCLES + 3
 
 
@@ -151,7 +97,7 @@ def test_views_are_free_and_copies_are_not():
     assert cycles(lambda x: (x + 1).reshape(-1), x) == 29 + 8 * 3
     assert cycles(lambda x: x, x) == cycles(lambda x: x.reshape(-1), x) == 23 + 8
     assert cycles(lambda x: x[1:3], x) == 23 + 4
-    assert cycles(lambda x: x.T + 0, x) == (17 + 2 * 16) + (29 + 8 * 3)
+    assert cycles(lambda x: x.T + 0, x) == (27 + 11 + 2 * (6 + 3)) + (29 + 8 * 3)
     assert cycles(lambda x: x[None].transpose(1, 0, 2) + 1, x) == 29 + 8 * 3
     assert cycles(lambda x: x, 1.0) == ENTRY_CYCLES + 2
     assert cycles(lambda x: jnp.concatenate([x, x]), ones(8)) == 2 * 23 + 8
@@ -167,18 +113,6 @@ def test_powers_casts_and_random_numbers():
 
     # a block for the key, three for five words, and the site's cast
     assert cycles(draw, jnp.zeros(2, jnp.uint32), jnp.uint32(1)) == 4 * THREEFRY_CYCLES
-
-
-def test_pooling_and_its_gradient():
-    image = ones(1, 8, 8, 1)
-
-    def pool(x):
-        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-
-    assert cycles(pool, image) == 17 + 12 * 16 + 2 * 16
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert cycles(jax.grad(lambda x: pool(x).sum()), image) > 16 * (12 + 4 * 4 + 3)
 
 
 def test_control_flow():
@@ -208,12 +142,14 @@ def test_calls_and_derivative_rules_are_inlined():
 
 
 def test_a_primitive_without_a_rule_is_named_once(recwarn):
+    of_the_future = Primitive("of_the_future")
+    of_the_future.def_abstract_eval(lambda x: x)
     warnings.simplefilter("default")
     for _ in range(2):
-        assert cycles(jnp.linalg.cholesky, ones(4, 4)) >= 100 * 32
+        assert cycles(of_the_future.bind, ones(4, 4)) >= 100 * 32
     named = [w for w in recwarn if w.category is UnknownCyclesWarning]
     assert len(named) == 1
-    assert "the primitive 'cholesky'" in str(named[0].message)
+    assert "the primitive 'of_the_future'" in str(named[0].message)
     assert "give the codelet cycles=" in str(named[0].message)
 
 
@@ -334,8 +270,6 @@ def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):
 
 @given(st.integers(0, 300), st.sampled_from([F16, F32, I32]))
 def test_more_elements_never_take_less(n, dtype):
-    for form in (poplibs.fill_cycles, poplibs.dot_cycles):
-        assert form(n, dtype) <= form(n + 1, dtype)
     assert cycles(jnp.add, ones(n, dtype=dtype), ones(n, dtype=dtype)) <= cycles(
         jnp.add, ones(n + 1, dtype=dtype), ones(n + 1, dtype=dtype)
     )

@@ -194,7 +194,7 @@ def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
 
     >>> import codelet as cl, jax, jax.numpy as jnp
     >>> jaxpr_cost(jax.make_jaxpr(jnp.dot)(jnp.ones(16), jnp.ones(16)), Mode(cl.IPU())).worker
-    66
+    73
     """
     cost, paid_base = body_cycles(jaxpr.jaxpr, mode)
     return cost if paid_base else sourced(ENTRY_CYCLES) + cost

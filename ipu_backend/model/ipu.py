@@ -19,7 +19,11 @@ _NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle
 _CHIPS: dict[str, dict[str, Any]] = {
     "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8, Route(52, 2, rows=19)), strict=True)),
     "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
-    "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+    # PopLibs' float8 is of the chip after Mk2, 16 units of 32 weights: sold as C600, and given to Bow here.
+    "bow": {
+        **dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+        "float8_macs_per_cycle": 128,
+    },
 }
 
 _EVERY_CHIP: dict[str, Any] = {
