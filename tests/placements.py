@@ -135,8 +135,6 @@ def quiet(draw: Any) -> Placement:
             graph.add_vertex(compute_set, work, x=x[first + i], cycles=draw(st.integers(0, 99)), tile=(first + i) // 3)
         return cl.Execute(compute_set)
 
-    taken: list[np.ndarray] = []
-
     def part(depth: int) -> Any:
         kind = draw(
             st.sampled_from(["set"] * 6 + ["copy", "undef"] + ["repeat", "while", "if", "switch"] * (depth < 2))

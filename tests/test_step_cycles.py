@@ -1,5 +1,7 @@
 """Cycles of programs equal those of a machine that walks them: a clock for each tile, and who waits for whom."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,7 +45,7 @@ class Walk:
             self.wait()
             (sync, phase) = StepTimes({}, self.target).exchange(traffic)
             assert sync.cycles == self.target.sync_cycles
-            self.clocks += sync.cycles + phase.by_tile.max()
+            self.clocks += sync.cycles + np.max(phase.by_tile)
 
     def compute(self, step, moved):
         if isinstance(step, CopyStep):
@@ -101,7 +103,7 @@ def check_walked(placement):
     # The profile of the same says the same, step by step.
     moments = list(moving_moments(timeline(placement.plan)))
     none = np.zeros(len(moments), np.int64)
-    traffic = [step_traffic(moment.step, exchange) for moment in moments]
+    traffic = [step_traffic(moment.step, exchange) for moment in moments]  # type: ignore[arg-type]
     profile = profile_plan(placement.plan, placement.vertex_tiles, traffic, MemoryUse({}, none, none))
     assert profile.total_cycles == walk.clocks.max() == profile.step_frame()["total_cycles"].sum()
     parts = profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles
@@ -115,7 +117,7 @@ def check_walked(placement):
         if event["ph"] == "X":
             tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
     for blocks in tracks.values():
-        assert all(later[0] >= end - 1e-6 for (_, end), later in zip(blocks[:-1], blocks[1:], strict=True))
+        assert all(later[0] >= end - 1e-6 for (_, end), later in itertools.pairwise(blocks))
     last = max((blocks[-1][1] for blocks in tracks.values()), default=0.0)
     assert last * 1e-6 * profile.target.clock_hertz == pytest.approx(profile.total_cycles)
 
