@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import Vertex
-from lowering.machine.place import place
+from lowering.machine.place import METHODS, place
 from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_engine
 from lowering.plan.plan import Plan
@@ -33,8 +33,8 @@ def placements(draw: Any, max_steps: int = 3, loops: bool = False) -> Placement:
     plan = plan_of(
         draw(cases(dtype=draw(st.sampled_from([np.float32, np.int32, np.float16])), max_steps=max_steps, loops=loops))
     )
-    method = draw(st.sampled_from(["balanced", "linear", "random", "random", "blocks"]))
-    if method in ("balanced", "linear"):
+    method = draw(st.sampled_from([*METHODS, "random", "random", "sorted"]))
+    if method in METHODS:
         return place(plan, method)
     random = np.random.default_rng(draw(st.integers(0, 2**16)))
     tiles = draw(st.integers(1, TILES))
