@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.dtypes import software_factor
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
-from ipu_backend.model.poplibs import software_factor
 from ipu_backend.model.poplibs_linear_algebra import (
     cholesky_cycles,
     fft_operations,
