@@ -29,7 +29,9 @@ def plan_of(case: Case) -> Plan:
 @st.composite
 def placements(draw: Any, max_steps: int = 3, loops: bool = False) -> Placement:
     """A generated graph, placed by one of the methods or at random."""
-    plan = plan_of(draw(cases(dtype=draw(st.sampled_from([np.float32, np.int32])), max_steps=max_steps, loops=loops)))
+    plan = plan_of(
+        draw(cases(dtype=draw(st.sampled_from([np.float32, np.int32, np.float16])), max_steps=max_steps, loops=loops))
+    )
     method = draw(st.sampled_from(["balanced", "linear", "random", "random", "blocks"]))
     if method in ("balanced", "linear"):
         return place(plan, method)

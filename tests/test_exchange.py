@@ -99,37 +99,75 @@ def test_access_maps_are_taken_apart_exactly(data):
 # --- bytes by brute force -----------------------------------------------------------------------------
 
 
+def runs_counted(elements, are_joined):
+    """Runs of elements whose neighbours are joined, as lists."""
+    runs = []
+    for element in sorted(elements):
+        if runs and runs[-1][-1] == element - 1 and are_joined(element - 1, element):
+            runs[-1].append(element)
+        else:
+            runs.append([element])
+    return runs
+
+
 def counted_transfer(placement, pairs, to_home):
-    """Bytes received, sent and shared by pairs, from all pairs of an element and a tile that is not its home."""
-    sizes = {}
+    """What moves, from all pairs of an element and a tile that is not its home, one element at a time."""
+    target, sizes, home = placement.plan.graph.target, {}, placement.element_tiles
     for variable in placement.plan.variables:
         for element in range(variable.first_element, variable.first_element + variable.size):
             sizes[element] = variable.dtype.itemsize
-    received, sent, shared = np.zeros(TILES, int), np.zeros(TILES, int), np.zeros(TILES // 2, int)
-    home = placement.element_tiles
     away = {(element, tile) for element, tile in pairs if home[element] != tile}
-    for element, tile in away:
-        received[home[element] if to_home else tile] += sizes[element]
-        if tile % 2 == 0 and (element, tile + 1) in away and not to_home:
-            shared[tile // 2] += sizes[element]
-    for element, tile in {(element, tile if to_home else home[element]) for element, tile in away}:
-        sent[tile] += sizes[element]
-    return away, received, sent, shared
+    ways = {(e, tile, int(home[e])) if to_home else (e, int(home[e]), tile) for e, tile in away}
+    receivers, of_sender, of_receiver = {}, {}, {}
+    for element, sender, receiver in ways:
+        receivers.setdefault((element, sender), set()).add(receiver)
+        of_sender.setdefault(sender, set()).add(element)
+        of_receiver.setdefault(receiver, set()).add((element, sender))
+    whole = {key: target.paired_exchange and {tile ^ 1 for tile in tiles} == tiles for key, tiles in receivers.items()}
+    count = lambda: np.zeros(TILES, int)  # noqa: E731
+    received, sent = ({name: count() for name in ("bytes", "words", "paired", "messages")} for _ in range(2))
+
+    def add(to, tile, sender, elements):
+        num_bytes = sum(sizes[element] for element in elements)
+        words = -(-num_bytes // target.word_bytes)
+        to["bytes"][tile] += num_bytes
+        to["words"][tile] += words
+        to["messages"][tile] += -(-words // target.max_message_words)
+        if whole[elements[0], sender] and (sender ^ 1) not in of_sender:
+            to["paired"][tile] += words
+
+    for sender, elements in of_sender.items():
+        own = {element: receivers[element, sender] for element in elements}
+        alike = lambda a, b: own[a] & own[b] and whole[a, sender] == whole[b, sender]  # noqa: E731
+        for run in runs_counted(elements, alike):
+            add(sent, sender, sender, run)
+    for receiver, those in of_receiver.items():
+        for sender in {sender for _, sender in those}:
+            elements = {element for element, own in those if own == sender}
+            for run in runs_counted(elements, lambda a, b: whole[a, sender] == whole[b, sender]):
+                add(received, receiver, sender, run)
+    return away, received, sent
 
 
 def check_transfer(placement, transfer, pairs, to_home):
-    away, received, sent, shared = counted_transfer(placement, pairs, to_home)
-    np.testing.assert_array_equal(transfer.received_bytes, received)
-    np.testing.assert_array_equal(transfer.sent_bytes, sent)
-    np.testing.assert_array_equal(transfer.shared_bytes, shared)
+    away, received, sent = counted_transfer(placement, pairs, to_home)
+    traffic = transfer.traffic
+    for found, counts in (
+        (
+            (transfer.received_bytes, traffic.received_words, traffic.received_paired, transfer.received_messages),
+            received,
+        ),
+        ((transfer.sent_bytes, traffic.sent_words, traffic.sent_paired, transfer.sent_messages), sent),
+    ):
+        for own, expected in zip(
+            found, (counts[name] for name in ("bytes", "words", "paired", "messages")), strict=True
+        ):
+            np.testing.assert_array_equal(0 if own is None else own, expected)
     moves = transfer.moves()
     tiles, homes = (moves.senders, moves.receivers) if to_home else (moves.receivers, moves.senders)
     assert set(zip(moves.elements.tolist(), tiles.tolist(), strict=True)) == away
     assert len(moves.elements) == len(away)
     np.testing.assert_array_equal(homes, placement.element_tiles[moves.elements])
-    assert transfer.received_runs.sum() >= (transfer.received_bytes > 0).sum()
-    np.testing.assert_array_equal(transfer.received_runs > 0, transfer.received_bytes > 0)
-    np.testing.assert_array_equal(transfer.sent_runs > 0, transfer.sent_bytes > 0)
 
 
 @examples(80)
@@ -187,7 +225,8 @@ def test_multicast_is_sent_once_and_pairs_share_it():
     assert step.before.received_bytes.tolist() == [0, 16, 16, 16]
     assert not step.after.received_bytes.any()
     assert step.before.sent_bytes.tolist() == [16, 0, 0, 0]
-    assert step.before.shared_bytes.tolist() == [0, 16]
+    # Tiles 2 and 3 are a pair, tile 1 is alone.
+    assert step.before.traffic.received_paired is None
 
 
 def test_what_is_there_does_not_travel():

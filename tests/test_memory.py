@@ -622,21 +622,21 @@ def test_printed():
     y = graph.add_vertex("two", total, x=a)
     memory = machine(graph, [x], [y]).memory
     assert str(memory) == (
-        "memory of 4 tiles: 18,376 bytes\n"
+        "memory of 4 tiles: 18,384 bytes\n"
         "  variables, always live                260 bytes, at most 132 on a tile\n"
         "  vertex state                            0 bytes, at most 0 on a tile\n"
         "  edge pointers                         520 bytes, at most 152 on a tile\n"
         "  code                                  700 bytes, at most 280 on a tile\n"
-        "  exchange code                         352 bytes, at most 88 on a tile\n"
+        "  exchange code                         360 bytes, at most 96 on a tile\n"
         "  host exchange code                      0 bytes, at most 0 on a tile\n"
         "  control code                        3,320 bytes, at most 852 on a tile\n"
         "  stack                              12,672 bytes, at most 3,168 on a tile\n"
         "  variables, not always live            256 bytes, at most 72 on a tile\n"
         "  exchange buffers                      296 bytes, at most 184 on a tile\n"
-        "  fullest: tile 0 with 4,928, tile 1 with 4,584, tile 2 with 4,432, tile 3 with 4,432"
+        "  fullest: tile 0 with 4,936, tile 1 with 4,584, tile 2 with 4,432, tile 3 with 4,432"
     )
     assert memory.tile_text(0) == (
-        "tile 0: 4,928 of 638,976 bytes\n"
+        "tile 0: 4,936 of 638,976 bytes\n"
         "         0 to      128  x (variables), always\n"
         "       128 to      132  two/out (variables), always\n"
         "       132 to      276  edges of one / double (edge pointers), always\n"
@@ -644,11 +644,11 @@ def test_printed():
         "       284 to      424  code of double (code), always\n"
         "       424 to      564  code of total (code), always\n"
         "       564 to      608  exchange code of execute one (exchange code), always\n"
-        "       608 to      652  exchange code of execute two (exchange code), always\n"
-        "       652 to    1,504  control code (control code), always\n"
-        "     1,504 to    4,672  stack (stack), always\n"
-        "     4,672 to    4,856  exchange of execute two (exchange buffers), moments [1]\n"
-        "     4,856 to    4,928  one/out (variables), moments [0, 1]"
+        "       608 to      660  exchange code of execute two (exchange code), always\n"
+        "       660 to    1,512  control code (control code), always\n"
+        "     1,512 to    4,680  stack (stack), always\n"
+        "     4,680 to    4,864  exchange of execute two (exchange buffers), moments [1]\n"
+        "     4,864 to    4,936  one/out (variables), moments [0, 1]"
     )
 
 

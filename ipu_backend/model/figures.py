@@ -94,17 +94,18 @@ def plot_timeline(profile: Profile, axes: Any = None) -> Any:
     spans: dict[str, list[tuple[int, int]]] = {"sync": [], "exchange": [], "compute": []}
     start = 0
     for step in profile.steps:
-        for phase, cycles, _ in step.phases:
+        for phase in step.phases:
+            cycles = step.repeats * phase.cycles
             if cycles:
-                spans[phase].append((start, cycles))
-            if phase == "compute" and cycles > _LETTER * len(step.name) * total:
+                spans.setdefault(phase.kind, []).append((start, cycles))
+            if phase.kind == "compute" and cycles > _LETTER * len(step.name) * total:
                 axes.text(start + cycles / 2, 2, step.name, size=8, color="white", ha="center", va="center")
             start += cycles
-    for row, (phase, own) in enumerate(spans.items()):
+    for row, (kind, own) in enumerate(spans.items()):
         # An edge of its own colour, so that what is short beside the rest is still seen.
-        axes.broken_barh(own, (row - 0.4, 0.8), color=_COLOURS[phase], linewidth=0.5)
-    axes.set_yticks(range(3), list(spans))
-    axes.set(xlabel="cycles", title="Steps over time", xlim=(0, total), ylim=(-0.6, 2.6))
+        axes.broken_barh(own, (row - 0.4, 0.8), color=_COLOURS[kind], linewidth=0.5)
+    axes.set_yticks(range(len(spans)), list(spans))
+    axes.set(xlabel="cycles", title="Steps over time", xlim=(0, total), ylim=(-0.6, len(spans) - 0.4))
     _write_whole_numbers(axes.xaxis)
     return axes
 

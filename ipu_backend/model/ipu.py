@@ -10,11 +10,16 @@ from ipu_backend.model.machine import Machine, Route, TargetError, check_number
 # Tiles, memory, workers, clocks and matrix units: the IPU Programmer's Guide and Graphcore's product
 # descriptions of Mk1 (GC2), Mk2 (GC200) and Bow; Jia et al., "Dissecting the Graphcore IPU Architecture
 # via Microbenchmarking" (2019), for Mk1.
-_NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle", "float32_macs_per_cycle"
+#
+# Routes: what is sent reaches a tile 52 cycles and 2 a row later (ipu-stack, EXCHANGE_INSTRUCTION_REFERENCE.md
+# @ 00a40d61, of a C600, which is an Mk2; elsewhere 58 is told). What a turn between columns takes, 1 to 16 cycles by
+# the columns of both tiles, is left out. Pairs of tiles lie in columns of 23, there and back
+# (crates/ipu-target/src/topology.rs @ 560cbb20); that Mk1 is as wide, and so has columns of 19, is a guess.
+_NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle", "float32_macs_per_cycle", "route"
 _CHIPS: dict[str, dict[str, Any]] = {
-    "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8), strict=True)),
-    "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16), strict=True)),
-    "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16), strict=True)),
+    "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8, Route(52, 2, rows=19)), strict=True)),
+    "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+    "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
 }
 
 _EVERY_CHIP: dict[str, Any] = {
@@ -24,10 +29,9 @@ _EVERY_CHIP: dict[str, Any] = {
     "exchange_bytes_per_cycle": 4,  # PopLibs, ExchangeEstimator.cpp @ 06f1b393
     "paired_exchange": True,  # the same: two tiles share a bus
     "max_message_words": 4148,  # ipu-stack, crates/ipu-target/src/exchange.rs @ 878314c8
-    "sync_cycles": 100,
-    "exchange_overhead_cycles": 100,  # PopLibs, CTCLossPlan.cpp @ 014c3075, fixedOverheadExchangeCycles
-    "route": Route(cycles=58, row_cycles=2, rows=23),
-    "launch_cycles": 80,
+    "sync_cycles": 90,  # PopLibs, CTCLossPlan.cpp @ 014c3075, syncCycles: a planner's number
+    "exchange_overhead_cycles": 100,  # the same, fixedOverheadExchangeCycles
+    "launch_cycles": 80,  # a fit: 47 to 106 cycles more than PopLibs' formulae were measured on Bow (tessellate-ipu)
     "host_bytes_per_cycle": 6.0,  # Poplar's model of its tutorial 6: 40,044,000 bytes in 6,663,551 cycles
     "link_bytes_per_second": 128 * 2**30 * 0.85 / 8,  # PopLibs, poplibs_test/Util.cpp @ f69d60c6
     "hop_seconds": 15e-9,  # the same

@@ -10,7 +10,7 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
 from ipu_backend.files import written_whole
+from lowering.machine.phases import KINDS, Phase, StepCycles
 from lowering.machine.placement import checked_tile
-from lowering.machine.step_cycles import StepCycles
 
 
 class FigureError(CodeletError):
@@ -53,33 +53,36 @@ class StepProfile:
     other_live_bytes: int = 0
 
     @property
-    def phases(self) -> tuple[tuple[str, int, np.ndarray], ...]:
-        """Its phases in order: what each is, its cycles for all turns, and those of each tile in one turn.
+    def phases(self) -> tuple[Phase, ...]:
+        """Those of one turn: what vertices read moves before they compute, what they write elsewhere after that."""
+        return self.cycles.phases
 
-        What the vertices read moves before they compute, and what they write elsewhere after that.
-        """
-        own, everywhere = self.cycles, np.full(len(self.cycles.compute), self.cycles.sync)
-        found = [("sync", everywhere), ("exchange", own.before), ("compute", own.compute)]
-        found += [] if own.after is None else [("sync", everywhere), ("exchange", own.after)]
-        return tuple((kind, self.repeats * int(by_tile.max(initial=0)), by_tile) for kind, by_tile in found)
+    def cycles_of(self, *kinds: str) -> int:
+        """Cycles of the phases of some kinds, for all turns."""
+        return self.repeats * self.cycles.of(*kinds)
 
-    def _cycles_of(self, *kinds: str) -> int:
-        return sum(cycles for kind, cycles, _ in self.phases if kind in kinds)
+    def _rest_on(self, what: str) -> int:
+        return round(self.repeats * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
 
     @property
     def compute_by_tile(self) -> np.ndarray:
         """Cycles of one turn that each tile computes for, int64 of shape (num_tiles,)."""
-        return self.cycles.compute
+        return self.cycles.by_tile("compute")
 
     @property
     def compute_cycles(self) -> int:
-        """Cycles of the slowest tile, for all turns."""
-        return self._cycles_of("compute")
+        """By how much computing prolongs the program, for all turns: cycles of the slowest tile, if all wait before."""
+        return self.cycles_of("compute")
+
+    @property
+    def launch_cycles(self) -> int:
+        """Of those, while vertices are started."""
+        return self._rest_on("launch")
 
     @property
     def exchange_before_cycles(self) -> int:
         """Cycles of the busiest tile before it computes, for all turns."""
-        return self.repeats * int(self.cycles.before.max(initial=0))
+        return self.repeats * self.cycles.before("exchange")
 
     @property
     def exchange_after_cycles(self) -> int:
@@ -89,17 +92,32 @@ class StepProfile:
     @property
     def exchange_cycles(self) -> int:
         """Cycles of both exchanges, for all turns."""
-        return self._cycles_of("exchange")
+        return self.cycles_of("exchange")
 
     @property
     def sync_cycles(self) -> int:
         """Cycles, for all turns."""
-        return self._cycles_of("sync")
+        return self.cycles_of("sync")
 
     @property
     def total_cycles(self) -> int:
         """All of them."""
         return self.repeats * self.cycles.total
+
+    @property
+    def fitted_cycles(self) -> int:
+        """Of all, those that rest on constants fitted to measurements."""
+        return self._rest_on("fitted")
+
+    @property
+    def guessed_cycles(self) -> int:
+        """Of all, those that rest on guesses."""
+        return self._rest_on("guessed")
+
+    @property
+    def sourced_cycles(self) -> int:
+        """Of all, those that rest on what is published, and on what users say of their codelets."""
+        return self.total_cycles - self.fitted_cycles - self.guessed_cycles
 
     @property
     def balance(self) -> float:
@@ -124,6 +142,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 _COLUMNS = ("exchange_before", "compute", "exchange_after", "sync", "total")
+_OF_THOSE = ("launch", "fitted", "guessed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +158,8 @@ class Profile:
         num_edges: of the program.
         num_variables: of the graph.
         num_compute_sets: of the program.
+        cycles_if_assembly: for each codelet that is supposed to be compiled, since nobody says how it is made, what
+            its cycles would be as assembly.
         notes: what the numbers assume that depends on values, or is a guess.
     """
 
@@ -150,6 +171,7 @@ class Profile:
     num_edges: int
     num_variables: int
     num_compute_sets: int
+    cycles_if_assembly: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -157,20 +179,44 @@ class Profile:
         """Cycles of the program."""
         return sum(step.total_cycles for step in self.steps)
 
+    def cycles_of(self, *kinds: str) -> int:
+        """Of those, the cycles of phases of some kinds."""
+        return sum(step.cycles_of(*kinds) for step in self.steps)
+
     @property
     def compute_cycles(self) -> int:
         """Of those, while the slowest tile computes."""
-        return sum(step.compute_cycles for step in self.steps)
+        return self.cycles_of("compute")
+
+    @property
+    def launch_cycles(self) -> int:
+        """Of those, while vertices are started."""
+        return sum(step.launch_cycles for step in self.steps)
 
     @property
     def exchange_cycles(self) -> int:
-        """Of those, while the busiest tile exchanges, before it computes or after."""
-        return sum(step.exchange_cycles for step in self.steps)
+        """Of all, while the busiest tile exchanges, before it computes or after."""
+        return self.cycles_of("exchange")
 
     @property
     def sync_cycles(self) -> int:
-        """Of those, while tiles synchronize."""
-        return sum(step.sync_cycles for step in self.steps)
+        """Of all, while tiles synchronize."""
+        return self.cycles_of("sync")
+
+    @property
+    def fitted_cycles(self) -> int:
+        """Of all, those that rest on constants fitted to measurements."""
+        return sum(step.fitted_cycles for step in self.steps)
+
+    @property
+    def guessed_cycles(self) -> int:
+        """Of all, those that rest on guesses."""
+        return sum(step.guessed_cycles for step in self.steps)
+
+    @property
+    def sourced_cycles(self) -> int:
+        """Of all, those that rest on what is published, and on what users say of their codelets."""
+        return self.total_cycles - self.fitted_cycles - self.guessed_cycles
 
     @property
     def seconds(self) -> float:
@@ -243,21 +289,31 @@ class Profile:
         total = self.total_cycles
         yield "Cycles"
         yield f"  {total:,} ({1e6 * self.seconds:,.1f} us), tile balance {100 * self.tile_balance:.1f}%"
-        rows: list[tuple[str, ...]] = [
-            ("", "turns", "exchange before", "compute", "exchange after", "sync", "total", "balance")
-        ]
+        parts = self.sourced_cycles, self.fitted_cycles, self.guessed_cycles
+        names = "on what is published or given", "on fits", "on guesses"
+        rests = [f"to {_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
+        if total:
+            yield f"  they rest {', '.join(rests)}"
+        columns = [name for name in (*_COLUMNS, *_OF_THOSE) if name in _COLUMNS or self._sum_of(name)]
+        rows: list[tuple[str, ...]] = [("", "turns", *(name.replace("_", " ") for name in columns), "balance")]
         for step in self.steps:
-            parts = tuple(getattr(step, f"{name}_cycles") for name in _COLUMNS)
-            rows.append((step.name, f"{step.repeats:,}", *(f"{n:,}" for n in parts), f"{100 * step.balance:.1f}%"))
-        parts = tuple(sum(getattr(step, f"{name}_cycles") for step in self.steps) for name in _COLUMNS)
-        rows.append(("all steps", "", *(f"{n:,}" for n in parts), ""))
-        rows.append(("", "", *(_percent(n, total) for n in parts), ""))
+            cells = (f"{getattr(step, f'{name}_cycles'):,}" for name in columns)
+            rows.append((step.name, f"{step.repeats:,}", *cells, f"{100 * step.balance:.1f}%"))
+        rows.append(("all steps", "", *(f"{self._sum_of(name):,}" for name in columns), ""))
+        rows.append(("", "", *(_percent(self._sum_of(name), total) for name in columns), ""))
         yield from _table(rows)
         yield from (f"  note: {note}" for note in self.notes)
         if self.cycles_by_codelet:
             yield "Cycles on one worker, by codelet"
             whole = sum(self.cycles_by_codelet.values())
-            yield from _table([(name, f"{n:,}", _percent(n, whole)) for name, n in self.cycles_by_codelet.items()])
+            rows = [(name, f"{n:,}", _percent(n, whole)) for name, n in self.cycles_by_codelet.items()]
+            if self.cycles_if_assembly:
+                less = [f"{n:,}" for n in self.codelet_frame()["if_assembly_cycles"].tolist()]
+                rows = [("", "", "", "as assembly"), *((*row, n) for row, n in zip(rows, less, strict=True))]
+            yield from _table(rows)
+
+    def _sum_of(self, name: str) -> int:
+        return sum(getattr(step, f"{name}_cycles") for step in self.steps)
 
     def __str__(self) -> str:
         return "\n".join([*self._graph_lines(), *self._memory_lines(), *self._cycle_lines()])
@@ -281,8 +337,8 @@ class Profile:
     # --- as columns -----------------------------------------------------------------------------------
 
     def step_frame(self) -> dict[str, np.ndarray]:
-        """A row for each step: its name, turns, vertices, cycles, balance, and bytes."""
-        cycles = ("exchange_before", "compute", "exchange_after", "exchange", "sync", "total")
+        """A row for each step: its name, turns, vertices, cycles, of them launches, fits and guesses, and bytes."""
+        cycles = ("exchange_before", "compute", "exchange_after", "exchange", "sync", "total", *_OF_THOSE)
         columns = ["name", "repeats", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
         columns += ["received_bytes", "used_bytes", "other_live_bytes"]
         return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
@@ -297,19 +353,26 @@ class Profile:
         return {"tile": tiles, "compute_cycles": self.compute_by_tile, **memory, "total_bytes": self.memory_by_tile}
 
     def codelet_frame(self) -> dict[str, np.ndarray]:
-        """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker."""
+        """A row for each codelet: its name, and the cycles of all its vertices and turns on one worker.
+
+        Beside them those that it would take as assembly, where it is only supposed to be compiled.
+        """
+        cycles = self.cycles_by_codelet
+        less = {**cycles, **self.cycles_if_assembly}
         return {
-            "name": np.array(list(self.cycles_by_codelet)),
-            "cycles": np.array(list(self.cycles_by_codelet.values()), np.int64),
+            "name": np.array(list(cycles)),
+            "cycles": np.array(list(cycles.values()), np.int64),
+            "if_assembly_cycles": np.array([less[name] for name in cycles], np.int64),
         }
 
     # --- as a trace -----------------------------------------------------------------------------------
 
     def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
-        """It in Chrome's trace format: a track for each of compute, exchange and sync, and for chosen tiles.
+        """It in Chrome's trace format: a track for each of sync, exchange and compute, and for chosen tiles.
 
         A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
-        of the program, but the steps of a loop stand one after the other and not in turns.
+        of the program, but the steps of a loop stand one after the other and not in turns. Where tiles do not wait
+        for each other a step's block is by how much it prolongs the program; those of tiles show when each computes.
 
         Args:
             tiles: those that get a track; one, or several.
@@ -320,7 +383,6 @@ class Profile:
         Source: "Trace Event Format" (Google), which ui.perfetto.dev opens; times are in microseconds.
         """
         tiles = [checked_tile(tile, self.target) for tile in (tiles if isinstance(tiles, Iterable) else [tiles])]
-        phases = ("sync", "exchange", "compute")
         events: list[dict[str, Any]] = []
 
         def label(kind: str, process: int, thread: int, name: str) -> None:
@@ -334,19 +396,25 @@ class Profile:
                 events.append({"ph": "X", "name": name, "pid": process, "tid": thread, **span, "args": about})
 
         label("process_name", 0, 0, f"steps on {self.target!r}")
-        for thread, phase in enumerate(phases):
-            label("thread_name", 0, thread, phase)
+        for thread, kind in enumerate(KINDS):
+            label("thread_name", 0, thread, kind)
         if tiles:
             label("process_name", 1, 0, "tiles")
         for tile in tiles:
             label("thread_name", 1, tile, f"tile {tile}")
-        start = 0
+        start, free = 0, dict.fromkeys(tiles, 0)
         for step in self.steps:
             name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
-            for phase, cycles, by_tile in step.phases:
-                block(0, phases.index(phase), name, start, cycles, turns=step.repeats, vertices=step.num_vertices)
-                for tile in tiles if phase != "sync" else ():
-                    block(1, tile, f"{phase} {name}", start, step.repeats * int(by_tile[tile]))
+            for phase in step.phases:
+                cycles = step.repeats * phase.cycles
+                about = {"turns": step.repeats, "vertices": step.num_vertices}
+                block(0, KINDS.index(phase.kind), name, start, cycles, **about)
+                if phase.overlap is None:
+                    free = dict.fromkeys(tiles, start)
+                if isinstance(phase.by_tile, np.ndarray):
+                    for tile, each in zip(tiles, phase.by_tile[tiles].tolist(), strict=True):
+                        block(1, tile, f"{phase.kind} {name}", free[tile], step.repeats * each)
+                        free[tile] += step.repeats * each
                 start += cycles
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 

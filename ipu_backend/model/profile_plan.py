@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import count_edges
+from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.poplibs import guess_text
 from ipu_backend.model.profile import Profile, StepProfile
-from lowering.machine.step_cycles import (
-    MovingStep,
-    StepTimes,
-    StepTraffic,
-    counted_moments,
-    moving_moments,
-    step_traffic,
-)
+from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import MachinePlan
 from lowering.plan.plan import Plan
@@ -45,6 +40,10 @@ class MemoryUse:
     by_kind: Mapping[str, np.ndarray]
     used_bytes: np.ndarray
     other_live_bytes: np.ndarray
+
+
+def _as_assembly(own: VertexCycles) -> int:
+    return own.counted if own.if_assembly is None else own.if_assembly
 
 
 def _copy_name(step: CopyStep | StreamStep) -> str:
@@ -69,6 +68,16 @@ def _notes(plan: Plan) -> Iterator[str]:
     yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
 
 
+def _supposed_notes(cycles: Mapping[str, int], if_assembly: Mapping[str, int]) -> Iterator[str]:
+    """How much it matters that codelets of which nobody says how they are made are taken for compiled."""
+    own, less = sum(cycles[codelet] for codelet in if_assembly), sum(if_assembly.values())
+    if own != less:
+        yield (
+            f"codelets without issue= are taken for compiled: of the {sum(cycles.values()):,} cycles on one worker "
+            f"{own:,} are theirs, which as assembly would be {less:,}"
+        )
+
+
 def profile_plan(
     plan: Plan,
     vertex_tiles: Mapping[Family, np.ndarray],
@@ -86,47 +95,51 @@ def profile_plan(
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
     """
-    target, line = plan.graph.target, timeline(plan)
-    moments = list(moving_moments(line))
+    target, moments = plan.graph.target, list(moving_moments(timeline(plan)))
     assert len(moments) == len(traffic) == len(memory.used_bytes) == len(memory.other_live_bytes)
     assert all(by_tile.shape == (target.num_tiles,) for by_tile in memory.by_kind.values())
 
     times = StepTimes(vertex_tiles, target)
-    phases = [times.of(moment.step, moved) for moment, moved in zip(moments, traffic, strict=True)]  # type: ignore[arg-type]
-    turns = {m.number: m.turns * own.total for m, own in zip(moments, phases, strict=True)}
-    counted = counted_moments(line, turns)
+    alone = [times.of(moment.step, moved) for moment, moved in zip(moments, traffic, strict=True)]  # type: ignore[arg-type]
+    run = run_of(plan, alone)
 
     by_codelet: dict[str, int] = {}
+    as_assembly: dict[str, int] = {}
+    supposed: set[str] = set()
     steps = []
-    for number, (moment, moved, own) in enumerate(zip(moments, traffic, phases, strict=True)):
-        step, repeats = moment.step, moment.turns if moment.number in counted else 0
+    for number, (moment, moved) in enumerate(zip(moments, traffic, strict=True)):
+        step, repeats = moment.step, run.turns[number]
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
-            codelet = family.codelet.name
-            cycles = family_cycles(family, target).total(family.num_vertices)
-            by_codelet[codelet] = by_codelet.get(codelet, 0) + repeats * cycles
-        received = moved.before.received_bytes.sum() + (0 if moved.after is None else moved.after.received_bytes.sum())
+            codelet, own = family.codelet.name, family_cycles(family, target)
+            for total, what in ((by_codelet, attrgetter("counted")), (as_assembly, _as_assembly)):
+                total[codelet] = total.get(codelet, 0) + repeats * own.total(family.num_vertices, what)
+            if any(each.if_assembly is not None for each in own.distinct):
+                supposed.add(codelet)
         steps.append(
             StepProfile(
                 step.name if isinstance(step, ExecuteStep) else _copy_name(step),  # type: ignore[arg-type]
                 repeats,
                 sum(family.num_vertices for family in families),
-                own,
-                int(received),
+                run.cycles[number],
+                moved.received_bytes,
                 int(memory.used_bytes[number]),
                 int(memory.other_live_bytes[number]),
             )
         )
+    by_codelet = dict(sorted(by_codelet.items(), key=lambda item: -item[1]))
+    if_assembly = {codelet: as_assembly[codelet] for codelet in by_codelet if codelet in supposed}
     return Profile(
         target,
         tuple(steps),
-        dict(sorted(by_codelet.items(), key=lambda item: -item[1])),
+        by_codelet,
         dict(memory.by_kind),
         sum(family.num_vertices for family in plan.families),
         sum(count_edges(family) for family in plan.families),
         len(plan.variables),
         len({moment.step.name for moment in moments if isinstance(moment.step, ExecuteStep)}),
-        tuple(_notes(plan)),
+        if_assembly,
+        (*_notes(plan), *_supposed_notes(by_codelet, if_assembly)),
     )
 
 

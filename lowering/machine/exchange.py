@@ -22,8 +22,20 @@ import numpy as np
 
 from codelet.graphs.family import counted
 from lowering.machine.placement import Placement
+from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, stretches, union
+from lowering.plan.runs import (
+    NONE,
+    Overlaps,
+    Runs,
+    difference,
+    intersection,
+    overlaps,
+    runs_of,
+    stretches,
+    union,
+    union_of,
+)
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -65,32 +77,40 @@ class _Homes:
         numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
         return runs_of(numbers)
 
-    def once(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Stretches of elements that may overlap: each element once, in stretches with one home, and their homes."""
-        if not len(starts):
-            return starts, stops, starts
-        if _SHORT * len(starts) < self.num_elements:
-            runs = union(starts, stops)
-            homes, tiles = self.by_element
-            found = overlaps(runs.starts, runs.stops, homes)
-            return found.starts, found.stops, tiles[found.second]
-        # As many stretches as would fill the graph: a flag for each element instead, and the ends of what is set.
-        flags = np.zeros(self.num_elements, bool)
-        ends = np.bincount(starts, minlength=self.num_elements) - np.bincount(stops, minlength=self.num_elements)
-        np.greater(np.cumsum(ends), 0, out=flags)
-        elements = np.flatnonzero(flags)
-        tiles = self.placement.element_tiles[elements]
-        apart = (elements[1:] != elements[:-1] + 1) | (tiles[1:] != tiles[:-1])
-        first, last = (np.append(*ends)[: len(elements)] for ends in ((True, apart), (apart, True)))
-        return elements[first], elements[last] + 1, tiles[first]
+    def parted(self, paired: Runs) -> tuple[Runs, np.ndarray, np.ndarray]:
+        """All elements in stretches of one home, of which all or none are in a set: the home of each, and whether."""
+        runs, tiles = self.by_element
+        if not len(paired.starts):
+            return runs, tiles, np.zeros(len(tiles), bool)
+        starts = np.union1d(runs.starts, np.concatenate([paired.starts, paired.stops]))
+        parts = Runs(starts, np.append(starts[1:], self.num_elements))
+        inside = np.searchsorted(paired.starts, starts, "right") > np.searchsorted(paired.stops, starts, "right")
+        return parts, self.placement.element_tiles[starts], inside
 
-    def count_bytes(self, starts: np.ndarray, stops: np.ndarray, tiles: np.ndarray) -> np.ndarray:
-        """Bytes of stretches of elements, each of one variable, summed by tile: int64 of shape (num_tiles,)."""
+    def once(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> Overlaps:
+        """Stretches that may overlap: each element once, cut where no stretch goes on and where parts end."""
+        if _SHORT * len(starts) < self.num_elements:
+            # Elements are even numbers and what joins two of them odd ones, so that what only touches stays apart.
+            runs = union(2 * starts, 2 * stops - 1)
+            return overlaps(runs.starts // 2, runs.stops // 2 + 1, parts)
+        # As many stretches as would fill the graph: flags for each element instead, and whether it goes on.
+        begins, ends = (np.bincount(own, minlength=self.num_elements + 1) for own in (starts, stops))
+        covered = np.cumsum(begins - ends)[:-1] > 0
+        joined = np.cumsum(np.append(0, begins[:-1]) - ends)[:-1] > 0
+        joined[parts.starts] = False
+        first = np.flatnonzero(covered & ~joined)
+        last = np.flatnonzero(covered & ~np.append(joined[1:], False))
+        return Overlaps(first, last + 1, first, np.searchsorted(parts.starts, first, "right") - 1)
+
+    def sizes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Bytes of stretches of elements, each of one variable."""
         sizes = self.itemsizes
         if len(sizes) and (sizes == sizes[0]).all():
-            weights = (stops - starts) * sizes[0]
-        else:
-            weights = (stops - starts) * sizes[np.searchsorted(self.first_elements, starts, side="right") - 1]
+            return (stops - starts) * sizes[0]
+        return (stops - starts) * sizes[np.searchsorted(self.first_elements, starts, side="right") - 1]
+
+    def sums(self, tiles: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Weights summed by tile, int64 of shape (num_tiles,)."""
         # Sums of whole numbers below 2**53, which floats hold exactly.
         return np.bincount(tiles, weights, self.placement.num_tiles).astype(np.int64)
 
@@ -116,9 +136,9 @@ class Transfer:
     Attributes:
         received_bytes: what each tile receives, int64 of shape (num_tiles,).
         sent_bytes: what each tile sends, int64 of shape (num_tiles,); what goes to several tiles counts once.
-        shared_bytes: what both tiles of the pair (2k, 2k + 1) receive, int64 of shape (ceil(num_tiles / 2),).
-        received_runs: of how many runs of consecutive elements that consists, int64 of shape (num_tiles,).
-        sent_runs: the same of what is sent.
+        traffic: the same in words, as it takes time.
+        received_messages: in how many messages each tile receives it, int64 of shape (num_tiles,).
+        sent_messages: the same of what is sent.
         touched: all that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
         away: what of it lives elsewhere, and so moves.
         to_home: whether that tile sends the element to where it lives, rather than receives it from there.
@@ -126,9 +146,9 @@ class Transfer:
 
     received_bytes: np.ndarray
     sent_bytes: np.ndarray
-    shared_bytes: np.ndarray
-    received_runs: np.ndarray
-    sent_runs: np.ndarray
+    traffic: Traffic
+    received_messages: np.ndarray
+    sent_messages: np.ndarray
     touched: Runs
     away: Runs
     to_home: bool
@@ -150,29 +170,61 @@ class Transfer:
         )
 
 
+def _sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, count: int) -> Runs:
+    """Of elements that tiles receive those that only whole pairs do, both tiles 2k and 2k + 1.
+
+    Args:
+        tiles: of each stretch of elements who receives it, rising.
+        starts: where each begins.
+        stops: where each ends.
+        count: more than the number of any element.
+    """
+    pairs, odd = np.divmod(tiles, 2)
+    first, second = (Runs((starts + pairs * count)[own], (stops + pairs * count)[own]) for own in (odd == 0, odd == 1))
+    both = intersection(first, second)
+    if not len(both.starts):
+        return NONE
+    halves = union_of([difference(first, both), difference(second, both)])
+    of_both, of_halves = both.starts // count * count, halves.starts // count * count
+    return difference(
+        union(both.starts - of_both, both.stops - of_both), union(halves.starts - of_halves, halves.stops - of_halves)
+    )
+
+
 def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
-    """What of all that tiles touch moves, and its bytes."""
+    """What of all that tiles touch moves, its bytes, words and messages.
+
+    A message is of consecutive elements that go from one tile to another, or to others together, whole words of it.
+    """
     placement, count, away = homes.placement, homes.num_elements, homes.away(touched)
-    num_tiles = placement.num_tiles
+    target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
-    there = homes.count_bytes(starts, stops, tiles)
-    runs_there = np.bincount(tiles, minlength=num_tiles)
-    # By element, whichever tile has it away: what its home sends, or receives, once.
-    once = homes.once(starts, stops)
-    here = homes.count_bytes(*once)
-    runs_here = np.bincount(once[2], minlength=num_tiles)
-    shared = np.zeros(-(-num_tiles // 2), np.int64)
-    if not to_home:
-        pairs, odd = np.divmod(tiles, 2)
-        first, second = (
-            Runs((starts + pairs * count)[own], (stops + pairs * count)[own]) for own in (odd == 0, odd == 1)
+    pairs = target.paired_exchange and not to_home  # what goes home goes to one tile
+    parts, home_of, paired_part = homes.parted(_sent_to_pairs(tiles, starts, stops, count) if pairs else NONE)
+    there = overlaps(starts, stops, parts)  # of each tile that has something away
+    here = there if to_home else homes.once(starts, stops, parts)  # of the home
+    columns = []
+    for own, owners in ((there, tiles[there.first]), (here, home_of[here.second])):
+        sizes = homes.sizes(own.starts, own.stops)
+        words = -(-sizes // target.word_bytes)
+        num_messages = -(-words // target.max_message_words)
+        columns.append((homes.sums(owners, sizes), homes.sums(owners, words), homes.sums(owners, num_messages)))
+        columns[-1] += (words, owners, own)
+    (bytes_there, words_there, messages_there, *of_there), (bytes_here, words_here, messages_here, *of_here) = columns
+    if to_home:
+        traffic = Traffic(words_here, words_there)
+        return Transfer(
+            bytes_here, bytes_there, traffic, messages_here, messages_there, touched, away, to_home, placement
         )
-        both = intersection(first, second)
-        pairs = both.starts // max(1, count)
-        shared = homes.count_bytes(both.starts - pairs * count, both.stops - pairs * count, pairs)[: len(shared)]
-    received, sent = ((here, runs_here), (there, runs_there)) if to_home else ((there, runs_there), (here, runs_here))
-    return Transfer(received[0], sent[0], shared, received[1], sent[1], touched, away, to_home, placement)
+    paired = [None, None]
+    if paired_part.any():
+        partners = np.arange(placement.num_tiles) ^ 1
+        silent = np.append(words_here, 0)[np.minimum(partners, placement.num_tiles)] == 0
+        at_twice = paired_part & silent[home_of]
+        paired = [homes.sums(owners, words * at_twice[own.second]) for words, owners, own in (of_there, of_here)]
+    traffic = Traffic(words_there, words_here, *paired)
+    return Transfer(bytes_there, bytes_here, traffic, messages_there, messages_here, touched, away, to_home, placement)
 
 
 @dataclass(frozen=True, eq=False)

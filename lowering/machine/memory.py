@@ -260,7 +260,7 @@ def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
     for step, name in reversed(names.items()):
         num_bytes = np.zeros(num_tiles, np.int64)
         for transfer in (step.before, step.after):
-            messages = transfer.received_runs + transfer.sent_runs
+            messages = transfer.received_messages + transfer.sent_messages
             num_bytes += MESSAGE_BYTES * messages + EXCHANGE_BYTES * (messages > 0)
         yield f"exchange code of {name}", "exchange code", num_bytes
     yield "exchange code of streams", "host exchange code", target.host_code_bytes * _streaming(liveness)

@@ -1,8 +1,8 @@
-"""What every step of a placed plan takes: its phases, each as long as its slowest tile.
+"""What every step of a placed plan takes, and a run of it.
 
-In come a plan, the tile of every vertex, and what every step moves. A step is sync, exchange and compute: what a
-vertex reads moves before it computes. What it writes elsewhere moves after it, in an exchange with a sync of its
-own, which is left out where nothing moves so.
+In come a plan, the tile of every vertex, and what every step moves. What a vertex reads moves before it computes, what
+it writes elsewhere moves after that: each an exchange of its own, with a sync before it, and neither where nothing
+moves. The phases of steps follow one another as `lowering/machine/phases.py` says.
 
 Of the branches of a choice one runs: the one that takes longest counts.
 """
@@ -10,17 +10,26 @@ Of the branches of a choice one runs: the one that takes longest counts.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.target import Target
-from codelet.views.tensor import Tensor
-from lowering.machine.exchange import Exchange, Transfer
+from lowering.machine.exchange import Exchange
+from lowering.machine.phases import Phase, StepCycles, in_a_row
 from lowering.machine.placement import Placement
-from lowering.machine.superstep import PlacedVertices, copy_cycles, exchange_cycles, tile_cycles
+from lowering.machine.superstep import (
+    STRIDED_CYCLES,
+    Copied,
+    PlacedVertices,
+    Traffic,
+    copy_cycles,
+    exchange_cycles,
+    tile_cycles,
+)
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep
@@ -31,65 +40,20 @@ MovingStep = ExecuteStep | CopyStep | StreamStep
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
-    """What one exchange moves. All are bytes for each tile, int64 of shape (num_tiles,).
-
-    Attributes:
-        received_bytes: from other tiles.
-        sent_bytes: to other tiles, a message to many tiles counted once.
-        shared_bytes: of those received, what the other tile of the pair receives too; None for none.
-    """
-
-    received_bytes: np.ndarray
-    sent_bytes: np.ndarray
-    shared_bytes: np.ndarray | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing moves."""
-        return not (self.received_bytes.any() or self.sent_bytes.any())
-
-    def cycles(self, target: Target) -> np.ndarray:
-        """Cycles that each tile exchanges for, int64 of shape (num_tiles,)."""
-        return exchange_cycles(self.received_bytes, self.sent_bytes, target, self.shared_bytes)
-
-
-@dataclass(frozen=True, eq=False)
 class StepTraffic:
     """What one turn of a step moves.
 
     Attributes:
-        before: to the tiles that compute, before they do.
+        before: to the tiles that compute, before they do; None for nothing.
         after: from them to where what they wrote lives; None for nothing.
-        copied_bytes: from one place of a tile's own memory to another, int64 of shape (num_tiles,); None for none.
+        copied: from one place of a tile's own memory to another; None for nothing.
+        received_bytes: of all tiles.
     """
 
-    before: Traffic
+    before: Traffic | None = None
     after: Traffic | None = None
-    copied_bytes: np.ndarray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class StepCycles:
-    """The phases of one turn of a step, by tile: int64 of shape (num_tiles,).
-
-    Attributes:
-        before: cycles of the exchange before the tiles compute.
-        compute: cycles that they compute for.
-        after: cycles of the exchange after that; None where there is none, and no sync for it.
-        sync: cycles of each sync.
-    """
-
-    before: np.ndarray
-    compute: np.ndarray
-    after: np.ndarray | None
-    sync: int
-
-    @property
-    def total(self) -> int:
-        """Cycles of one turn: its syncs, and of each phase the slowest tile."""
-        phases = [phase for phase in (self.before, self.compute, self.after) if phase is not None]
-        return (len(phases) - 1) * self.sync + sum(int(phase.max(initial=0)) for phase in phases)
+    copied: Copied | None = None
+    received_bytes: int = 0
 
 
 def moving_moments(line: Timeline) -> Iterator[Moment]:
@@ -100,29 +64,34 @@ def moving_moments(line: Timeline) -> Iterator[Moment]:
 # --- what moves ---------------------------------------------------------------------------------------
 
 
-def _bytes_by_tile(tensor: Tensor, placement: Placement) -> np.ndarray:
-    """What the elements of a view take on the tiles where they live, int64 of shape (num_tiles,)."""
-    elements = tensor.elements().reshape(-1)
-    tiles = placement.element_tiles[elements[elements >= 0]]
-    return np.bincount(tiles, minlength=placement.num_tiles) * tensor.dtype.itemsize
-
-
-def _moved(transfer: Transfer) -> Traffic:
-    shared = np.repeat(transfer.shared_bytes, 2)[: len(transfer.received_bytes)]
-    return Traffic(transfer.received_bytes, transfer.sent_bytes, shared)
+def _copied(step: CopyStep, placement: Placement) -> Copied:
+    """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
+    source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
+    homes = placement.element_tiles
+    tiles = homes[to]
+    stays = (source < 0) | (homes[source] == tiles)  # padding is written where it is
+    source, to, tiles = source[stays], to[stays], tiles[stays]
+    alike = (np.diff(source) == 1) | (source[1:] < 0) & (source[:-1] < 0)
+    near = alike & (np.diff(to) == 1) & (np.diff(tiles) == 0)
+    in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
+    count = functools.partial(np.bincount, minlength=placement.num_tiles)
+    return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
 
 
 def step_traffic(step: MovingStep, exchange: Exchange) -> StepTraffic:
     """What one turn of a step moves."""
     placement = exchange.placement
     if isinstance(step, StreamStep):
-        none, own = np.zeros(placement.num_tiles, np.int64), _bytes_by_tile(step.tensor, placement)
-        return StepTraffic(Traffic(own, none) if step.stream.is_input else Traffic(none, own))
+        elements = step.tensor.elements().reshape(-1)
+        own = np.bincount(placement.element_tiles[elements[elements >= 0]], minlength=placement.num_tiles)
+        num_bytes, none = own * step.tensor.dtype.itemsize, np.zeros(placement.num_tiles, np.int64)
+        words = -(-num_bytes // placement.plan.graph.target.word_bytes)
+        moved = Traffic(words, none) if step.stream.is_input else Traffic(none, words)
+        return StepTraffic(moved, received_bytes=int(num_bytes.sum()) if step.stream.is_input else 0)
     moved = exchange.steps[step]
-    if isinstance(step, CopyStep):
-        copied = np.maximum(0, _bytes_by_tile(step.destination, placement) - moved.before.received_bytes)
-        return StepTraffic(_moved(moved.before), copied_bytes=copied)
-    return StepTraffic(_moved(moved.before), _moved(moved.after))
+    copied = _copied(step, placement) if isinstance(step, CopyStep) else None
+    received = sum(int(transfer.received_bytes.sum()) for transfer in (moved.before, moved.after))
+    return StepTraffic(moved.before.traffic, moved.after.traffic, copied, received)
 
 
 # --- what that takes ----------------------------------------------------------------------------------
@@ -139,27 +108,62 @@ class StepTimes:
     def __init__(self, vertex_tiles: Mapping[Family, np.ndarray], target: Target):
         self.vertex_tiles = vertex_tiles
         self.target = target
-        self._compute: dict[tuple[Family, ...], np.ndarray] = {}
+        self._arrival = target.arrival_cycles()
+        self._compute: dict[tuple[Family, ...], Phase] = {}
 
-    def compute(self, step: MovingStep, copied_bytes: np.ndarray | None = None) -> np.ndarray:
-        """Cycles that each tile computes for, int64 of shape (num_tiles,)."""
-        families = step.families if isinstance(step, ExecuteStep) else ()
-        if families not in self._compute:
-            tiles, target = self.vertex_tiles, self.target
-            placed = [PlacedVertices(tiles[family], family_cycles(family, target)) for family in families]
-            self._compute[families] = tile_cycles(placed, target.num_tiles, target.num_workers)
-        found = self._compute[families]
-        return found if copied_bytes is None else found + copy_cycles(copied_bytes, self.target.num_workers)
+    def compute(self, families: tuple[Family, ...]) -> Phase:
+        """The phase in which the vertices of a compute set run.
 
-    def of(self, step: MovingStep, moved: StepTraffic) -> StepCycles:
-        """The phases of one turn of a step.
+        What of it rests on fits and on guesses is that of all its vertices, and that a launch is a fit.
 
         Raises:
             CyclesError: a codelet's own `cycles=` fails.
         """
-        after = None if moved.after is None or moved.after.is_empty else moved.after.cycles(self.target)
-        compute = self.compute(step, moved.copied_bytes)
-        return StepCycles(moved.before.cycles(self.target), compute, after, self.target.sync_cycles)
+        if families not in self._compute:
+            target = self.target
+            placed = [PlacedVertices(self.vertex_tiles[own], family_cycles(own, target)) for own in families]
+            by_tile = tile_cycles(placed, target.num_tiles, target.num_workers)
+            if target.launch_cycles:
+                runs = np.zeros(target.num_tiles, bool)
+                for own in placed:
+                    runs[own.tiles] = True
+                by_tile = by_tile + target.launch_cycles * runs
+            whole, fitted, guessed = (
+                sum(cycles.total(len(tiles), attrgetter(what)) for tiles, cycles in placed)
+                for what in ("counted", "fitted", "guessed")
+            )
+            # The slowest tile has vertices, if any has.
+            launch = min(1.0, target.launch_cycles / max(1, int(by_tile.max(initial=0))))
+            share = (1 - launch) / max(1, whole)
+            self._compute[families] = Phase("compute", by_tile, None, launch, launch + fitted * share, guessed * share)
+        return self._compute[families]
+
+    def copy(self, copied: Copied) -> Phase:
+        """The phase in which tiles copy within their memory."""
+        by_tile = copy_cycles(copied, self.target.num_workers)
+        strided = int(copied.strided_elements.sum()) * STRIDED_CYCLES
+        in_rows = int(copied.row_bytes.sum()) / 8
+        launch = self.target.launch_cycles * (by_tile > 0)
+        most = max(1, int((by_tile + launch).max(initial=0)))
+        launched = int(launch.max(initial=0)) / most
+        guessed = (1 - launched) * in_rows / max(1, in_rows + strided)
+        return Phase("compute", by_tile + launch, None, launched, 1 - guessed, guessed)
+
+    def exchange(self, traffic: Traffic | None) -> tuple[Phase, ...]:
+        """The phases in which something moves: none where nothing does."""
+        if traffic is None or traffic.is_empty:
+            return ()
+        cycles = exchange_cycles(traffic, self.target, self._arrival) + self.target.exchange_overhead_cycles
+        return Phase("sync", self.target.sync_cycles), Phase("exchange", cycles)
+
+    def of(self, step: MovingStep, moved: StepTraffic) -> StepCycles:
+        """The phases of one turn of a step by itself.
+
+        Raises:
+            CyclesError: a codelet's own `cycles=` fails.
+        """
+        computed = self.copy(moved.copied) if moved.copied else self.compute(getattr(step, "families", ()))
+        return StepCycles((*self.exchange(moved.before), computed, *self.exchange(moved.after)))
 
 
 def counted_moments(line: Timeline, cycles: Mapping[int, int]) -> frozenset[int]:
@@ -186,12 +190,43 @@ def counted_moments(line: Timeline, cycles: Mapping[int, int]) -> frozenset[int]
     return frozenset(counted)
 
 
-def _sum_of(plan: Plan, of_step: Callable[[MovingStep], int]) -> int:
-    """Cycles of a run of a plan, from those of one turn of each step."""
-    line, once = timeline(plan), functools.cache(of_step)
-    cycles = {moment.number: moment.turns * once(moment.step) for moment in moving_moments(line)}
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of a program.
+
+    Attributes:
+        moments: those that exchange or compute, in order.
+        cycles: the phases of one turn of each.
+        turns: how often each runs; 0 in a branch that is not counted, since another takes longer.
+    """
+
+    moments: tuple[Moment, ...]
+    cycles: tuple[StepCycles, ...]
+    turns: tuple[int, ...]
+
+    @property
+    def total_cycles(self) -> int:
+        """Cycles of all turns of all steps."""
+        return sum(turns * own.total for turns, own in zip(self.turns, self.cycles, strict=True))
+
+
+def run_of(plan: Plan, steps: Iterable[StepCycles] | Callable[[MovingStep], StepCycles]) -> Run:
+    """What a run of a plan takes.
+
+    Args:
+        plan: without calls.
+        steps: of each step that exchanges or computes, what one turn takes by itself, in order, or by the step.
+    """
+    line = timeline(plan)
+    moments = tuple(moving_moments(line))
+    if callable(steps):
+        once = functools.cache(steps)
+        steps = [once(moment.step) for moment in moments]  # type: ignore[arg-type]
+    found = in_a_row(line, {moment.number: own for moment, own in zip(moments, steps, strict=True)})
+    cycles = {moment.number: moment.turns * found[moment.number].total for moment in moments}
     counted = counted_moments(line, cycles)
-    return sum(own for number, own in cycles.items() if number in counted)
+    turns = tuple(moment.turns if moment.number in counted else 0 for moment in moments)
+    return Run(moments, tuple(found[moment.number] for moment in moments), turns)
 
 
 def total_cycles(exchange: Exchange) -> int:
@@ -202,15 +237,15 @@ def total_cycles(exchange: Exchange) -> int:
     """
     plan = exchange.placement.plan
     times = StepTimes(exchange.placement.vertex_tiles, plan.graph.target)
-    return _sum_of(plan, lambda step: times.of(step, step_traffic(step, exchange)).total)
+    return run_of(plan, lambda step: times.of(step, step_traffic(step, exchange))).total_cycles
 
 
 def least_cycles(placement: Placement) -> int:
-    """What a run of a placed plan takes at least, whatever has to move: its syncs, and what its tiles compute.
+    """What a run of a placed plan takes at least, whatever has to move: what its tiles compute, if they never wait.
 
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
     """
     plan = placement.plan
     times = StepTimes(placement.vertex_tiles, plan.graph.target)
-    return _sum_of(plan, lambda step: times.target.sync_cycles + int(times.compute(step).max(initial=0)))
+    return run_of(plan, lambda step: times.of(step, StepTraffic())).total_cycles

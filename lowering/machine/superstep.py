@@ -1,8 +1,6 @@
-"""The time of one step: sync, exchange, compute, each as long as its slowest tile takes.
+"""The time of one step on each tile: of the vertices that it runs, of what it exchanges, of what it copies.
 
-In come NumPy columns over vertices and over tiles; out come cycles for each tile. The model is Valiant's
-bulk-synchronous machine ("A Bridging Model for Parallel Computation", 1990), which the IPU is: a step waits
-for all tiles, then they exchange, then each computes alone.
+In come NumPy columns over vertices and over tiles; out come cycles for each tile.
 
 On a tile the vertices of a compute set are dealt to the worker threads longest first (Graham, "Bounds on
 Multiprocessing Timing Anomalies", 1969), each to the thread that is free first. The threads take turns to issue
@@ -31,6 +29,39 @@ class PlacedVertices(NamedTuple):
 
     tiles: np.ndarray
     cycles: FamilyCycles
+
+
+class Traffic(NamedTuple):
+    """What one exchange moves, in words of each tile: int64 of shape (num_tiles,).
+
+    Attributes:
+        received_words: from other tiles.
+        sent_words: to other tiles, what goes to several counted once.
+        received_paired: how many of those received go to whole pairs, at twice the rate; None for none.
+        sent_paired: the same of those sent.
+    """
+
+    received_words: np.ndarray
+    sent_words: np.ndarray
+    received_paired: np.ndarray | None = None
+    sent_paired: np.ndarray | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing moves."""
+        return not (self.received_words.any() or self.sent_words.any())
+
+
+class Copied(NamedTuple):
+    """What each tile copies from one place of its own memory to another, int64 of shape (num_tiles,).
+
+    Attributes:
+        row_bytes: bytes of elements that stay neighbours of others.
+        strided_elements: the other elements.
+    """
+
+    row_bytes: np.ndarray
+    strided_elements: np.ndarray
 
 
 class EqualVertices(NamedTuple):
@@ -126,34 +157,40 @@ def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: i
     return total
 
 
-def exchange_cycles(
-    received_bytes: np.ndarray, sent_bytes: np.ndarray, target: Target, shared_bytes: np.ndarray | None = None
-) -> np.ndarray:
-    """Cycles that each tile exchanges for in a step, int64 of shape (num_tiles,).
+def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np.ndarray:
+    """Cycles that each tile exchanges for, int64 of shape (num_tiles,).
 
-    A tile sends and receives at once, `exchange_bytes_per_cycle` each. That it sends as fast as it receives,
-    and that the time a message travels is hidden by the next, are guesses: Graphcore publishes what is
-    received.
+    A tile sends and receives at once, `exchange_bytes_per_cycle` each, and twice that what goes to whole pairs. What it
+    receives has been under way besides: the last of N words arrives N and `arrival` cycles after the first is sent.
+    That a tile, until it is done, always has something to send or to receive is what PopLibs' planners suppose too
+    (ExchangeEstimator.cpp @ 06f1b393).
 
     Args:
-        received_bytes: by each tile.
-        sent_bytes: by each tile, a message to many tiles counted once.
-        target: its `paired_exchange` says whether what both tiles of a pair receive takes half the time.
-        shared_bytes: of those received, the bytes that the other tile of the pair, 2k and 2k + 1, receives
-            too; none when left off.
+        traffic: what moves.
+        target: the machine.
+        arrival: `target.arrival_cycles()`.
     """
-    rate = target.exchange_bytes_per_cycle
-    # In half bytes, so that what is shared can count for half of itself.
-    received = 2 * np.asarray(received_bytes, np.int64)
-    if shared_bytes is not None and target.paired_exchange:
-        received = received - np.asarray(shared_bytes, np.int64)
-    return np.maximum(-(-received // (2 * rate)), -(-np.asarray(sent_bytes, np.int64) // rate))
+
+    def busy(words: np.ndarray, paired: np.ndarray | None) -> np.ndarray:
+        halves = 2 * words if paired is None else 2 * words - paired
+        return -(-halves * target.word_bytes // (2 * target.exchange_bytes_per_cycle))
+
+    received = busy(traffic.received_words, traffic.received_paired)
+    received = received + np.where(traffic.received_words > 0, arrival, 0)
+    return np.maximum(received, busy(traffic.sent_words, traffic.sent_paired))
 
 
-def copy_cycles(copied_bytes: np.ndarray, num_workers: int) -> np.ndarray:
-    """Cycles of each tile that copies so many bytes within its memory, int64; a tile that copies none takes none.
+STRIDED_CYCLES = 8
+"""Of a worker for an element that is copied from or to a stride: Poplar's model of DstStridedCopyDA32, 801 for 100."""
 
-    The workers share it out, each 8 bytes at a time by a loop like PopLibs' fill: a guess.
+
+def copy_cycles(copied: Copied, num_workers: int) -> np.ndarray:
+    """Cycles of each tile that copies within its memory, int64; a tile that copies nothing takes none.
+
+    The workers share it out: in a row 8 bytes at a time by a loop like PopLibs' fill, which is a guess; element by
+    element elsewhere, as Poplar's own copies do.
     """
-    share = -(-np.asarray(copied_bytes, np.int64) // (8 * num_workers))
-    return np.where(share > 0, num_workers * (23 + share), 0)
+    share = -(-np.asarray(copied.row_bytes, np.int64) // (8 * num_workers))
+    alone = -(-np.asarray(copied.strided_elements, np.int64) // num_workers)
+    own = np.where(share > 0, 23 + share, 0) + np.where(alone > 0, 1 + STRIDED_CYCLES * alone, 0)
+    return num_workers * own
