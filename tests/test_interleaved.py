@@ -3,10 +3,9 @@
 from unittest.mock import patch
 
 import numpy as np
-import pytest
 from hypothesis import given
 
-import codelet as cl
+from codelet.graphs.vertices import Vertex
 from codelet.target import VertexCycles
 from lowering.machine import interleaved
 from lowering.machine.exchange import plan_exchange
@@ -35,7 +34,7 @@ def counted_one_by_one(placement, liveness):
         for family, number, tile in vertices_of(placement, steps):
             for field in family.fields[::2]:
                 if field.tensor is not None:
-                    elements = cl.graphs.vertices.Vertex(family, number).fields[field.name].elements().reshape(-1)
+                    elements = Vertex(family, number).fields[field.name].elements().reshape(-1)
                     touched = {(tile, element) for element in elements.tolist() if element >= 0}
                     at_home |= {(t, e) for t, e in touched if homes[e] == t}
                     away |= {(t, e) for t, e in touched if homes[e] != t}

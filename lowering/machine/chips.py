@@ -27,7 +27,7 @@ _LINKS = {"pair": 4, "across": 2, "up": 2, "down": 2}
 
 
 def tiles_per_chip(target: Target) -> int:
-    """How many tiles a chip has: that of tile t is `t // tiles_per_chip(target)`."""
+    """How many tiles a chip has, which have numbers one after another."""
     return target.num_tiles // target.num_chips
 
 
