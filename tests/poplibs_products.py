@@ -98,11 +98,13 @@ def matrix_unit_1x1(
     load = units * weights * BYTES[dtype] // load_bytes_per_cycle
     each, in_groups, passes = ceil_div(rows, W), ceil_div(depth, weights), ceil_div(columns, units)
     k = 1 if (dtype, partials) != ("f32", "f16") else 0
+    kept, kept_later = (0, 0) if dtype == "f32" else (7, 3)  # what a worker keeps of the pass before
     inner, inner_first = (
-        W * matrix_unit_worker(dtype, each, partials=partials, first=first) for first in (False, True)
+        W * (matrix_unit_worker(dtype, each, partials=partials, first=first) - kept) for first in (False, True)
     )
     later = (in_groups - 1) * (16 - k + 19 + passes * (6 + load + inner))
-    return 50 + 12 + k + later + 11 + 19 - k + passes * (7 + load + inner_first)
+    begin = 50 + W * (kept + kept_later * (in_groups - 1))
+    return begin + 12 + k + later + 11 + 19 - k + passes * (7 + load + inner_first)
 
 
 def matrix_unit_float8(rows: int, depth: int, columns: int) -> int:

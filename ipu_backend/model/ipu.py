@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ipu_backend.model.machine import Machine, Route, TargetError, check_number
+from ipu_backend.model.tables import POPLIBS_FLOAT8
 
 # Tiles, memory, workers, clocks and matrix units: the IPU Programmer's Guide and Graphcore's product
 # descriptions of Mk1 (GC2), Mk2 (GC200) and Bow; Jia et al., "Dissecting the Graphcore IPU Architecture
@@ -19,8 +20,13 @@ _NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle
 _CHIPS: dict[str, dict[str, Any]] = {
     "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8, Route(52, 2, rows=19)), strict=True)),
     "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
-    "bow": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+    # PopLibs' float8 is of the chip after Mk2, 16 units of 32 weights: sold as C600, and given to Bow here.
+    "bow": {
+        **dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+        "float8_macs_per_cycle": 128,
+    },
 }
+_CHIPS["bow"]["tables"] = POPLIBS_FLOAT8  # as of Graphcore's C600, which alone of its generation has the unit
 
 _EVERY_CHIP: dict[str, Any] = {
     "num_workers": 6,

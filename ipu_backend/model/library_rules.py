@@ -1,27 +1,183 @@
-"""Rules for what a library computes by an algorithm of its own: sorting, random numbers."""
+"""Rules for what a library computes by an algorithm of its own: sorting, linear algebra, transforms, random numbers."""
 
 from __future__ import annotations
 
-from ipu_backend.model.costs import Cost, Mode, ceil_div, guessed
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.dtypes import software_factor
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
+from ipu_backend.model.poplibs_linear_algebra import (
+    cholesky_cycles,
+    fft_operations,
+    lu_operations,
+    qr_cycles,
+    shared_solve_cycles,
+    svd_operations,
+    triangular_solve_cycles,
+)
+from ipu_backend.model.poplibs_moves import sort_cycles, top_k_cycles
+from ipu_backend.model.shared import guess_shared, shared
 
 THREEFRY_CYCLES = 120
 """For one block of two random words: 20 rounds of five instructions, and the keys (a count, not a measurement)."""
 
+OPERATION_CYCLES = 4
+"""Of one floating-point operation of an algorithm that no library of the machine's has.
 
-@rule("sort", "top_k", "approx_top_k")
+A guess: half of a multiply-add in compiled code, which takes 2 operations, 2 loads and 3 to go round.
+"""
+
+# --- sorting -------------------------------------------------------------------------------------------
+
+
+@rule("sort")
 def _sort(eqn: Equation, mode: Mode) -> Cost:
-    """A heap sort of n log2 n steps, 10 cycles for each operand: a guess."""
+    """Each line by one worker; PopLibs sorts one operand, or two of which one follows the other."""
+    length = eqn.operands[0].aval.shape[eqn.params["dimension"]]
+    if length < 2 or not eqn.size:
+        return FREE
+    lines, operands = mode.share(eqn.size // length), len(eqn.operands)
+    factor = software_factor(eqn.dtype)
+    each = sort_cycles(length, operands, eqn.operands[0].aval.dtype)
+    if lines == eqn.size // length and mode.workers > 1:  # a line's pairs are shared instead
+        each = ceil_div(each, mode.workers) + 60 * (length - 1).bit_length() ** 2
+    found = shared(lines * each * factor, mode)
+    return found if operands <= 2 and not mode.compiled else Cost(found.worker, found.supervisor, guessed=found.counted)
+
+
+@rule("top_k", "approx_top_k")
+def _top_k(eqn: Equation, mode: Mode) -> Cost:
+    """PopLibs' heap for each line."""
     shape = eqn.operands[0].aval.shape
-    n = shape[eqn.params.get("dimension", -1)]
-    steps = size_of(eqn.operands[0]) * max(1, (n - 1).bit_length())
-    return guessed(17 + 10 * steps * len(eqn.operands))
+    axis = eqn.params.get("axis", eqn.params.get("reduction_dimension", -1))
+    length, k = shape[axis], eqn.params["k"]
+    if not eqn.size:
+        return FREE
+    lines = mode.share(math.prod(shape) // length)
+    return shared(lines * top_k_cycles(length, k) * software_factor(eqn.dtype), mode)
 
 
-@rule("random_bits", "threefry2x32", "random_split", "random_fold_in")
+# --- linear algebra -------------------------------------------------------------------------------------
+
+
+def _matrices(eqn: Equation) -> tuple[int, int, int]:
+    """How many matrices the first operand is, their rows and columns."""
+    *many, rows, columns = eqn.operands[0].aval.shape
+    return math.prod(many), rows, columns
+
+
+@rule("cholesky")
+def _cholesky(eqn: Equation, mode: Mode) -> Cost:
+    """PopLibs' vertex, one for each matrix: its workers share matrices, not one."""
+    many, n, _ = _matrices(eqn)
+    if not many * n:
+        return FREE
+    each = cholesky_cycles(n, half=eqn.dtype == np.float16) * software_factor(eqn.dtype)
+    return shared(mode.share(many) * each, mode)
+
+
+@rule("triangular_solve")
+def _triangular_solve(eqn: Equation, mode: Mode) -> Cost:
+    """PopLibs' vertices, for each right side; a transposed matrix is one of the other triangle."""
+    many, n, _ = _matrices(eqn)
+    sides = size_of(eqn.operands[1]) // max(1, n)
+    lower, half = eqn.params["lower"] != bool(eqn.params["transpose_a"]), eqn.dtype == np.float16
+    lower = lower if eqn.params["left_side"] else not lower
+    if not many * n * sides:
+        return FREE
+    factor = software_factor(eqn.dtype)
+    by_side = shared(mode.share(sides) * triangular_solve_cycles(n, lower=lower, half=half) * factor, mode)
+    if mode.workers == 1:
+        return by_side
+    worker, supervisor = (sides * part for part in shared_solve_cycles(n, mode.workers, lower=lower, half=half))
+    together = Cost(worker * factor, supervisor)
+    return min(by_side, together, key=lambda cost: cost.supervisor + mode.machine.num_workers * cost.worker)
+
+
+@rule("qr", "geqrf", "geqp3")
+def _qr(eqn: Equation, mode: Mode) -> Cost:
+    many, rows, columns = _matrices(eqn)
+    worker, supervisor = (many * part * software_factor(eqn.dtype) for part in qr_cycles(rows, columns, mode.workers))
+    return Cost(worker, supervisor if mode.workers > 1 else 0) + Cost(
+        0 if mode.workers > 1 else ceil_div(supervisor, mode.machine.num_workers)
+    )
+
+
+_OPERATIONS: dict[str, Callable[[int, int, bool], int]] = {
+    "lu": lambda m, n, _: lu_operations(m, n),
+    "lu_pivots_to_permutation": lambda m, n, _: 4 * n,
+    "householder_product": lambda m, n, _: 4 * m * n * min(m, n),
+    "ormqr": lambda m, n, _: 4 * m * n * min(m, n),
+    "symmetric_product": lambda m, n, _: 2 * m * m * n,
+    "cholesky_update": lambda m, n, _: 6 * n * n,
+    "hessenberg": lambda m, n, _: 10 * n**3 // 3,
+    "tridiagonal": lambda m, n, _: 4 * n**3 // 3,
+    "eigh": lambda m, n, vectors: 9 * n**3 if vectors else 4 * n**3 // 3,
+    "eig": lambda m, n, vectors: 25 * n**3 if vectors else 10 * n**3,
+    "schur": lambda m, n, vectors: 25 * n**3 if vectors else 10 * n**3,
+    "svd": lambda m, n, vectors: svd_operations(m, n, vectors=vectors),
+}
+"""Operations of what PopLibs has no estimate of, for a matrix of m by n: with its vectors, or without."""
+
+
+@rule(*_OPERATIONS)
+def _factorization(eqn: Equation, mode: Mode) -> Cost:
+    """A bound by its count of operations."""
+    shape = eqn.operands[0].aval.shape
+    *many, m, n = (1, 1, *shape)
+    vectors = len(eqn.results) > 1 or bool(eqn.params.get("compute_uv"))
+    operations = math.prod(many) * _OPERATIONS[eqn.primitive](m, n, vectors)
+    return guess_shared(17 + mode.share(operations) * OPERATION_CYCLES * software_factor(eqn.dtype), mode)
+
+
+@rule("tridiagonal_solve")
+def _tridiagonal_solve(eqn: Equation, mode: Mode) -> Cost:
+    """Thomas' algorithm, 8 operations and a division a row."""
+    each = (8 * OPERATION_CYCLES + 10) * software_factor(eqn.dtype)
+    return guess_shared(17 + each * mode.share(size_of(eqn.operands[-1])), mode)
+
+
+@rule("fft")
+def _fft(eqn: Equation, mode: Mode) -> Cost:
+    """A bound by its count of operations, half of them where one side is real."""
+    lengths = eqn.params["fft_lengths"]
+    points = math.prod(lengths)
+    most = max(eqn.size, size_of(eqn.operands[0]))
+    operations = fft_operations(points) * (most // max(1, points))
+    real = 2 if "R" in str(getattr(eqn.params["fft_type"], "name", eqn.params["fft_type"])) else 1
+    double = 30 if eqn.results[0].aval.dtype in (np.complex128, np.float64) else 1
+    return guess_shared(17 + ceil_div(mode.share(operations), real) * OPERATION_CYCLES * double, mode)
+
+
+# --- special functions: series and continued fractions ------------------------------------------------------
+
+SERIES_CYCLES = {
+    **dict.fromkeys(("igamma", "igammac", "igamma_grad_a", "random_gamma_grad"), 100 * 20),
+    **dict.fromkeys(("regularized_incomplete_beta", "random_gamma"), 100 * 20),
+    **dict.fromkeys(("zeta", "polygamma"), 30 * 20),
+    **dict.fromkeys(("bessel_i0e", "bessel_i1e"), 25 * 4),
+}
+"""Of one element: as many terms as JAX's series take as a rule, each of a few operations and a division. Guesses."""
+
+
+@rule(*SERIES_CYCLES)
+def _series(eqn: Equation, mode: Mode) -> Cost:
+    each = SERIES_CYCLES[eqn.primitive] * software_factor(eqn.results[0].aval.dtype)
+    return guess_shared(17 + each * mode.share(eqn.size), mode)
+
+
+# --- random numbers ------------------------------------------------------------------------------------
+
+
+@rule("random_bits", "threefry2x32", "random_split", "random_fold_in", "rng_bit_generator", "rng_uniform")
 def _random(eqn: Equation, mode: Mode) -> Cost:
     """Threefry as JAX computes it, for reproducible numbers; the machine's own generator is not used."""
+    results = eqn.results[-1] if eqn.primitive == "rng_bit_generator" else eqn.results[0]
     per_block = 1 if eqn.primitive in ("random_split", "random_fold_in") else 2
-    words = eqn.size * (max(1, itemsize_of(eqn.results[0].aval.dtype) // 4) if per_block == 2 else 1)
-    return guessed(THREEFRY_CYCLES * ceil_div(words, per_block))
+    words = size_of(results) * (max(1, itemsize_of(results.aval.dtype) // 4) if per_block == 2 else 1)
+    return guess_shared(THREEFRY_CYCLES * mode.share(ceil_div(words, per_block)), mode)

@@ -41,6 +41,7 @@ class Route:
 _MAY_BE_ZERO = {
     *("sync_cycles", "exchange_overhead_cycles", "launch_cycles", "hop_seconds", "interleaved_bytes"),
     *("stack_bytes", "control_code_bytes", "host_code_bytes", "float16_macs_per_cycle", "float32_macs_per_cycle"),
+    "float8_macs_per_cycle",
 }
 _OTHER = {"name": str, "paired_exchange": bool, "route": Route | None, "tables": Tables}
 _REAL = {"clock_hertz", "host_bytes_per_cycle", "link_bytes_per_second", "hop_seconds"}
@@ -79,6 +80,7 @@ class Machine:
         vector_bytes: what one vector instruction takes of an operand, in bytes.
         float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit in a cycle, in float16; 0 without one.
         float32_macs_per_cycle: the same, in float32.
+        float8_macs_per_cycle: the same, in float8.
         word_bytes: what is exchanged comes in whole words of so many bytes.
         exchange_bytes_per_cycle: what a tile receives in a cycle, and what it sends, in bytes.
         paired_exchange: whether two tiles of a pair share a bus, so that what goes to both moves at twice the rate.
@@ -113,6 +115,7 @@ class Machine:
     vector_bytes: int = 8
     float16_macs_per_cycle: int = 0
     float32_macs_per_cycle: int = 0
+    float8_macs_per_cycle: int = 0
     word_bytes: int = 4
     exchange_bytes_per_cycle: int = 4
     paired_exchange: bool = False

@@ -1,75 +1,220 @@
-"""Rules for what moves elements without computing with them: copies, slices, gathers and scatters."""
+"""Rules for what moves elements without computing with them: copies, slices, gathers and scatters.
+
+These are vertices of PopLibs, or copies of Poplar's own; a compiled codelet moves one element after another.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed
+from ipu_backend.model.costs import FREE, Cost, Mode
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.equations import Equation, size_of
+from ipu_backend.model.poplibs_moves import (
+    copy_cycles,
+    dynamic_slice_cycles,
+    fill_cycles,
+    iota_cycles,
+    itemsize,
+    multi_slice_cycles,
+    multi_update_cycles,
+    permute_cycles,
+    transpose_cycles,
+)
+from ipu_backend.model.shared import fit_shared, guess_shared, shared
+
+MOVED_CYCLES = 1 + 1 + 3
+"""Of one element that compiled code moves: a load, a store, and to go round."""
 
 INDEX_CYCLES = 10
-"""To compute and clamp one dynamic position: a guess."""
+"""To compute and clamp one more position of an index of several: a guess."""
 
 
 @rule(
     *("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "stop_gradient", "copy", "copy_p"),
     *("bitcast_convert_type", "random_wrap", "random_unwrap", "random_seed", "optimization_barrier", "name"),
     *("device_put", "sharding_constraint", "debug_callback", "debug_print", "create_token", "after_all"),
+    *("empty", "empty2", "tie_in", "mesh_cast"),
 )
 def _free(eqn: Equation, mode: Mode) -> Cost:
     return FREE
 
 
-@rule("iota", "concatenate", "stack", "pad", "empty", "empty2")
-def _moved(eqn: Equation, mode: Mode) -> Cost:
-    """A fill or copy of the result; each further piece is set up as the first."""
-    pieces = max(1, len(eqn.operands) if eqn.primitive in ("concatenate", "stack") else 1)
-    return guessed(23 * pieces + ceil_div(eqn.size, eqn.bytes_width(mode.machine)))
+def _run(shape: Sequence[int], part: Sequence[int]) -> int:
+    """Elements of a part of an array that lie side by side in it."""
+    run = 1
+    for size, own in zip(reversed(shape), reversed(part), strict=True):
+        run *= own
+        if own != size:
+            break
+    return run
 
 
-@rule("transpose", "rev")
-def _rearranged(eqn: Equation, mode: Mode) -> Cost:
-    """One element after the other, a load and a store each: a guess. Free where the order stays."""
-    shape = eqn.operands[0].aval.shape
-    moved = eqn.params["permutation" if eqn.primitive == "transpose" else "dimensions"]
-    real = [d for d in moved if shape[d] != 1]
-    in_order = real == sorted(real) if eqn.primitive == "transpose" else not real
-    return FREE if in_order else guessed(17 + 2 * eqn.size)
+def _compiled(elements: int, mode: Mode) -> Cost:
+    return fit_shared(17 + MOVED_CYCLES * mode.share(elements), mode)
+
+
+@rule("iota")
+def _iota(eqn: Equation, mode: Mode) -> Cost:
+    if mode.compiled:  # nothing to load
+        return fit_shared(17 + 5 * mode.share(eqn.size), mode)
+    return shared(iota_cycles(mode.share(eqn.size)), mode)
+
+
+@rule("concatenate", "stack")
+def _joined(eqn: Equation, mode: Mode) -> Cost:
+    """A copy of each piece, in as many runs as it has in the result; pieces of nothing aside."""
+    if mode.compiled:
+        return _compiled(eqn.size, mode)
+    shape = eqn.results[0].aval.shape
+    axis = eqn.params["dimension"] if eqn.primitive == "concatenate" else eqn.params.get("axis", 0)
+    outer = math.prod(shape[:axis])
+    total = 0
+    for piece in eqn.operands:
+        run = size_of(piece) // max(1, outer)
+        total += _copied(outer, run, eqn, mode)
+    return guess_shared(total, mode)
+
+
+def _copied(runs: int, run: int, eqn: Equation, mode: Mode) -> int:
+    """Cycles of the worker with most of a copy: workers share its runs, or the one run."""
+    dtype = eqn.results[0].aval.dtype
+    return copy_cycles(1, mode.share(run), dtype) if runs == 1 else copy_cycles(mode.share(runs), run, dtype)
+
+
+@rule("pad")
+def _pad(eqn: Equation, mode: Mode) -> Cost:
+    """A fill of what is padding, and a copy of the rest."""
+    if mode.compiled:
+        return _compiled(eqn.size, mode)
+    before, after = (own.aval.shape for own in (eqn.operands[0], eqn.results[0]))
+    apart = [config[2] for config in eqn.params["padding_config"]]
+    run = _run(after, before) if not any(apart) else 1
+    held = size_of(eqn.operands[0])
+    padding = mode.share(max(0, eqn.size - held))
+    copied = _copied(held // max(1, run), run, eqn, mode) if held else 0
+    return guess_shared(fill_cycles(padding, eqn.results[0].aval.dtype) + copied, mode)
+
+
+@rule("transpose")
+def _transpose(eqn: Equation, mode: Mode) -> Cost:
+    """PopLibs' vertex where whole matrices are transposed; else by the bytes that stay together. Free in order."""
+    shape, dtype = eqn.operands[0].aval.shape, eqn.results[0].aval.dtype
+    moved = [axis for axis in eqn.params["permutation"] if shape[axis] != 1]
+    axes = sorted(moved)
+    if moved == axes or not eqn.size:
+        return FREE
+    if mode.compiled:
+        return _compiled(eqn.size, mode)
+    kept = next(k for k in range(len(axes)) if moved[k] != axes[k])
+    matrices, inner = math.prod(shape[axis] for axis in axes[:kept]), axes[kept:]
+    turned = moved[kept:]
+    cut = inner.index(turned[0])
+    if turned == inner[cut:] + inner[:cut]:
+        rows, columns = (math.prod(shape[axis] for axis in part) for part in (inner[:cut], inner[cut:]))
+        if itemsize(dtype) in (2, 4) and matrices >= mode.workers:
+            return shared(transpose_cycles(mode.share(matrices), rows, columns, dtype), mode)
+        if itemsize(dtype) in (2, 4):  # workers have rows of a matrix
+            return shared(matrices * transpose_cycles(1, mode.share(rows), columns, dtype), mode)
+    together = _tail(moved, axes, shape)
+    return shared(permute_cycles(mode.share(eqn.size), together, dtype), mode)
+
+
+def _tail(moved: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> int:
+    """Elements that stay neighbours: of the last axes, which do not move."""
+    together = 1
+    for own, axis in zip(reversed(moved), reversed(axes), strict=True):
+        if own != axis:
+            break
+        together *= shape[axis]
+    return together
+
+
+@rule("rev")
+def _reversed(eqn: Equation, mode: Mode) -> Cost:
+    """A copy with a stride: of single elements where the last axis is reversed."""
+    shape, turned = eqn.operands[0].aval.shape, eqn.params["dimensions"]
+    last = max((axis for axis in turned if shape[axis] != 1), default=None)
+    if last is None or not eqn.size:
+        return FREE
+    if mode.compiled:
+        return _compiled(eqn.size, mode)
+    run = math.prod(shape[last + 1 :])
+    return fit_shared(_copied(eqn.size // run, run, eqn, mode), mode)
+
+
+# --- positions that are known late ----------------------------------------------------------------------
+
+
+def _sliced(eqn: Equation, whole: Sequence[int], part: Sequence[int], mode: Mode) -> Cost:
+    """`DynamicSlice1D`: the runs of a part of an array. Workers share each run; or the runs, where these are short."""
+    count, dtype = math.prod(part), eqn.results[0].aval.dtype
+    if not count:
+        return FREE
+    if mode.compiled:
+        return fit_shared(17 + INDEX_CYCLES * len(part) + MOVED_CYCLES * mode.share(count), mode)
+    run = _run(whole, part)
+    runs = count // run
+    forms = [dynamic_slice_cycles(runs, mode.share(run), dtype), dynamic_slice_cycles(mode.share(runs), run, dtype)]
+    found = shared(min(forms), mode)
+    return Cost(found.worker, found.supervisor + (14 if mode.workers > 1 else 0))
 
 
 @rule("dynamic_slice")
 def _dynamic_slice(eqn: Equation, mode: Mode) -> Cost:
-    return guessed(INDEX_CYCLES * (len(eqn.operands) - 1) + 23 + ceil_div(eqn.size, eqn.bytes_width(mode.machine)))
+    return _sliced(eqn, eqn.operands[0].aval.shape, eqn.results[0].aval.shape, mode)
 
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(eqn: Equation, mode: Mode) -> Cost:
-    return guessed(
-        INDEX_CYCLES * (len(eqn.operands) - 2) + 23 + ceil_div(size_of(eqn.operands[1]), eqn.bytes_width(mode.machine))
-    )
+    """Its update alone: as if the array it updates were never needed again."""
+    return _sliced(eqn, eqn.operands[0].aval.shape, eqn.operands[1].aval.shape, mode)
+
+
+def _rows(table: Sequence[int], indices: Sequence[int], elements: int, part: Sequence[int]) -> tuple[int, int, int]:
+    """Runs of a table that are looked up, how long they are, and cycles to compute their positions."""
+    slices = math.prod(indices[:-1])
+    run = max(1, _run(table, part))
+    return elements // run, run, slices * INDEX_CYCLES * max(0, indices[-1] - 1)
 
 
 @rule("gather")
 def _gather(eqn: Equation, mode: Mode) -> Cost:
-    """Each position computed, then its slice copied."""
-    indices = eqn.operands[1].aval.shape
-    slices = math.prod(indices[:-1])
-    return guessed(17 + slices * (INDEX_CYCLES * max(1, indices[-1])) + eqn.size * 2)
+    """`multiSlice` of each run of each slice: a run is a row of a table."""
+    if not eqn.size:
+        return FREE
+    table, indices = (own.aval.shape for own in eqn.operands)
+    offsets, run, positions = _rows(table, indices, eqn.size, eqn.params["slice_sizes"])
+    if mode.compiled:
+        index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
+        return fit_shared(17 + index + MOVED_CYCLES * mode.share(eqn.size), mode)
+    worker = multi_slice_cycles(offsets, run, eqn.results[0].aval.dtype)
+    return Cost(worker + positions, guessed=positions)
 
 
 @rule(
-    "scatter",
-    "scatter-add",
-    "scatter_add",
-    "scatter-mul",
-    "scatter_mul",
-    "scatter_min",
-    "scatter_max",
-    "scatter-min",
-    "scatter-max",
+    *("scatter", "scatter-add", "scatter_add", "scatter-mul", "scatter_mul", "scatter_sub", "scatter-sub"),
+    *("scatter_min", "scatter_max", "scatter-min", "scatter-max"),
 )
 def _scatter(eqn: Equation, mode: Mode) -> Cost:
-    """Each position computed, then each element of its update loaded, combined and stored."""
-    indices, updates = eqn.operands[1].aval.shape, size_of(eqn.operands[2])
-    return guessed(17 + math.prod(indices[:-1]) * (INDEX_CYCLES * max(1, indices[-1])) + updates * 3)
+    """`multiUpdate`, or with an operation `multiUpdateAdd`, of each run of each update."""
+    table, indices, updates = (own.aval.shape for own in eqn.operands[:3])
+    elements = math.prod(updates)
+    if not elements:
+        return FREE
+    numbers = eqn.params["dimension_numbers"]
+    sizes = [updates[axis] for axis in numbers.update_window_dims]
+    one = {*numbers.inserted_window_dims, *getattr(numbers, "operand_batching_dims", ())}
+    part = [1 if axis in one else sizes.pop(0) for axis in range(len(table))]
+    offsets, run, positions = _rows(table, indices, elements, part)
+    dtype = eqn.results[0].aval.dtype
+    if mode.compiled:
+        index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
+        turn = MOVED_CYCLES + (0 if eqn.primitive == "scatter" else 2)
+        return fit_shared(17 + index + turn * mode.share(elements), mode)
+    if eqn.primitive == "scatter":
+        worker = multi_slice_cycles(offsets, run, dtype, update=True)
+    else:
+        worker = multi_update_cycles(offsets, run, dtype)
+    return Cost(worker + positions, guessed=positions)

@@ -1,59 +1,99 @@
-"""Cycles of products: matrix products and convolutions, on the vector unit or on the matrix unit."""
+"""Rules for matrix products and convolutions: the cheapest of PopLibs' vertices, as its planner chooses."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
+from ipu_backend.model.costs import Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.dtypes import software_factor, vector_width
 from ipu_backend.model.equations import Equation, itemsize_of
-from ipu_backend.model.poplibs import dot_cycles, fill_cycles, matrix_unit, outer_product_cycles
+from ipu_backend.model.poplibs_moves import fill_cycles
+from ipu_backend.model.poplibs_products import (
+    Product,
+    horizontal_mac_cycles,
+    matrix_unit,
+    matrix_unit_cycles,
+    outer_product_cycles,
+    vertical_mac_cycles,
+)
+from ipu_backend.model.shared import fit_shared, guess_shared, shared, tile_cycles
+
+MULTIPLY_ADD_CYCLES = 2 + 2 + 3
+"""Of one product that compiled code adds up: two operations, two loads, and to go round."""
 
 
-def product_cycles(rows: int, depth: int, columns: int, kernel: int, groups: int, dtype: Any, mode: Mode) -> Cost:
-    """A product of (rows, depth) by (depth, columns), `kernel` of them summed, for each of `groups`.
+def _loop_cycles(product: Product, width: int, factor: int, mode: Mode) -> int:
+    """Cycles of the worker with most results, each of them one loop over what it sums."""
+    turns = ceil_div(product.summed, width)
+    return 17 + mode.share(product.results) * (12 + turns * MULTIPLY_ADD_CYCLES * factor)
 
-    On the vector unit: a dot product for each result, of which those after the first pay 12 cycles as the
-    results of a reduction do (that they do is a guess). On the matrix unit: for each block of weights the
-    load of it, 16 bytes a cycle of the tile, and the pass of all rows. The cheaper of the two is taken, as
-    PopLibs' planner does; the matrix unit only where both operands have something to share.
+
+def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
+    """What a product takes: on the matrix unit where the machine has one, or on the vector unit.
+
+    Compiled code uses neither the matrix unit nor PopLibs' vertices: it is one loop for each result. So are, by a
+    guess, products of dtypes that no vector instruction multiplies.
     """
-    results = groups * rows * columns
-    if not results or not depth:
-        return sourced(fill_cycles(results, vector_bytes=mode.machine.vector_bytes))
-    if depth * kernel == 1 and rows > 1 and columns > 1 and dtype == np.float32:
-        return sourced(outer_product_cycles(rows, columns, groups))
-    first = dot_cycles(depth * kernel, dtype, vector_bytes=mode.machine.vector_bytes)
-    again = first - dot_cycles(0, dtype, vector_bytes=mode.machine.vector_bytes) + 12
-    on_vectors = first + (results - 1) * again
-    unit = matrix_unit(
-        dtype, mode.machine.float16_macs_per_cycle if dtype == np.float16 else mode.machine.float32_macs_per_cycle
-    )
-    if unit is None or rows == 1 or columns == 1:
-        return sourced(on_vectors)
-    passes = groups * kernel * ceil_div(depth, unit.inputs) * ceil_div(columns, unit.outputs)
-    load = ceil_div(unit.inputs * unit.outputs * itemsize_of(dtype), 16)
-    return sourced(min(on_vectors, passes * (7 + load + unit.worker_cycles(rows))))
+    if not product.results or not product.summed:
+        return shared(fill_cycles(mode.share(product.results), eqn.results[0].aval.dtype), mode)
+    held, dtype = eqn.operands[0].aval.dtype, eqn.dtype
+    width, factor = vector_width(dtype, mode.machine.vector_bytes), software_factor(dtype)
+    if mode.compiled:
+        cycles = _loop_cycles(product, width if mode.vectorised else 1, factor, mode)
+        return fit_shared(cycles, mode) if factor == 1 else guess_shared(cycles, mode)
+    if str(dtype) not in ("float16", "float32"):
+        return guess_shared(_loop_cycles(product, 1, factor, mode), mode)
+    half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
+    forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
+    unit = matrix_unit(held, mode, float_sums=float_sums) or matrix_unit(dtype, mode, float_sums=float_sums)
+    if unit is not None and product.columns > 1:  # one result of a pass would be of use
+        forms.append(matrix_unit_cycles(unit, product, mode))
+    if product.summed == 1:
+        rows = mode.share(product.positions)
+        forms.append(shared(outer_product_cycles(rows, product.columns, product.groups, half=half), mode))
+    if half and product.depth == product.columns == 1 < product.groups:
+        forms.append(vertical_mac_cycles(product, mode, float_sums=float_sums))
+    return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
 @rule("dot_general")
 def _dot_general(eqn: Equation, mode: Mode) -> Cost:
+    """Either operand is the field, and the other the weights."""
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
     groups = math.prod(left[d] for d in batch)
-    shared = max(1, depth * groups)
-    return product_cycles(math.prod(left) // shared, depth, math.prod(right) // shared, 1, groups, eqn.dtype, mode)
+    rows, columns = (math.prod(shape) // max(1, depth * groups) for shape in (left, right))
+    forms = [
+        product_cost(Product(1, a, depth, b, (), groups), eqn, mode) for a, b in ((rows, columns), (columns, rows))
+    ]
+    return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
 @rule("conv_general_dilated")
 def _convolution(eqn: Equation, mode: Mode) -> Cost:
-    """A product for each position of the kernel, as PopLibs plans it: the rows are the field and the batch."""
-    out_features, depth, *kernel = (eqn.operands[1].aval.shape[d] for d in eqn.params["dimension_numbers"].rhs_spec)
+    """A product for each position of the kernel. Zeros between the field's elements are not multiplied."""
+    numbers = eqn.params["dimension_numbers"]
+    out_features, depth, *kernel = (eqn.operands[1].aval.shape[d] for d in numbers.rhs_spec)
     groups = eqn.params["feature_group_count"] * eqn.params["batch_group_count"]
-    columns = out_features // groups
-    rows = eqn.size // max(1, out_features)
-    return product_cycles(rows, depth, columns, math.prod(kernel), groups, eqn.dtype, mode)
+    batch, _, *field = (eqn.results[0].aval.shape[d] for d in numbers.out_spec)
+    *tall, width = [ceil_div(size, apart) for size, apart in zip(field, eqn.params["lhs_dilation"], strict=True)] or [1]
+    product = Product(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
+    return product_cost(product, eqn, mode)
+
+
+@rule("ragged_dot_general")
+def _ragged_dot(eqn: Equation, mode: Mode) -> Cost:
+    """Products of groups whose sizes are known late: as if all were as long. A guess."""
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (contracted, _), (batch, _) = numbers.dot_dimension_numbers
+    left, right = (operand.aval.shape for operand in eqn.operands[:2])
+    depth, groups = (math.prod(left[d] for d in own) for own in (contracted, batch))
+    sets = math.prod(right[d] for d in numbers.rhs_group_dimensions)
+    rows = ceil_div(math.prod(left), max(1, depth * groups * sets))
+    columns = math.prod(right) // max(1, depth * groups * sets)
+    found = product_cost(Product(1, rows, depth, columns, (), groups * sets), eqn, mode)
+    return Cost(found.worker, found.supervisor, guessed=found.counted)
