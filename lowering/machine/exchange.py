@@ -33,7 +33,6 @@ from lowering.plan.runs import (
     intersection,
     overlaps,
     runs_of,
-    stretches,
     union,
     union_of,
 )
@@ -55,14 +54,9 @@ class _Homes:
         self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
 
     @functools.cached_property
-    def by_element(self) -> tuple[Runs, np.ndarray]:
-        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
-        return stretches(self.placement.element_tiles)
-
-    @functools.cached_property
     def by_tile(self) -> Runs:
         """The same as runs of `tile * num_elements + element`."""
-        runs, tiles = self.by_element
+        runs, tiles = self.placement.stretches
         lived = tiles >= 0
         origin = tiles[lived].astype(np.int64) * self.num_elements
         return union(runs.starts[lived] + origin, runs.stops[lived] + origin)
@@ -80,7 +74,7 @@ class _Homes:
 
     def parted(self, paired: Runs) -> tuple[Runs, np.ndarray, np.ndarray]:
         """All elements in stretches of one home, of which all or none are in a set: the home of each, and whether."""
-        runs, tiles = self.by_element
+        runs, tiles = self.placement.stretches
         if not len(paired.starts):
             return runs, tiles, np.zeros(len(tiles), bool)
         starts = np.union1d(runs.starts, np.concatenate([paired.starts, paired.stops]))
