@@ -3,15 +3,18 @@
 In comes a jaxpr, and how the vertex runs; out comes what it takes of each worker, and of the supervisor. One rule per
 JAX primitive (`cycle_rules.py`), composed so:
 
-- Neighbouring elementwise equations of one shape are one loop, as in the codelets that PopLibs generates for
-  its map expressions: the vertex's base is the largest of theirs, the operations' cycles add up, and loads,
-  stores and the turn of the loop are paid once, as the operation that pays most for them.
+- Neighbouring elementwise equations of one shape share a loop (`fusing.py`), which takes what `fused_loops.py` says.
 - One element needs no loop and pays no base.
 - What changes no value but only where it is looked for (a reshape, a slice, a broadcast) is free; what leaves
-  the codelet so, or is returned as it came, pays for a copy.
+  the codelet so, or is returned as it came, pays for a copy. What is known before the vertex runs is free.
 - Every other equation pays its own form, base and all, so that a codelet of one equation takes exactly what
   PopLibs says. A codelet that pays no base enters and leaves in `ENTRY_CYCLES`.
-- A `scan` pays its body once a turn; a `while` pays `WHILE_TURNS` turns; a `cond` its longest branch.
+- A `scan` pays its body once a turn; a `while` the turns that the user gives, or that its jaxpr shows, or
+  `WHILE_TURNS`; a `cond` its longest branch.
+- What the machine does not compute in is converted where it is read and where it is written: once in a loop, whose
+  operations keep what they compute between them.
+- A codelet of one equation that is one of PopLibs' vertices is taken for assembly, any other for compiled C++,
+  unless its author says.
 
 Known weaknesses: the base of a second loop counts the vertex's entry again; an update in place (`x.at[i].set`)
 pays for the elements updated alone, as if the array it updates were never needed again.
@@ -20,7 +23,8 @@ pays for the elements updated alone, as if the array it updates were never neede
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +38,14 @@ from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     product_rules,
     reduction_rules,
 )
-from ipu_backend.model.costs import FREE, Cost, Mode, UnknownCyclesWarning, ceil_div, guessed, sourced
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
+from ipu_backend.model.dtypes import computed_in, guess_text, is_float8
 from ipu_backend.model.equations import Equation, inlined, itemsize_of, size_of
-from ipu_backend.model.poplibs import CONVERT_CYCLES, guess_text, vector_width
-from ipu_backend.model.tables import Loop
+from ipu_backend.model.folded import folded
+from ipu_backend.model.fusing import Fusion
+from ipu_backend.model.loop_turns import turns_of
+from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Loop
 
 ENTRY_CYCLES = 5
 """To enter and leave a vertex that pays no other base: what the codelets of Poplar's matrix-vector tutorial pay."""
@@ -52,25 +59,45 @@ TURN_CYCLES = 6
 UNKNOWN_CYCLES = 100
 """For each element that a primitive without a rule reads or returns: a guess on the high side."""
 
+OTHERWISE = "give the codelet cycles= to count others"
+"""How a user mends what nobody knows."""
+
 
 # --- loops and choices ---------------------------------------------------------------------------------
 
 
+def _turn_cost(body: jax_core.Jaxpr, kept: Iterable[tuple[Any, Any]], mode: Mode) -> Cost:
+    """What a turn of a loop takes, of what it carries from operand to result what does not change for nothing."""
+    unchanged = {result: operand for result, operand in kept if result is operand}
+    return body_cycles(body, mode, unchanged).cost
+
+
 @rule("scan")
 def _scan(eqn: Equation, mode: Mode) -> Cost:
-    return (body_cycles(eqn.jaxprs[0], mode).cost + guessed(TURN_CYCLES)) * eqn.params["length"]
+    body = eqn.jaxprs[0]
+    same = lambda outer, inner: sum(a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True))  # noqa: E731
+    carried = same(eqn.results, body.outvars)  # by their shapes, since releases of JAX name the numbers differently
+    first = same(eqn.operands, body.invars) - carried
+    kept = zip(body.outvars[:carried], body.invars[first : first + carried], strict=True)
+    return (_turn_cost(body, kept, mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
 
 
 @rule("while")
 def _while(eqn: Equation, mode: Mode) -> Cost:
-    warnings.warn(
+    condition, body = (eqn.params[name].jaxpr for name in ("cond_jaxpr", "body_jaxpr"))
+    kept = zip(body.outvars, body.invars[eqn.params["body_nconsts"] :], strict=True)
+    turn = _turn_cost(condition, (), mode) + _turn_cost(body, kept, mode) + guessed(TURN_CYCLES)
+    if mode.turns is not None:
+        return turn * mode.turns
+    turns = turns_of(eqn)
+    if turns is not None:
+        return turn * turns
+    mode.tell(
         f"a while loop runs for a number of turns that is not known: {WHILE_TURNS} are counted; "
-        "give the codelet cycles= to count others",
-        UnknownCyclesWarning,
-        stacklevel=1,
+        "cl.codelet(turns=...) says how many"
     )
-    turn = sum((body_cycles(part, mode).cost for part in eqn.jaxprs), guessed(TURN_CYCLES))
-    return turn * WHILE_TURNS
+    found = turn * WHILE_TURNS
+    return replace(found, fitted=0, guessed=found.counted)
 
 
 @rule("cond")
@@ -81,112 +108,153 @@ def _cond(eqn: Equation, mode: Mode) -> Cost:
 
 # --- equations ----------------------------------------------------------------------------------------
 
+_BODIES = ("scan", "while", "cond")
+"""Primitives whose own equations are counted, one by one."""
 
-def _has_body(eqn: Equation) -> bool:
-    """Whether an equation's own equations are counted, one by one."""
-    return eqn.primitive in ("scan", "while", "cond")
+_PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def _unknown(eqn: Equation, mode: Mode) -> Cost:
     elements = sum(math.prod(getattr(atom.aval, "shape", ())) for atom in (*eqn.operands, *eqn.results))
-    warnings.warn(
+    mode.tell(
         f"no rule says how many cycles the primitive {eqn.primitive!r} takes: {UNKNOWN_CYCLES} are counted for "
-        "each element it reads and returns; give the codelet cycles= to count others",
-        UnknownCyclesWarning,
-        stacklevel=1,
+        f"each element it reads and returns; {OTHERWISE}"
     )
     return guessed(UNKNOWN_CYCLES * elements)
+
+
+def _conversion(atom: Any, mode: Mode) -> Conversion | None:
+    """How a value is converted when it is read or written; None for one of a dtype that the machine computes in."""
+    dtype = getattr(atom.aval, "dtype", None)
+    if dtype is None or computed_in(dtype) == dtype:
+        return None
+    return mode.machine.tables.float8 if is_float8(dtype) else IN_SOFTWARE
+
+
+def _with_conversions(cost: Cost, eqn: Equation, mode: Mode) -> Cost:
+    """What an equation takes, what it reads and writes converted; products take float8 as it is where a unit does."""
+    for is_read, atoms in ((True, eqn.operands), (False, eqn.results)):
+        for atom in atoms:
+            own, share = _conversion(atom, mode), mode.share(size_of(atom))
+            if own is None or (eqn.primitive in _PRODUCTS and not own.is_guess):
+                continue
+            cycles = own.read_cycles(share) if is_read else own.written_cycles(share)
+            cost += guessed(cycles) if own.is_guess else sourced(cycles)
+    return cost
 
 
 def _cost(eqn: Equation, mode: Mode) -> Cost | Loop:
     """What an equation takes by its rule, and what it takes to convert what the machine does not compute in."""
     found = mode.machine.tables.rules.get(eqn.primitive) or cycle_rules.get(eqn.primitive, _unknown)
     cost = found(eqn, mode)
-    if not cost or not eqn.converted or eqn.primitive in MOVING or _has_body(eqn):
+    if not cost or eqn.primitive in MOVING or eqn.primitive in _BODIES:
         return cost
-    for dtype in dict.fromkeys(atom.aval.dtype for atom in eqn.converted):
-        said = f"{guess_text(dtype)}; give the codelet cycles= to count others"
-        warnings.warn(said, UnknownCyclesWarning, stacklevel=1)
-    if eqn.primitive == "convert_element_type":  # what it takes is what its rule counts
-        return cost
-    if isinstance(cost, Loop):
-        elements = cost.elements or vector_width(eqn.dtype, mode.machine.vector_bytes)
-        return cost._replace(cycles=cost.cycles + CONVERT_CYCLES * elements * len(eqn.converted))
-    return cost + guessed(CONVERT_CYCLES * sum(map(size_of, eqn.converted)))
+    for atom in (*eqn.operands, *eqn.results):
+        own = _conversion(atom, mode)
+        text = guess_text(atom.aval.dtype) if hasattr(atom.aval, "dtype") else None
+        if text is not None and (own is None or own.is_guess):
+            mode.tell(f"{text}; {OTHERWISE}")
+    return cost if isinstance(cost, Loop) else _with_conversions(cost, eqn, mode)
 
 
 # --- jaxprs -------------------------------------------------------------------------------------------
 
 
 class BodyCycles(NamedTuple):
-    """What the equations of a jaxpr take, and whether any of them has paid a vertex's base."""
+    """What the equations of a jaxpr take.
+
+    Attributes:
+        cost: the vertex's entry aside.
+        paid_base: whether any of them has paid a vertex's base.
+        is_vertex: whether it is no more than one vertex of a library.
+    """
 
     cost: Cost
     paid_base: bool
+    is_vertex: bool
 
 
-class _Fused(NamedTuple):
-    """Elementwise operations in one loop over `size` elements: the base, and the cycles of all turns."""
+def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None) -> BodyCycles:
+    """What the equations of a jaxpr take, the vertex's entry aside.
 
-    size: int
-    base: int = 0
-    cycles: int = 0
-    overhead: int = 0
-
-    def joined_by(self, loop: Loop, width: int) -> _Fused:
-        turns = loop.turns(self.size, width)
-        base = loop.base if self.size > 1 else 0
-        return _Fused(
-            self.size,
-            max(self.base, base),
-            self.cycles + turns * loop.cycles,
-            max(self.overhead, turns * loop.overhead),
-        )
-
-
-def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode) -> BodyCycles:
-    """What the equations of a jaxpr take, the vertex's entry aside."""
-    total, paid_base = FREE, False
-    fused: dict[tuple[int, ...], _Fused] = {}
-    origin: dict[Any, Any] = {}  # of what is free: what it is a view of
-    computed: set[Any] = set()
+    Args:
+        jaxpr: of what.
+        mode: how the vertex runs.
+        in_out: of results that are written over an operand, by which.
+    """
+    total, paid_base, parts, is_vertex = FREE, False, 0, True
+    fusion, in_out = Fusion(), in_out or {}
     names: dict[Any, Any] = {}
-    vector_bytes = mode.machine.vector_bytes
 
-    def close() -> None:
-        nonlocal total, paid_base
-        for loop in fused.values():
-            total += sourced(loop.base + loop.cycles + loop.overhead)
-            paid_base |= loop.base > 0
-        fused.clear()
-
-    for eqn in inlined(jaxpr, names):
+    for eqn in folded(inlined(jaxpr, names), jaxpr.outvars, names):
+        if eqn.operands and eqn.results and size_of(eqn.results[0]) == 1 and all(map(fusion.is_constant, eqn.operands)):
+            fusion.constants.update(eqn.results)
+            continue
         cost = _cost(eqn, mode)
         if isinstance(cost, Loop):
-            shape = eqn.results[0].aval.shape
-            width = vector_width(eqn.dtype, vector_bytes)
-            fused[shape] = fused.get(shape, _Fused(math.prod(shape))).joined_by(cost, width)
+            fusion.join(eqn, cost, lambda atom: _conversion(atom, mode))
         elif cost:
-            close()
-            total += cost
-            paid_base = True
+            fusion.apart(eqn)
+            total, paid_base, parts = total + cost, True, parts + 1
         elif eqn.operands:
-            origin.update(dict.fromkeys(eqn.results, eqn.operands[0]))
-            continue
-        computed.update(eqn.results)
-    close()
+            fusion.look(eqn)
 
-    for atom in jaxpr.outvars:
-        found = names.get(atom, atom) if not isinstance(atom, jax_core.Literal) else atom
-        size = size_of(found)
-        while not isinstance(found, jax_core.Literal) and found in origin and size_of(origin[found]) == size:
-            found = origin[found]
-        if isinstance(found, jax_core.Literal) or found not in computed:
-            dtype = getattr(atom.aval, "dtype", np.float32)
-            width = max(1, vector_bytes // itemsize_of(dtype))
-            total += sourced(23 + ceil_div(size, width) if size > 1 else 2)
+    outside = [atom if isinstance(atom, jax_core.Literal) else names.get(atom, atom) for atom in jaxpr.outvars]
+    leaving = [fusion.whole(atom) for atom in outside]
+    fusion.read.update(fusion.origin(atom) for atom in outside if not isinstance(fusion.origin(atom), jax_core.Literal))
+    pairs = zip(jaxpr.outvars, leaving, strict=True)
+    held = [pair for pair in pairs if not any(isinstance(atom, jax_core.Literal) for atom in pair)]
+    over = {found: in_out[own] for own, found in held if own in in_out}
+    for loop in fusion.loops:
+        stored = fusion.stored(loop)
+        in_place = any(over.get(own) in loop.reads for own in stored if own in over)
+        total += loop.cost(stored, in_place, mode)
+        paid_base |= loop.size > 1
+        is_vertex &= loop.is_vertex
+        parts += 1
+
+    for own, found in zip(jaxpr.outvars, leaving, strict=True):
+        if isinstance(found, jax_core.Literal) or found not in fusion.computed:
+            if not isinstance(own, jax_core.Literal) and in_out.get(own) is found:  # it stays where it is
+                continue
+            size, dtype = size_of(found), getattr(own.aval, "dtype", np.float32)
+            width = max(1, mode.machine.vector_bytes // itemsize_of(dtype))
+            total += sourced(23 + ceil_div(mode.share(size), width) if size > 1 else 2)
             paid_base |= size > 1
-    return BodyCycles(total, paid_base)
+            parts += 1
+    return BodyCycles(total, paid_base, is_vertex and parts <= 1 and not total.guessed)
+
+
+def _entered(body: BodyCycles) -> Cost:
+    return body.cost if body.paid_base else sourced(ENTRY_CYCLES) + body.cost
+
+
+class JaxprCycles(NamedTuple):
+    """What a vertex that runs a jaxpr takes, and what it would as assembly, where it is but supposed to be compiled."""
+
+    cost: Cost
+    if_assembly: Cost | None
+
+
+def jaxpr_cycles(
+    jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None, *, supposes: bool = False
+) -> JaxprCycles:
+    """What a vertex that runs a jaxpr takes.
+
+    Args:
+        jaxpr: what it runs.
+        mode: how; `compiled` does not count where it is to be supposed.
+        in_out: of results that are written over an operand, by which.
+        supposes: whether to take one of a library's vertices for assembly, and anything else for compiled.
+    """
+    if not supposes:
+        return JaxprCycles(_entered(body_cycles(jaxpr, mode, in_out)), None)
+    body = body_cycles(jaxpr, replace(mode, compiled=False), in_out)
+    as_assembly = _entered(body)
+    if body.is_vertex:
+        return JaxprCycles(as_assembly, None)
+    compiled = _entered(body_cycles(jaxpr, replace(mode, compiled=True), in_out))
+    return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly)
 
 
 def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
@@ -196,5 +264,4 @@ def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
     >>> jaxpr_cost(jax.make_jaxpr(jnp.dot)(jnp.ones(16), jnp.ones(16)), Mode(cl.IPU())).worker
     73
     """
-    cost, paid_base = body_cycles(jaxpr.jaxpr, mode)
-    return cost if paid_base else sourced(ENTRY_CYCLES) + cost
+    return jaxpr_cycles(jaxpr.jaxpr, mode).cost

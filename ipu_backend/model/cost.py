@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.extend import core as jax_core
 
+from codelet.errors import Line
 from codelet.target import VertexCycles
+from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.codelets import TracedCodelet
-from ipu_backend.model.body_cycles import jaxpr_cost
-from ipu_backend.model.costs import CyclesError, Mode
+from ipu_backend.model.body_cycles import jaxpr_cycles
+from ipu_backend.model.costs import CyclesError, Mode, UnknownCyclesWarning
 
 if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine
@@ -44,6 +50,25 @@ def _said(traced: TracedCodelet, own: Callable[..., int], name: str) -> int:
     return math.ceil(found)
 
 
+_TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""Of the code of each codelet's function, or of a codelet of jaxprs, what its user has been told."""
+
+
+def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
+    """Warn of what nobody knows of a codelet, at the line that defines it: of each cause once."""
+    function = inspect.unwrap(traced.codelet.function)
+    code = getattr(function, "__code__", None)
+    where, file, number = "", "codelet", 1
+    if code is not None and not isinstance(traced.codelet, JaxprCodelet):
+        file, number = code.co_filename, code.co_firstlineno
+        where = f" ({Line(code, number).place})"
+    told = _TOLD.setdefault(code if where else traced.codelet, set())
+    for cause in causes:
+        if cause not in told:
+            told.add(cause)
+            warnings.warn_explicit(f"codelet {traced.name!r}{where}: {cause}", UnknownCyclesWarning, file, number)
+
+
 def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
     """What a vertex of a codelet takes: what it says itself, or else the rules.
 
@@ -60,5 +85,14 @@ def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
         return VertexCycles(_said(traced, hints.cycles, "cycles"), shared=workers > 1)
     turns = _said(traced, hints.turns, "turns") if callable(hints.turns) else hints.turns
     mode = Mode(machine, workers, hints.issue == "compiled", hints.vectorised, turns)
-    cost = jaxpr_cost(traced.jaxpr, mode)
-    return VertexCycles(cost.worker, cost.supervisor, workers > 1, cost.fitted, cost.guessed)
+    opened = traced.jaxpr.jaxpr
+    fields = dict(zip(traced.inputs, opened.invars, strict=True))
+    in_out = {
+        own: fields[name]
+        for name, own in zip(traced.outputs, opened.outvars, strict=True)
+        if name in fields and not isinstance(own, jax_core.Literal)
+    }
+    cost, if_assembly = jaxpr_cycles(opened, mode, in_out, supposes=hints.issue is None)
+    _tell(traced, mode.causes)
+    other = None if if_assembly is None else if_assembly.counted
+    return VertexCycles(cost.worker, cost.supervisor, workers > 1, cost.fitted, cost.guessed, other)

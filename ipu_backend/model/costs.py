@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from codelet.errors import CodeletError
@@ -89,6 +89,7 @@ class Mode:
         compiled: whether its loops issue one instruction after another, rather than load and store beside arithmetic.
         vectorised: whether compiled loops take vectors.
         turns: of each of its while loops; None for not known.
+        causes: what nobody knows of what the vertex takes, each in a sentence; whoever asks tells the user.
     """
 
     machine: Machine
@@ -96,6 +97,11 @@ class Mode:
     compiled: bool = False
     vectorised: bool = False
     turns: int | None = None
+    causes: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+
+    def tell(self, cause: str) -> None:
+        """Say what nobody knows, and what is counted in its place: `UnknownCyclesWarning`, once for a codelet."""
+        self.causes[cause] = None
 
     def share(self, count: int) -> int:
         """How many of some equal parts the worker with most of them has."""

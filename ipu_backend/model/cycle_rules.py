@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ipu_backend.model.costs import Cost, Mode
 from ipu_backend.model.equations import Equation
-from ipu_backend.model.tables import Loop
+from ipu_backend.model.rows import Loop
 
 Rule = Callable[[Equation, Mode], Cost | Loop]
 """From an equation to what it takes, or to the loop of an elementwise one."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.extend import core as jax_core
 
-from ipu_backend.model.poplibs import computed_in
+from ipu_backend.model.dtypes import computed_in
 from lowering.jaxprs.equations import inner_jaxprs
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ class Equation(NamedTuple):
         return max(1, machine.vector_bytes // itemsize_of(self.results[0].aval.dtype))
 
 
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What an equation of a call computes: a new one for each time that the call's jaxpr is run."""
+
+    aval: Any
+
+
 def itemsize_of(dtype: Any) -> int:
     """The bytes of one element."""
     return getattr(dtype, "itemsize", 8)  # random keys have none that NumPy knows: two words
@@ -65,10 +73,13 @@ _CALLS = {
 """Primitives whose jaxpr is run where they stand."""
 
 
-def inlined(jaxpr: jax_core.Jaxpr, names: dict[Any, Any]) -> Iterator[Equation]:
+def inlined(jaxpr: jax_core.Jaxpr, names: dict[Any, Any], *, again: bool = False) -> Iterator[Equation]:
     """The equations of a jaxpr in order, those of its calls among them.
 
-    `names` becomes what variables inside calls stand for outside.
+    Args:
+        jaxpr: what is looked through.
+        names: what variables inside calls stand for outside; it grows.
+        again: whether the same jaxpr may be run elsewhere too, so that its results need values of their own.
     """
 
     def outside(atom: Any) -> Any:
@@ -84,7 +95,9 @@ def inlined(jaxpr: jax_core.Jaxpr, names: dict[Any, Any]) -> Iterator[Equation]:
             operands = operands[before : before + own.solve] + operands[sum(own) :]
         if eqn.primitive.name in _CALLS and inner:
             names.update(zip(inner[0].invars, operands, strict=True))
-            yield from inlined(inner[0], names)
+            yield from inlined(inner[0], names, again=True)
             names.update(zip(eqn.outvars, map(outside, inner[0].outvars), strict=True))
         else:
-            yield Equation(eqn.primitive.name, operands, tuple(eqn.outvars), eqn.params, inner)
+            results = tuple(Value(var.aval) for var in eqn.outvars) if again else tuple(eqn.outvars)
+            names.update(zip(eqn.outvars, results, strict=True))
+            yield Equation(eqn.primitive.name, operands, results, eqn.params, inner)

@@ -25,6 +25,10 @@ from ipu_backend.model.equations import Equation, size_of
 _FLOATS = (np.float16, np.float32)
 
 
+_VIEWS = ("broadcast_in_dim", "reshape", "expand_dims")
+"""What may stand between a sum and its cast: the same elements in another shape."""
+
+
 def _is_plain(eqn: Equation, primitive: str, *parameters: str) -> bool:
     """Whether an equation is of a primitive, and says nothing but some parameters."""
     return eqn.primitive == primitive and not any(v for name, v in eqn.params.items() if name not in parameters)
@@ -105,9 +109,13 @@ def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
         else:
             break
         uses.fold(before)
-    behind = uses.user(eqn.results[0])
+    views, behind = [], uses.user(eqn.results[0])
+    while behind is not None and behind.primitive in _VIEWS and size_of(behind.results[0]) == eqn.size:
+        views.append(behind)
+        behind = uses.user(behind.results[0])
     if behind is not None and _is_cast(behind, np.float32, np.float16):
-        uses.fold(behind)
+        for own in (*views, behind):
+            uses.fold(own)
         eqn = eqn._replace(results=behind.results)
     return eqn
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ipu_backend.model.machine import Machine, Route, TargetError, check_number
+from ipu_backend.model.tables import POPLIBS_FLOAT8
 
 # Tiles, memory, workers, clocks and matrix units: the IPU Programmer's Guide and Graphcore's product
 # descriptions of Mk1 (GC2), Mk2 (GC200) and Bow; Jia et al., "Dissecting the Graphcore IPU Architecture
@@ -25,6 +26,7 @@ _CHIPS: dict[str, dict[str, Any]] = {
         "float8_macs_per_cycle": 128,
     },
 }
+_CHIPS["bow"]["tables"] = POPLIBS_FLOAT8  # as of Graphcore's C600, which alone of its generation has the unit
 
 _EVERY_CHIP: dict[str, Any] = {
     "num_workers": 6,

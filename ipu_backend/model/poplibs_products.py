@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
+from ipu_backend.model.dtypes import is_float8
 
 WEIGHT_LOAD_BYTES = 16
 """What a tile loads of weights in a cycle, from interleaved memory."""
@@ -138,17 +139,12 @@ def matrix_unit(dtype: Any, mode: Mode, *, float_sums: bool) -> MatrixUnit | Non
     kind, inputs, macs, core = {
         "float32": ("float", 8, mode.machine.float32_macs_per_cycle, 8),
         "float16": ("half", 16, mode.machine.float16_macs_per_cycle, 4),
-    }.get(str(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_quarter(dtype) else 0, 4))
+    }.get(str(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_float8(dtype) else 0, 4))
     if not macs:
         return None
     halved = 2 if kind == "half" and float_sums else 1
     units = max(1, core * macs // inputs // halved)
     return MatrixUnit(kind, float_sums or kind == "float", inputs, units, np.dtype(dtype).itemsize)
-
-
-def is_quarter(dtype: Any) -> bool:
-    """Whether a dtype is one of eight bits that the matrix unit of a later chip multiplies."""
-    return str(dtype).startswith("float8_")
 
 
 def _field_cycles(unit: MatrixUnit, product: Product, mode: Mode) -> Cost:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ipu_backend.model.costs import Cost, Mode, ceil_div
+from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.dtypes import is_float8, software_factor, vector_width
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
-from ipu_backend.model.poplibs import software_factor, vector_width
 from ipu_backend.model.poplibs_moves import fill_cycles
 from ipu_backend.model.poplibs_products import (
     Product,
@@ -56,6 +56,9 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
         return guess_shared(_loop_cycles(product, 1, factor, mode), mode)
     half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
     forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
+    if is_float8(held):  # the vector unit has no float8
+        casts = sum(mode.machine.tables.float8.read_cycles(mode.share(size_of(own))) for own in eqn.operands[:2])
+        forms = [form + sourced(casts) for form in forms]
     unit = matrix_unit(held, mode, float_sums=float_sums) or matrix_unit(dtype, mode, float_sums=float_sums)
     if unit is not None and product.columns > 1:  # one result of a pass would be of use
         forms.append(matrix_unit_cycles(unit, product, mode))
@@ -67,9 +70,8 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
-@rule("dot_general")
-def _dot_general(eqn: Equation, mode: Mode) -> Cost:
-    """Either operand is the field, and the other the weights."""
+def dot_cost(eqn: Equation, mode: Mode) -> Cost:
+    """A matrix product: either operand is the field, and the other the weights."""
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
@@ -79,6 +81,9 @@ def _dot_general(eqn: Equation, mode: Mode) -> Cost:
         product_cost(Product(1, a, depth, b, (), groups), eqn, mode) for a, b in ((rows, columns), (columns, rows))
     ]
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
+
+
+rule("dot_general")(dot_cost)
 
 
 @rule("sum_of_products")
@@ -129,7 +134,7 @@ def _convolution(eqn: Equation, mode: Mode) -> Cost:
 @rule("scaled_dot")
 def _scaled_dot(eqn: Equation, mode: Mode) -> Cost:
     """A product of blocks that have a scale each, as if every element took its scale before: a guess."""
-    found = _dot_general(eqn._replace(operands=eqn.operands[:2]), mode)
+    found = dot_cost(eqn._replace(operands=eqn.operands[:2]), mode)
     scaled = mode.share(sum(size_of(operand) for operand in eqn.operands[:2])) * MULTIPLY_ADD_CYCLES
     return Cost(found.worker + scaled, found.supervisor, guessed=found.counted + scaled)
 

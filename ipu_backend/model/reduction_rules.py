@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.dtypes import software_factor, vector_width
 from ipu_backend.model.equations import Equation, size_of
-from ipu_backend.model.poplibs import software_factor, vector_width
 from ipu_backend.model.poplibs_moves import arg_reduce_cycles, fill_cycles
 from ipu_backend.model.poplibs_reductions import (
     pooling_cycles,

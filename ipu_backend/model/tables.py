@@ -1,123 +1,131 @@
-"""Tables of what elementwise operations take of one worker: PopLibs', and the type of others.
+"""The tables of a machine: what elementwise operations take, by JAX's names for them, and rules of its own.
 
-Source: PopLibs, lib/popops/popopsCycleEstimators.hpp (binaryOpPerfInfo, unaryOpPerfInfo). What is not from there is
-said to be a guess.
+PopLibs' tables (`poplibs_tables.py`) by JAX's names, with guesses for what PopLibs lacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ipu_backend.model.costs import ceil_div
+from ipu_backend.model.poplibs_tables import BINARY, UNARY, Pair, binary_table, by_scalar_table, read_table, unary_table
+from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Rows
 
-
-class Loop(NamedTuple):
-    """The loop of an elementwise operation.
-
-    Attributes:
-        cycles: of one turn, for the operation.
-        elements: of one turn; 0 for the width of a vector.
-        overhead: of one turn, to load, store and go round; operations fused into one loop share it.
-        base: of the vertex: its entry, the set-up of the loop, its exit.
-    """
-
-    cycles: int
-    elements: int
-    overhead: int
-    base: int
-
-    def turns(self, n: int, width: int) -> int:
-        """How often it goes round for `n` elements."""
-        return ceil_div(n, self.elements or width)
-
-
-_WIDTH = 0
-_BINARY_BASE = {"half": 26, "float": 29, "int": 29, "bool": 29}  # of int and bool, a guess: as float
-_UNARY_BASE = 17
-_EXP_BASE = 33
-
-
-def _loops(base: dict[str, int] | int, **kinds: tuple[int, int, int]) -> dict[str, Loop]:
-    return {kind: Loop(*numbers, base if isinstance(base, int) else base[kind]) for kind, numbers in kinds.items()}
-
-
-def _binary(**kinds: tuple[int, int, int]) -> dict[str, Loop]:
-    return _loops(_BINARY_BASE, **kinds)
-
-
-def _unary(**kinds: tuple[int, int, int]) -> dict[str, Loop]:
-    return _loops(_UNARY_BASE, **kinds)
-
-
-def _unary_everywhere(cycles: int, elements: int, overhead: int) -> dict[str, Loop]:
-    numbers = (cycles, elements, overhead)
-    return _unary(half=numbers, float=numbers, int=numbers, bool=numbers)
-
-
-# An integer element takes 7 cycles in PopLibs. That 6 of them load, store and go round is our split.
-_INTEGER = (1, 1, 6)
-_ARITHMETIC = _binary(half=(1, _WIDTH, 2), float=(1, _WIDTH, 2), int=_INTEGER)
-_EXTREMUM = _binary(half=(4, 4, 0), float=(4, 2, 0), int=_INTEGER, bool=(5, 4, 0))
-_BITWISE = _binary(int=_INTEGER, bool=(5, 4, 0))
-_ORDER = _binary(half=(9, 4, 0), float=(14, 4, 0), int=(22, 4, 0), bool=(31, 4, 0))
-_ORDER_OR_EQUAL = _binary(half=(9, 4, 0), float=(14, 4, 0), int=(26, 4, 0), bool=(28, 4, 0))
-_ROUNDING = _unary(half=(2, _WIDTH, 4), float=(2, _WIDTH, 4))
-_TRIGONOMETRIC = _unary(half=(26, 1, 0), float=(2300, 1, 4))
-_EXP = _loops(_EXP_BASE, half=(4, 4, 0), float=(6, 2, 0))
-# Guess: what PopLibs lacks takes as long as its asin, which a library of C++ computes.
-_LIBRARY = _unary_everywhere(102, 1, 4)
-
-elementwise_loops: dict[str, dict[str, Loop]] = {
-    # two operands: binaryOpPerfInfo
-    **dict.fromkeys(("add", "sub", "mul", "add_any"), _ARITHMETIC),
-    "div": _binary(half=(21, 4, 0), float=(10, 2, 0), int=(271, 1, 6)),
-    "rem": _binary(half=(300, 4, 0), float=(133, 2, 0), int=(286, 1, 6)),
-    "pow": _binary(half=(325, 1, 0), float=(312, 1, 0)),
-    "atan2": _binary(half=(578, 4, 0), float=(272, 2, 0)),
-    **dict.fromkeys(("max", "min"), _EXTREMUM),
-    **dict.fromkeys(("and", "or", "xor", "shift_left", "shift_right_logical", "shift_right_arithmetic"), _BITWISE),
-    "eq": _binary(half=(9, 4, 0), float=(14, 4, 0), int=(22, 4, 0), bool=(6, 4, 0)),
-    "ne": _binary(half=(11, 4, 0), float=(20, 4, 0), int=(22, 4, 0), bool=(5, 4, 0)),
-    **dict.fromkeys(("lt", "gt"), _ORDER),
-    **dict.fromkeys(("le", "ge"), _ORDER_OR_EQUAL),
-    # one operand: unaryOpPerfInfo; 4 cycles go to load, store and go round where its rows leave them out
-    **dict.fromkeys(("exp", "exp2"), _EXP),
-    "tanh": _unary(half=(4, 4, 0), float=(12, 2, 0)),
-    "logistic": _unary(half=(6, 4, 0), float=(12, 2, 0)),
-    "sqrt": _unary(half=(23, 4, 0), float=(10, 2, 0)),
-    "rsqrt": _unary(half=(19, 4, 0), float=(8, 2, 0)),
-    "cbrt": _unary(half=(17, _WIDTH, 4), float=(27, _WIDTH, 4)),
-    "relu": _unary(half=(2, 4, 0), float=(2, 2, 0)),
-    "log": _unary(half=(4, 4, 0), float=(12, 2, 0)),
-    "log1p": _unary(half=(180, _WIDTH, 4), float=(180, _WIDTH, 4)),
-    "expm1": _unary(half=(5, _WIDTH, 4), float=(4, 1, 4)),
-    **dict.fromkeys(("sin", "cos"), _TRIGONOMETRIC),
-    "tan": _unary(half=(5700, 1, 0), float=(5100, 1, 0)),
-    "asin": _LIBRARY,
-    "erf": _unary(half=(16, 1, 0), float=(18, 1, 0)),
-    "neg": _unary(half=(2, 4, 0), float=(2, 2, 0), int=(2, 1, 4)),
-    "abs": _unary(half=(1, 1, 4), float=(1, 1, 4), int=(2, 1, 4)),
-    "sign": _unary(half=(5, _WIDTH, 4), float=(5, _WIDTH, 4), int=(5, 1, 4)),
-    "square": _unary(half=(2, 4, 0), float=(2, 2, 0), int=_INTEGER),
-    **dict.fromkeys(("floor", "ceil", "round"), _ROUNDING),
-    "is_finite": _unary(half=(5, _WIDTH, 4), float=(5, _WIDTH, 4)),
-    "not": _unary(int=(1, 1, 4), bool=(17, 1, 4)),
-    "clz": _unary(int=(1, 1, 4)),
-    "population_count": _unary(int=(1, 1, 4)),
-    # guesses
-    **dict.fromkeys(("reduce_precision", "real", "imag", "conj", "complex"), _ROUNDING),
-    "nextafter": _unary_everywhere(10, 1, 4),
-    "erfc": _unary(half=(16, 1, 0), float=(18, 1, 0)),
-    **dict.fromkeys(
-        ("erf_inv", "sinh", "cosh", "acos", "atan", "asinh", "acosh", "atanh", "lgamma", "digamma"), _LIBRARY
-    ),
-    # A cast moves a vector of floats in a cycle (Cast2d); that others go one by one is a guess.
-    "cast": _unary(half=(1, 2, 2), float=(1, 2, 2), int=(1, 1, 2), bool=(1, 1, 2)),
-    "select": _binary(half=(2, 1, 3), float=(2, 1, 3), int=(2, 1, 3), bool=(2, 1, 3)),
+POPLIBS_NAMES = {
+    "add": "ADD",
+    "add_any": "ADD",
+    "sub": "SUBTRACT",
+    "mul": "MULTIPLY",
+    "div": "DIVIDE",
+    "rem": "REMAINDER",
+    "pow": "POWER",
+    "atan2": "ATAN2",
+    "max": "MAXIMUM",
+    "min": "MINIMUM",
+    "and": "BITWISE_AND",
+    "or": "BITWISE_OR",
+    "xor": "BITWISE_XOR",
+    "shift_left": "SHIFT_LEFT",
+    "shift_right_logical": "SHIFT_RIGHT",
+    "shift_right_arithmetic": "SHIFT_RIGHT_SIGN_EXTEND",
+    "eq": "EQUAL",
+    "ne": "NOT_EQUAL",
+    "gt": "GREATER_THAN",
+    "ge": "GREATER_THAN_EQUAL",
+    "lt": "LESS_THAN",
+    "le": "LESS_THAN_EQUAL",
+    "eq_to": "EQUAL",
+    "lt_to": "LESS_THAN",
+    "le_to": "LESS_THAN_EQUAL",
+    "abs": "ABSOLUTE",
+    "asin": "ASIN",
+    "not": "BITWISE_NOT",
+    "cbrt": "CBRT",
+    "ceil": "CEIL",
+    "floor": "FLOOR",
+    "round": "ROUND",
+    "cos": "COS",
+    "sin": "SIN",
+    "inverse": "INVERSE",
+    "clz": "COUNT_LEADING_ZEROS",
+    "population_count": "POPCOUNT",
+    "erf": "ERF",
+    "gelu_erf": "GELU_ERF",
+    "exp": "EXPONENT",
+    "expm1": "EXPONENT_MINUS_ONE",
+    "exp2": "EXPONENT2",
+    "is_finite": "IS_FINITE",
+    "is_inf": "IS_INF",
+    "is_nan": "IS_NAN",
+    "log": "LOGARITHM",
+    "log1p": "LOGARITHM_ONE_PLUS",
+    "neg": "NEGATE",
+    "sign": "SIGNUM",
+    "sqrt": "SQRT",
+    "square": "SQUARE",
+    "tan": "TAN",
+    "tanh": "TANH",
+    "trunc": "TRUNC",
+    "logistic": "SIGMOID",
+    "rsqrt": "RSQRT",
+    "relu": "RELU",
 }
-"""The loops of elementwise operations, by JAX's name for them and the kind of dtype."""
+"""PopLibs' name of an operation, by JAX's; those that JAX has no primitive for by their own in small letters."""
+
+_NAMES_OF_BOOLEANS = {
+    "and": "LOGICAL_AND",
+    "min": "LOGICAL_AND",
+    "or": "LOGICAL_OR",
+    "max": "LOGICAL_OR",
+    "xor": "NOT_EQUAL",
+    "not": "LOGICAL_NOT",
+}
+"""The same, of booleans, where it is another."""
+
+_GUESSED_UNARY = """
+acos atan sinh cosh asinh acosh atanh erf_inv lgamma digamma bessel_i0e bessel_i1e  float half 102/1+4
+erfc                              float 41/1; half 13/1
+reduce_precision real imag conj   float half 2/v+4
+"""  # as asin, which a library of C++ computes; as erf; two instructions to mask or pick
+
+_GUESSED_BINARY = """
+complex     float half 2/v+2
+nextafter   float half 10/v+2
+mulhi       int uint 22/1; long ulong 90/1
+igamma igammac igamma_grad_a random_gamma_grad polygamma zeta  float half 1000/1
+regularized_incomplete_beta  float half 2000/1
+"""  # two and ten instructions; four products of halves; series and continued fractions of 100 and 200 terms of ten
+
+
+def _rows(name: str, column: str) -> Rows | None:
+    """What PopLibs' tables have of an operation, by its name there, for a dtype."""
+    pair = unary_table.get(name, binary_table.get(name, {})).get(column)
+    return None if pair is None else Rows(*pair, *by_scalar_table.get(name, {}).get(column, (None, None)))
+
+
+def _poplibs(name: str) -> dict[str, Rows]:
+    columns = {**(unary_table.get(POPLIBS_NAMES[name]) or binary_table[POPLIBS_NAMES[name]])}
+    found = {column: rows for column in columns if (rows := _rows(POPLIBS_NAMES[name], column)) is not None}
+    if (boolean := _rows(_NAMES_OF_BOOLEANS.get(name, ""), "bool")) is not None:
+        found["bool"] = boolean
+    return found
+
+
+def _guesses(table: str, form: Any) -> dict[str, dict[str, Rows]]:
+    def rows(pair: Pair) -> Rows:
+        return Rows(pair[0], is_vertex=False, is_guess=True)
+
+    read = read_table(table, form)
+    return {name: {column: rows(pair) for column, pair in own.items()} for name, own in read.items()}
+
+
+elementwise_loops: dict[str, dict[str, Rows]] = {
+    **{name: _poplibs(name) for name in POPLIBS_NAMES},
+    **_guesses(_GUESSED_UNARY, UNARY),
+    **_guesses(_GUESSED_BINARY, BINARY),
+}
+"""What elementwise operations take, by JAX's name for them and the dtype (`poplibs_tables.COLUMNS`)."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +134,20 @@ class Tables:
 
     Attributes:
         name: what they are called in print.
-        elementwise: of each elementwise operation, by JAX's name for it and the kind of dtype, its loop.
+        elementwise: of each elementwise operation, by JAX's name for it and the dtype (`poplibs_tables.COLUMNS`), what
+            it takes; of others, what PopLibs' takes is a guess.
         rules: of other primitives, by name, rules in place of those of `cycle_rules.py`.
+        float8: what it takes to compute with float8, which is computed in float16.
     """
 
     name: str
-    elementwise: Mapping[str, Mapping[str, Loop]] = field(hash=False, repr=False)
+    elementwise: Mapping[str, Mapping[str, Rows]] = field(hash=False, repr=False)
     rules: Mapping[str, Callable[..., Any]] = field(hash=False, repr=False, default_factory=dict)
+    float8: Conversion = field(hash=False, repr=False, default=IN_SOFTWARE)
 
 
 POPLIBS = Tables("PopLibs", elementwise_loops)
 """PopLibs'."""
+
+POPLIBS_FLOAT8 = replace(POPLIBS, name="PopLibs with float8", float8=Conversion((1, 4), (1, 4), is_guess=False))
+"""PopLibs' for a chip whose unit converts float8 (PerformanceEstimation.cpp @ f77e6418, casts of quarter)."""
