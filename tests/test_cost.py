@@ -137,6 +137,7 @@ def test_views_are_free_and_copies_are_not():
     assert cycles(lambda x: x, 1.0) == ENTRY_CYCLES + 2
     assert cycles(lambda x: jnp.concatenate([x, x]), ones(8)) == 2 * 23 + 8
     assert estimate(lambda x: {"x": x, "y": x + 1}, x).worker == 20 + 8 * 2  # what stays in place is no copy
+    assert estimate(lambda x: {"x": 0.0, "y": x}, np.float32(1)).worker == ENTRY_CYCLES + 2 * 2
 
 
 def test_powers_casts_and_random_numbers():

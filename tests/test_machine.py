@@ -160,7 +160,9 @@ def test_mistakes_in_asking_for_a_profile():
         cl.ProgramError, match=r"no such program\n  given:    train\n  expected: the name of one: 'main'"
     ):
         small_engine().profile("train")
-    with pytest.raises(cl.ProgramError, match=r"given:    'auto'\n  expected: 'balanced' or 'linear'"):
+    with pytest.raises(
+        cl.ProgramError, match=r"given:    'auto'\n  expected: 'balanced', 'linear', 'bytes', 'rows' or 'blocks'"
+    ):
         small_engine().profile(placement="auto")  # type: ignore[arg-type]
     memory = small_engine().machine().memory
     for ask in (memory.tile_text, memory.largest_on):

@@ -1852,9 +1852,7 @@ MACHINE = [
         "a symbol that its tensor does not have",
         "graph.set_tile_mapping(x[i], i // 4)",
     ),
-    Mistake(
-        "a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'balanced' or 'linear'"
-    ),
+    Mistake("a placement in other words", placed(placement="best"), cl.ProgramError, "'best'", "'rows' or 'blocks'"),
     Mistake(
         "a placement of nothing",
         placed(placement=lambda: None),
@@ -1862,7 +1860,7 @@ MACHINE = [
         "too many positional arguments",
         "def placement(plan)",
     ),
-    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'balanced' or 'linear'"),
+    Mistake("a placement that is a number", placed(placement=3), cl.ProgramError, "3", "'rows' or 'blocks'"),
     Mistake(
         "a function that places nothing",
         placed(placement=lambda plan: None),
@@ -1875,7 +1873,7 @@ MACHINE = [
         lambda w: cl.Engine(w.graph, execution="tiles", placement="best"),  # type: ignore[arg-type]
         cl.ProgramError,
         "'best'",
-        "'balanced', 'linear', or a function",
+        "'blocks', or a function",
     ),
     Mistake("half a tile to read", lambda w: cl.Engine(w.graph).read_tile(1.5), cl.TileError, "1.5", "0 to 7"),  # type: ignore[arg-type]
     Mistake("a tile to read beyond", lambda w: cl.Engine(w.graph).read_tile(8), cl.TileError, "8", "0 to 7"),

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.vertices import Vertex
 from lowering.machine.balance import least_bound, level_of
+from lowering.machine.candidates import place_by
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.place import _majority, linear_tiles, place, place_and_exchange, place_by
+from lowering.machine.linear import linear_tiles
+from lowering.machine.place import METHODS as ALL_METHODS
+from lowering.machine.place import place, place_and_exchange
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.machine.vertex_cycles import family_cycles
+from lowering.machine.votes import majority
 from lowering.pipeline import plan_engine
 from lowering.plan.steps import ExecuteStep, all_steps
 from tests.examples import examples
@@ -22,7 +26,7 @@ from tests.placements import TILES, built, plan_of, touched, vertices_of
 from tests.strategies import cases
 from tests.test_scale import N, copy_one, six_axes, stencil
 
-METHODS = st.sampled_from(["balanced", "linear"])
+METHODS = st.sampled_from(ALL_METHODS)
 
 
 @cl.codelet
@@ -148,7 +152,7 @@ def test_what_vertices_with_tiles_write_lives_with_its_first_writer(case, method
 @given(cases())
 def test_no_tile_is_loaded_beyond_the_bound(case):
     plan = plan_of(case)
-    placement = place_by(plan, "balanced")
+    placement = place_by(plan, "bytes")
     for step in all_steps(plan.steps):
         if isinstance(step, ExecuteStep) and all(family.tile is None for family in step.families):
             counts = [family.num_vertices for family in step.families]
@@ -193,7 +197,7 @@ def test_many_equal_vertices_are_spread_evenly_wherever_their_data_live(count, n
         graph.set_tile_mapping(tensor, np.arange(count) % near)
     i = cl.grid(count)
     graph.add_vertex("all", slow, x=x[i : i + 1], out=y[i])
-    exchange = plan_exchange(place_by(engine_plan(graph), "balanced"))
+    exchange = plan_exchange(place_by(engine_plan(graph), "bytes"))
     (tiles,) = exchange.placement.vertex_tiles.values()
     load = np.bincount(tiles, minlength=64)
     assert -(-load.max() // 6) == -(-count // (64 * 6))
@@ -227,8 +231,8 @@ def test_votes_are_counted_as_one_by_one(seed, count):
     shapes = [[n if random.random() < 0.7 else 1 for n in extents] for _ in range(count)]
     votes = [random.integers(-1, 4, shape).astype(np.int32) for shape in shapes]
     weights = random.integers(1, 4, count).astype(np.float32)
-    with patch("lowering.machine.place._VERTICES", 4):
-        found = _majority(votes, weights, extents)
+    with patch("lowering.machine.votes._VERTICES", 4):
+        found = majority(votes, weights, extents)
     for k, tile in zip(np.ndindex(extents), found, strict=True):
         named = [int(np.broadcast_to(own, extents)[k]) for own in votes]
         sums = {t: sum(w for own, w in zip(named, weights, strict=True) if own == t) for t in named if t >= 0}

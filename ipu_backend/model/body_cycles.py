@@ -23,7 +23,7 @@ pays for the elements updated alone, as if the array it updates were never neede
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -66,9 +66,12 @@ OTHERWISE = "give the codelet cycles= to count others"
 # --- loops and choices ---------------------------------------------------------------------------------
 
 
-def _turn_cost(body: jax_core.Jaxpr, kept: Iterable[tuple[Any, Any]], mode: Mode) -> Cost:
-    """What a turn of a loop takes, of what it carries from operand to result what does not change for nothing."""
-    unchanged = {result: operand for result, operand in kept if result is operand}
+def _turn_cost(body: jax_core.Jaxpr, carried: Sequence[Any], mode: Mode) -> Cost:
+    """What a turn of a loop takes, given what becomes of each result that is an operand of the next turn.
+
+    One that does not change stays where it is; one that does is not held to be in place, since nothing else is.
+    """
+    unchanged = [own if own is result else None for own, result in zip(carried, body.outvars, strict=False)]
     return body_cycles(body, mode, unchanged).cost
 
 
@@ -78,15 +81,14 @@ def _scan(eqn: Equation, mode: Mode) -> Cost:
     same = lambda outer, inner: sum(a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True))  # noqa: E731
     carried = same(eqn.results, body.outvars)  # by their shapes, since releases of JAX name the numbers differently
     first = same(eqn.operands, body.invars) - carried
-    kept = zip(body.outvars[:carried], body.invars[first : first + carried], strict=True)
-    return (_turn_cost(body, kept, mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
+    return (_turn_cost(body, body.invars[first : first + carried], mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
 
 
 @rule("while")
 def _while(eqn: Equation, mode: Mode) -> Cost:
     condition, body = (eqn.params[name].jaxpr for name in ("cond_jaxpr", "body_jaxpr"))
-    kept = zip(body.outvars, body.invars[eqn.params["body_nconsts"] :], strict=True)
-    turn = _turn_cost(condition, (), mode) + _turn_cost(body, kept, mode) + guessed(TURN_CYCLES)
+    carried = body.invars[eqn.params["body_nconsts"] :]
+    turn = body_cycles(condition, mode).cost + _turn_cost(body, carried, mode) + guessed(TURN_CYCLES)
     if mode.turns is not None:
         return turn * mode.turns
     turns = turns_of(eqn)
@@ -174,16 +176,16 @@ class BodyCycles(NamedTuple):
     is_vertex: bool
 
 
-def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None) -> BodyCycles:
+def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> BodyCycles:
     """What the equations of a jaxpr take, the vertex's entry aside.
 
     Args:
         jaxpr: of what.
         mode: how the vertex runs.
-        in_out: of results that are written over an operand, by which.
+        over: for each result in order the operand that it is written over, or None; left off for none.
     """
     total, paid_base, parts, is_vertex = FREE, False, 0, True
-    fusion, in_out = Fusion(), in_out or {}
+    fusion = Fusion()
     names: dict[Any, Any] = {}
 
     for eqn in folded(inlined(jaxpr, names), jaxpr.outvars, names):
@@ -200,24 +202,19 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | N
             fusion.look(eqn)
 
     outside = [atom if isinstance(atom, jax_core.Literal) else names.get(atom, atom) for atom in jaxpr.outvars]
-    leaving = [fusion.whole(atom) for atom in outside]
-    fusion.read.update(fusion.origin(atom) for atom in outside if not isinstance(fusion.origin(atom), jax_core.Literal))
-    pairs = zip(jaxpr.outvars, leaving, strict=True)
-    held = [pair for pair in pairs if not any(isinstance(atom, jax_core.Literal) for atom in pair)]
-    over = {found: in_out[own] for own, found in held if own in in_out}
+    leaving = list(zip(map(fusion.whole, outside), (*over, *[None] * (len(outside) - len(over))), strict=True))
+    fusion.read.update(own for own in map(fusion.origin, outside) if not isinstance(own, jax_core.Literal))
     for loop in fusion.loops:
         stored = fusion.stored(loop)
-        in_place = any(over.get(own) in loop.reads for own in stored if own in over)
+        in_place = any(own in loop.reads and found in stored for found, own in leaving if own is not None)
         total += loop.cost(stored, in_place, mode)
         paid_base |= loop.size > 1
         is_vertex &= loop.is_vertex
         parts += 1
 
-    for own, found in zip(jaxpr.outvars, leaving, strict=True):
-        if isinstance(found, jax_core.Literal) or found not in fusion.computed:
-            if not isinstance(own, jax_core.Literal) and in_out.get(own) is found:  # it stays where it is
-                continue
-            size, dtype = size_of(found), getattr(own.aval, "dtype", np.float32)
+    for found, own in leaving:
+        if found is not own and (isinstance(found, jax_core.Literal) or found not in fusion.computed):
+            size, dtype = size_of(found), getattr(found.aval, "dtype", np.float32)
             width = max(1, mode.machine.vector_bytes // itemsize_of(dtype))
             total += sourced(23 + ceil_div(mode.share(size), width) if size > 1 else 2)
             paid_base |= size > 1
@@ -236,24 +233,22 @@ class JaxprCycles(NamedTuple):
     if_assembly: Cost | None
 
 
-def jaxpr_cycles(
-    jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None, *, supposes: bool = False
-) -> JaxprCycles:
+def jaxpr_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = (), *, supposes: bool = False) -> JaxprCycles:
     """What a vertex that runs a jaxpr takes.
 
     Args:
         jaxpr: what it runs.
         mode: how; `compiled` does not count where it is to be supposed.
-        in_out: of results that are written over an operand, by which.
+        over: for each result in order the operand that it is written over, or None; left off for none.
         supposes: whether to take one of a library's vertices for assembly, and anything else for compiled.
     """
     if not supposes:
-        return JaxprCycles(_entered(body_cycles(jaxpr, mode, in_out)), None)
-    body = body_cycles(jaxpr, replace(mode, compiled=False), in_out)
+        return JaxprCycles(_entered(body_cycles(jaxpr, mode, over)), None)
+    body = body_cycles(jaxpr, replace(mode, compiled=False), over)
     as_assembly = _entered(body)
     if body.is_vertex:
         return JaxprCycles(as_assembly, None)
-    compiled = _entered(body_cycles(jaxpr, replace(mode, compiled=True), in_out))
+    compiled = _entered(body_cycles(jaxpr, replace(mode, compiled=True), over))
     return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly)
 
 

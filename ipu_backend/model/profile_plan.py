@@ -125,6 +125,7 @@ def profile_plan(
                 moved.received_bytes,
                 int(memory.used_bytes[number]),
                 int(memory.other_live_bytes[number]),
+                run.hidden[number],
             )
         )
     by_codelet = dict(sorted(by_codelet.items(), key=lambda item: -item[1]))

@@ -60,8 +60,9 @@ class Engine:
             `"addresses"` runs it in the planned memory of the tiles, forward only, as a proof of the memory plan: see
             `executions/tile_addresses.py`. The host may read all variables after a run, so that none shares its
             address with another there, as they do in what `function` makes.
-        placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"` or
-            `"linear"`, or a function from the plan to its placement.
+        placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
+            the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
+            from the plan to its placement.
 
     Raises:
         ProgramError: an execution or a placement that there is not.
@@ -375,9 +376,9 @@ class Engine:
 
         Args:
             program: its name, where the engine has several.
-            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"` (see
-                `machine/place.py`), or a function from the program's plan to its placement; as the engine was told,
-                and with all its programs together, when left off.
+            placement: where what the graph leaves without a tile lives: `"balanced"`, `"linear"`, `"bytes"`,
+                `"rows"`, `"blocks"` (see `machine/place.py`), or a function from the program's plan to its placement;
+                as the engine was told, and with all its programs together, when left off.
             keep: the variables whose values the host writes before the program and reads after it, as in Poplar
                 those with a host write or read; all when left off. The memory of the others is shared where they
                 are not live together. Constants, and what is read before it is written, are kept anyway.

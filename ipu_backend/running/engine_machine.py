@@ -23,7 +23,8 @@ from lowering.fast.execution import Execution
 from lowering.lower import Lowered, lower_graph, lower_plan, named_variables
 from lowering.machine.exchange import Exchange
 from lowering.machine.memory import Memory
-from lowering.machine.place import Place, place, placed_by
+from lowering.machine.place import Place, place
+from lowering.machine.placed_by import placed_by
 from lowering.machine.placement import Placement
 from lowering.pipeline import MachinePlan, plan_machine
 from lowering.plan.plan import Plan

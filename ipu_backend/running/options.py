@@ -9,6 +9,7 @@ import numpy as np
 
 from codelet.errors import ProgramError, TileError
 from codelet.graphs.graph import Graph
+from lowering.machine.place import METHODS
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -33,11 +34,11 @@ def check_options(graph: object, execution: object, placement: object, stream_by
         raise ProgramError(
             "there is no such execution", given=f"{execution=!r}", expected="'fused', 'tiles' or 'addresses'"
         )
-    if placement not in ("balanced", "linear") and not callable(placement):
+    if placement not in METHODS and not callable(placement):
         raise ProgramError(
             "there is no such placement",
             given=f"{placement=!r}",
-            expected="'balanced', 'linear', or a function from a plan to its placement",
+            expected=f"{', '.join(map(repr, METHODS))}, or a function from a plan to its placement",
         )
     if not is_whole(stream_bytes) or stream_bytes < 1:
         raise ProgramError(

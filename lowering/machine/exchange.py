@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
+from lowering.machine.chips import moves_between_chips
 from lowering.machine.placement import Placement
 from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
@@ -32,7 +33,6 @@ from lowering.plan.runs import (
     intersection,
     overlaps,
     runs_of,
-    stretches,
     union,
     union_of,
 )
@@ -54,14 +54,9 @@ class _Homes:
         self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
 
     @functools.cached_property
-    def by_element(self) -> tuple[Runs, np.ndarray]:
-        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
-        return stretches(self.placement.element_tiles)
-
-    @functools.cached_property
     def by_tile(self) -> Runs:
         """The same as runs of `tile * num_elements + element`."""
-        runs, tiles = self.by_element
+        runs, tiles = self.placement.stretches
         lived = tiles >= 0
         origin = tiles[lived].astype(np.int64) * self.num_elements
         return union(runs.starts[lived] + origin, runs.stops[lived] + origin)
@@ -79,7 +74,7 @@ class _Homes:
 
     def parted(self, paired: Runs) -> tuple[Runs, np.ndarray, np.ndarray]:
         """All elements in stretches of one home, of which all or none are in a set: the home of each, and whether."""
-        runs, tiles = self.by_element
+        runs, tiles = self.placement.stretches
         if not len(paired.starts):
             return runs, tiles, np.zeros(len(tiles), bool)
         starts = np.union1d(runs.starts, np.concatenate([paired.starts, paired.stops]))
@@ -113,6 +108,15 @@ class _Homes:
         """Weights summed by tile, int64 of shape (num_tiles,)."""
         # Sums of whole numbers below 2**53, which floats hold exactly.
         return np.bincount(tiles, weights, self.placement.num_tiles).astype(np.int64)
+
+    def bytes_between(self, away: Runs, *, to_home: bool) -> np.ndarray | None:
+        """What chips send to each other of what tiles have away from home, int64; None for nothing."""
+        target = self.placement.plan.graph.target
+        if target.num_chips == 1:
+            return None
+        moves = moves_between_chips(away, self.num_elements, self.by_element, target, to_home=to_home)
+        num_bytes = np.bincount(moves.pairs, self.sizes(moves.starts, moves.stops), target.num_chips**2)
+        return num_bytes.astype(np.int64).reshape(target.num_chips, -1) if num_bytes.any() else None
 
 
 class Moves(NamedTuple):
@@ -212,8 +216,9 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         columns.append((homes.sums(owners, sizes), homes.sums(owners, words), homes.sums(owners, num_messages)))
         columns[-1] += (words, owners, own)
     (bytes_there, words_there, messages_there, *of_there), (bytes_here, words_here, messages_here, *of_here) = columns
+    between = homes.bytes_between(away, to_home=to_home)
     if to_home:
-        traffic = Traffic(words_here, words_there)
+        traffic = Traffic(words_here, words_there, bytes_between=between)
         return Transfer(
             bytes_here, bytes_there, traffic, messages_here, messages_there, touched, away, to_home, placement
         )
@@ -223,7 +228,7 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         silent = np.append(words_here, 0)[np.minimum(partners, placement.num_tiles)] == 0
         at_twice = paired_part & silent[home_of]
         paired = [homes.sums(owners, words * at_twice[own.second]) for words, owners, own in (of_there, of_here)]
-    traffic = Traffic(words_there, words_here, *paired)
+    traffic = Traffic(words_there, words_here, *paired, bytes_between=between)
     return Transfer(bytes_there, bytes_here, traffic, messages_there, messages_here, touched, away, to_home, placement)
 
 

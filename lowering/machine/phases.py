@@ -21,8 +21,8 @@ import numpy as np
 from lowering.plan.steps import UndefStep
 from lowering.plan.timeline import Moment, Timeline
 
-KINDS = ("sync", "exchange", "compute")
-"""What a phase may be, in the order in which they are shown."""
+KINDS = ("sync", "external sync", "exchange", "external exchange", "host", "compute")
+"""What a phase may be, in the order in which they are shown; external is what goes between chips."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
 from lowering.plan.plan import Plan
+from lowering.plan.runs import Runs, stretches
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,24 @@ class Placement:
         for tiles in (self.element_tiles, *self.vertex_tiles.values()):
             living[tiles] = True
         return np.flatnonzero(living[:-1]).astype(np.int32)
+
+    @functools.cached_property
+    def stretches(self) -> tuple[Runs, np.ndarray]:
+        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
+        return stretches(self.element_tiles)
+
+    @functools.cached_property
+    def bytes_by_tile(self) -> np.ndarray:
+        """What the variables take of each tile, int64 of shape (num_tiles,)."""
+        (starts, stops), tiles = self.stretches
+        lived = tiles >= 0
+        variables = self.plan.variables
+        first_elements = np.array([variable.first_element for variable in variables], np.int64)
+        itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
+        own = np.searchsorted(first_elements, starts[lived], side="right") - 1
+        weights = (stops - starts)[lived] * itemsizes[own]
+        # Sums of whole numbers below 2**53, which floats hold exactly.
+        return np.bincount(tiles[lived], weights, self.num_tiles).astype(np.int64)
 
     @functools.cached_property
     def _words(self) -> dict[Variable, Words]:

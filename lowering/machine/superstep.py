@@ -39,12 +39,14 @@ class Traffic(NamedTuple):
         sent_words: to other tiles, what goes to several counted once.
         received_paired: how many of those received go to whole pairs, at twice the rate; None for none.
         sent_paired: the same of those sent.
+        bytes_between: what each chip sends to each other, int64 of shape (num_chips, num_chips); None for nothing.
     """
 
     received_words: np.ndarray
     sent_words: np.ndarray
     received_paired: np.ndarray | None = None
     sent_paired: np.ndarray | None = None
+    bytes_between: np.ndarray | None = None
 
     @property
     def is_empty(self) -> bool:

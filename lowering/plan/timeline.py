@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from codelet.graphs.graph import Graph
 from codelet.views.sources import Variable
@@ -26,6 +27,18 @@ from lowering.plan.steps import (
 )
 
 
+class Loop(NamedTuple):
+    """A loop around a moment.
+
+    Attributes:
+        number: of its first moment.
+        turns: how often the moment's part of it runs, each time that the loop does.
+    """
+
+    number: int
+    turns: int
+
+
 @dataclass(frozen=True, eq=False)
 class Moment:
     """One step of a program at one place of it.
@@ -33,16 +46,21 @@ class Moment:
     Attributes:
         number: its place among the moments, in the order of the program's text.
         step: what happens: a step without a body, or the loop whose turn begins.
-        depth: how many loops are around it.
         turns: how often it happens in a run of the program, where all choices around it are made for it.
         branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
+        loops: those around it, the outermost first.
     """
 
     number: int
     step: Step
-    depth: int
     turns: int
     branches: tuple[tuple[int, int], ...] = ()
+    loops: tuple[Loop, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """How many loops are around it."""
+        return len(self.loops)
 
     @property
     def reads(self) -> tuple[Variable, ...]:
@@ -81,7 +99,11 @@ class Timeline:
 
 
 def _lay_out(
-    moments: list[Moment], steps: Sequence[Step], depth: int, turns: int, branches: tuple[tuple[int, int], ...]
+    moments: list[Moment],
+    steps: Sequence[Step],
+    turns: int,
+    branches: tuple[tuple[int, int], ...],
+    loops: tuple[Loop, ...],
 ) -> None:
     """Add the moments of steps."""
     for step in steps:
@@ -89,10 +111,11 @@ def _lay_out(
         own, head = control(step), len(moments)
         for part in own.parts:
             if part.body is None:
-                moments.append(Moment(len(moments), step, depth, turns * part.turns, branches))
+                moments.append(Moment(len(moments), step, turns * part.turns, branches, loops))
             else:
                 inside = branches if part.branch is None else (*branches, (head, part.branch))
-                _lay_out(moments, bodies(step)[part.body], depth + part.deeper, turns * part.turns, inside)
+                around = (*loops, Loop(head, part.turns)) if part.deeper else loops
+                _lay_out(moments, bodies(step)[part.body], turns * part.turns, inside, around)
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -127,5 +150,5 @@ def timeline(plan: Plan) -> Timeline:
     How often a loop on a condition turns is what `WhileStep.counted_turns` says.
     """
     moments: list[Moment] = []
-    _lay_out(moments, plan.steps, 0, 1, ())
+    _lay_out(moments, plan.steps, 1, (), ())
     return Timeline(tuple(moments))
