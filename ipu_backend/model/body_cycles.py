@@ -188,14 +188,15 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
         over: for each result in order the operand that it is written over, or None; left off for none.
     """
     total, paid_base, parts, is_vertex = FREE, False, 0, True
-    fusion = Fusion()
+    fusion, tables = Fusion(), mode.machine.tables
     names: dict[Any, Any] = {}
 
-    for eqn in folded(inlined(jaxpr, names), jaxpr.outvars, names):
+    equations = inlined(jaxpr, names)
+    for eqn in folded(equations, jaxpr.outvars, names) if tables.folds else equations:
         if eqn.operands and eqn.results and size_of(eqn.results[0]) == 1 and all(map(fusion.is_constant, eqn.operands)):
             fusion.constants.update(eqn.results)
             continue
-        if eqn.primitive in _REDUCTIONS and fusion.accumulate(eqn):
+        if eqn.primitive in _REDUCTIONS and eqn.primitive not in tables.rules and fusion.accumulate(eqn):
             continue
         cost = _cost(eqn, mode)
         if isinstance(cost, Loop):
