@@ -182,6 +182,34 @@ def test_tiles_wait_only_where_something_moves():
     assert looped.total_cycles == 108 + 78
 
 
+@pytest.mark.parametrize("turns", [None, 5])
+def test_loops_end_rows_of_steps_and_guessed_turns_are_guesses(turns):
+    """The last turn of one loop and the condition of the next are not one row, though no step stands between."""
+    graph = cl.Graph(cl.IPU(num_tiles=2, num_workers=1, launch_cycles=8))
+    x, p = graph.add_variable("x", (2,)), graph.add_variable("p", (), "int32")
+    i = cl.grid(2)
+    graph.set_tile_mapping(x[i], i)
+    graph.set_tile_mapping(p, 0)
+    sets = {}
+    for cycles in (100, 30, 50):
+        sets[cycles] = graph.add_compute_set(f"of {cycles}")
+        graph.add_vertex(sets[cycles], work, x=x[cycles % 3 % 2 : cycles % 3 % 2 + 1], cycles=cycles)
+    loops = [cl.RepeatWhile(sets[a], p, sets[b], turns=turns) for a, b in ((30, 100), (50, 30))]
+    profile = cl.Engine(graph, loops).profile()
+    count = 16 if turns is None else turns
+    assert [(step.name, step.repeats) for step in profile.steps] == [
+        ("of 30", count + 1), ("of 100", count), ("of 50", count + 1), ("of 30", count)
+    ]  # fmt: skip
+    assert profile.total_cycles == (count + 1) * (38 + 58) + count * (108 + 38)
+    if turns is None:
+        assert profile.guessed_cycles == profile.total_cycles
+        assert profile.fitted_cycles == 0
+        assert "they rest to 100.0% on guesses" in str(profile)
+    else:
+        assert profile.guessed_cycles == 0
+        assert profile.fitted_cycles == profile.launch_cycles == 8 * (4 * count + 2)
+
+
 def exchanged(build, dtype="float32", **changes):
     """What one step moves before it computes."""
     graph = cl.Graph(cl.IPU(num_tiles=8, **changes))

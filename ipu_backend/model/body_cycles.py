@@ -42,6 +42,7 @@ from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
 from ipu_backend.model.dtypes import computed_in, guess_text, is_float8
 from ipu_backend.model.equations import Equation, inlined, itemsize_of, size_of
+from ipu_backend.model.folded import folded
 from ipu_backend.model.fusing import Fusion
 from ipu_backend.model.loop_turns import turns_of
 from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Loop
@@ -187,7 +188,7 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
     fusion = Fusion()
     names: dict[Any, Any] = {}
 
-    for eqn in inlined(jaxpr, names):
+    for eqn in folded(inlined(jaxpr, names), jaxpr.outvars, names):
         if eqn.operands and eqn.results and size_of(eqn.results[0]) == 1 and all(map(fusion.is_constant, eqn.operands)):
             fusion.constants.update(eqn.results)
             continue

@@ -23,6 +23,9 @@ from ipu_backend.model.poplibs_linear_algebra import (
 from ipu_backend.model.poplibs_moves import sort_cycles, top_k_cycles
 from ipu_backend.model.shared import guess_shared, shared
 
+GAMMA_CYCLES = 2000
+"""Of one number of the gamma distribution, drawn and rejected until one is kept: a guess."""
+
 THREEFRY_CYCLES = 120
 """For one block of two random words: 20 rounds of five instructions, and the keys (a count, not a measurement)."""
 
@@ -77,7 +80,8 @@ def _cholesky(eqn: Equation, mode: Mode) -> Cost:
     many, n, _ = _matrices(eqn)
     if not many * n:
         return FREE
-    each = cholesky_cycles(n, half=eqn.dtype == np.float16) * software_factor(eqn.dtype)
+    of_tile = cholesky_cycles(n, half=eqn.dtype == np.float16) * software_factor(eqn.dtype)
+    each = ceil_div(of_tile, mode.machine.num_workers)
     return shared(mode.share(many) * each, mode)
 
 
@@ -91,7 +95,8 @@ def _triangular_solve(eqn: Equation, mode: Mode) -> Cost:
     if not many * n * sides:
         return FREE
     factor = software_factor(eqn.dtype)
-    by_side = shared(mode.share(sides) * triangular_solve_cycles(n, lower=lower, half=half) * factor, mode)
+    each = ceil_div(triangular_solve_cycles(n, lower=lower, half=half) * factor, mode.machine.num_workers)
+    by_side = shared(mode.share(sides) * each, mode)
     if mode.workers == 1:
         return by_side
     worker, supervisor = (sides * part for part in shared_solve_cycles(n, mode.workers, lower=lower, half=half))
@@ -154,23 +159,6 @@ def _fft(eqn: Equation, mode: Mode) -> Cost:
     return guess_shared(17 + ceil_div(mode.share(operations), real) * OPERATION_CYCLES * double, mode)
 
 
-# --- special functions: series and continued fractions ------------------------------------------------------
-
-SERIES_CYCLES = {
-    **dict.fromkeys(("igamma", "igammac", "igamma_grad_a", "random_gamma_grad"), 100 * 20),
-    **dict.fromkeys(("regularized_incomplete_beta", "random_gamma"), 100 * 20),
-    **dict.fromkeys(("zeta", "polygamma"), 30 * 20),
-    **dict.fromkeys(("bessel_i0e", "bessel_i1e"), 25 * 4),
-}
-"""Of one element: as many terms as JAX's series take as a rule, each of a few operations and a division. Guesses."""
-
-
-@rule(*SERIES_CYCLES)
-def _series(eqn: Equation, mode: Mode) -> Cost:
-    each = SERIES_CYCLES[eqn.primitive] * software_factor(eqn.results[0].aval.dtype)
-    return guess_shared(17 + each * mode.share(eqn.size), mode)
-
-
 # --- random numbers ------------------------------------------------------------------------------------
 
 
@@ -181,3 +169,8 @@ def _random(eqn: Equation, mode: Mode) -> Cost:
     per_block = 1 if eqn.primitive in ("random_split", "random_fold_in") else 2
     words = size_of(results) * (max(1, itemsize_of(results.aval.dtype) // 4) if per_block == 2 else 1)
     return guess_shared(THREEFRY_CYCLES * mode.share(ceil_div(words, per_block)), mode)
+
+
+@rule("random_gamma")
+def _random_gamma(eqn: Equation, mode: Mode) -> Cost:
+    return guess_shared(GAMMA_CYCLES * mode.share(eqn.size), mode)

@@ -35,7 +35,7 @@ INDEX_CYCLES = 10
     *("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "stop_gradient", "copy", "copy_p"),
     *("bitcast_convert_type", "random_wrap", "random_unwrap", "random_seed", "optimization_barrier", "name"),
     *("device_put", "sharding_constraint", "debug_callback", "debug_print", "create_token", "after_all"),
-    *("empty", "empty2", "tie_in", "mesh_cast"),
+    *("empty", "empty2", "tile", "unstack", "platform_index"),
 )
 def _free(eqn: Equation, mode: Mode) -> Cost:
     return FREE

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ipu_backend.model.costs import Cost, Mode, ceil_div
+from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import rule
-from ipu_backend.model.dtypes import software_factor, vector_width
-from ipu_backend.model.equations import Equation, itemsize_of
+from ipu_backend.model.dtypes import is_float8, software_factor, vector_width
+from ipu_backend.model.equations import Equation, itemsize_of, size_of
 from ipu_backend.model.poplibs_moves import fill_cycles
 from ipu_backend.model.poplibs_products import (
     Product,
@@ -17,6 +17,7 @@ from ipu_backend.model.poplibs_products import (
     matrix_unit,
     matrix_unit_cycles,
     outer_product_cycles,
+    scaled_add_cycles,
     vertical_mac_cycles,
 )
 from ipu_backend.model.shared import fit_shared, guess_shared, shared, tile_cycles
@@ -26,9 +27,16 @@ MULTIPLY_ADD_CYCLES = 2 + 2 + 3
 
 
 def _loop_cycles(product: Product, width: int, factor: int, mode: Mode) -> int:
-    """Cycles of the worker with most results, each of them one loop over what it sums."""
-    turns = ceil_div(product.summed, width)
-    return 17 + mode.share(product.results) * (12 + turns * MULTIPLY_ADD_CYCLES * factor)
+    """Cycles of the worker with most results, each of them one loop over what it sums.
+
+    Or each worker sums part of every result, after which one adds up what they have found.
+    """
+    turns, turn = ceil_div(product.summed, width), MULTIPLY_ADD_CYCLES * factor
+    own_results = 17 + mode.share(product.results) * (12 + turns * turn)
+    if mode.workers == 1:
+        return own_results
+    own_parts = 17 + product.results * (12 + mode.share(turns) * turn)
+    return min(own_results, own_parts + 17 + product.results * (12 + mode.workers * (turn - 2)))
 
 
 def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
@@ -48,6 +56,9 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
         return guess_shared(_loop_cycles(product, 1, factor, mode), mode)
     half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
     forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
+    if is_float8(held):  # the vector unit has no float8
+        casts = sum(mode.machine.tables.float8.read_cycles(mode.share(size_of(own))) for own in eqn.operands[:2])
+        forms = [form + sourced(casts) for form in forms]
     unit = matrix_unit(held, mode, float_sums=float_sums) or matrix_unit(dtype, mode, float_sums=float_sums)
     if unit is not None and product.columns > 1:  # one result of a pass would be of use
         forms.append(matrix_unit_cycles(unit, product, mode))
@@ -59,9 +70,8 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
-@rule("dot_general")
-def _dot_general(eqn: Equation, mode: Mode) -> Cost:
-    """Either operand is the field, and the other the weights."""
+def dot_cost(eqn: Equation, mode: Mode) -> Cost:
+    """A matrix product: either operand is the field, and the other the weights."""
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
@@ -71,6 +81,42 @@ def _dot_general(eqn: Equation, mode: Mode) -> Cost:
         product_cost(Product(1, a, depth, b, (), groups), eqn, mode) for a, b in ((rows, columns), (columns, rows))
     ]
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
+
+
+rule("dot_general")(dot_cost)
+
+
+@rule("sum_of_products")
+def _sum_of_products(eqn: Equation, mode: Mode) -> Cost:
+    """A sum of a product of two arrays: a dot product for each result. In assembly a guess.
+
+    PopLibs has dot products within convolutions alone. Where what is summed does not lie side by side, a vector of
+    results is summed at a time, and what is loaded for it, a vector of each array in a cycle, takes the time.
+    """
+    shape, axes = eqn.operands[0].aval.shape, eqn.params["axes"]
+    each = math.prod(shape[axis] for axis in axes)
+    product = Product(1, 1, each, 1, (), eqn.size)
+    if mode.compiled or eqn.size == 1 or not eqn.size * each:
+        found = product_cost(product, eqn, mode)
+        return found if mode.compiled else Cost(found.worker, found.supervisor, guessed=found.counted)
+    width, results = vector_width(eqn.dtype, mode.machine.vector_bytes), mode.share(eqn.size)
+    moved = [axis for axis, size in enumerate(shape) if size > 1]
+    if set(moved[-1:]) <= set(axes):
+        turns, vectors = ceil_div(each, width), results
+    else:
+        turns, vectors = 2 * each, ceil_div(results, width)
+    return guess_shared((17 + vectors * (12 + turns)) * software_factor(eqn.dtype), mode)
+
+
+@rule("scaled_add")
+def _scaled_add(eqn: Equation, mode: Mode) -> Cost:
+    """`x + s * y`: PopLibs' `scaledAddTo`, or compiled a loop of two operations, two loads and a store."""
+    half, width = eqn.dtype == np.float16, vector_width(eqn.dtype, mode.machine.vector_bytes)
+    if mode.compiled:
+        turns = ceil_div(mode.share(eqn.size), width if mode.vectorised else 1)
+        return fit_shared((26 if half else 29) + turns * (MULTIPLY_ADD_CYCLES + 1), mode)
+    worker, supervisor = scaled_add_cycles(eqn.size, width, mode.workers, subtracts=eqn.params["subtracts"])
+    return Cost(worker, supervisor if mode.workers > 1 else 0)
 
 
 @rule("conv_general_dilated")
@@ -83,6 +129,14 @@ def _convolution(eqn: Equation, mode: Mode) -> Cost:
     *tall, width = [ceil_div(size, apart) for size, apart in zip(field, eqn.params["lhs_dilation"], strict=True)] or [1]
     product = Product(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
     return product_cost(product, eqn, mode)
+
+
+@rule("scaled_dot")
+def _scaled_dot(eqn: Equation, mode: Mode) -> Cost:
+    """A product of blocks that have a scale each, as if every element took its scale before: a guess."""
+    found = dot_cost(eqn._replace(operands=eqn.operands[:2]), mode)
+    scaled = mode.share(sum(size_of(operand) for operand in eqn.operands[:2])) * MULTIPLY_ADD_CYCLES
+    return Cost(found.worker + scaled, found.supervisor, guessed=found.counted + scaled)
 
 
 @rule("ragged_dot_general")

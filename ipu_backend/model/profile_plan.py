@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
@@ -60,7 +59,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
     for step in dict.fromkeys(steps):
         if isinstance(step, WhileStep):
-            turns, said = step.counted_turns
+            turns, said, _ = step.counted_turns
             over = source_text(step.predicate.source)
             yield f"the RepeatWhile over {over} counts for {counted(turns, 'turn', 'turns')}, {said}"
     estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
@@ -112,10 +111,12 @@ def profile_plan(
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
             codelet, own = family.codelet.name, family_cycles(family, target)
-            for total, what in ((by_codelet, attrgetter("counted")), (as_assembly, _as_assembly)):
-                total[codelet] = total.get(codelet, 0) + repeats * own.total(family.num_vertices, what)
+            cycles = less = repeats * own.total(family.num_vertices)
             if any(each.if_assembly is not None for each in own.distinct):
                 supposed.add(codelet)
+                less = repeats * own.total(family.num_vertices, _as_assembly)
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + cycles
+            as_assembly[codelet] = as_assembly.get(codelet, 0) + less
         steps.append(
             StepProfile(
                 step.name if isinstance(step, ExecuteStep) else _copy_name(step),  # type: ignore[arg-type]
@@ -126,6 +127,7 @@ def profile_plan(
                 int(memory.used_bytes[number]),
                 int(memory.other_live_bytes[number]),
                 run.hidden[number],
+                any(loop.is_guess for loop in moment.loops),
             )
         )
     by_codelet = dict(sorted(by_codelet.items(), key=lambda item: -item[1]))

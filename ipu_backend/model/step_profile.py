@@ -22,6 +22,7 @@ class StepProfile:
         used_bytes: what its variables take, on all tiles together.
         other_live_bytes: what else is live meanwhile.
         hidden_cycles: in which the host moves something while others run, for all turns.
+        turns_are_guessed: whether nobody says how often one of the loops around it turns.
     """
 
     name: str
@@ -32,6 +33,7 @@ class StepProfile:
     used_bytes: int = 0
     other_live_bytes: int = 0
     hidden_cycles: int = 0
+    turns_are_guessed: bool = False
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -107,12 +109,14 @@ class StepProfile:
     @property
     def fitted_cycles(self) -> int:
         """Of all, those that rest on constants fitted to measurements."""
-        return self._rest_on("fitted")
+        return 0 if self.turns_are_guessed else self._rest_on("fitted")
 
     @property
     def guessed_cycles(self) -> int:
-        """Of all, those that rest on guesses."""
-        return self._rest_on("guessed")
+        """Of all, those that rest on guesses: where it is guessed how often a loop turns, all."""
+        if self.turns_are_guessed:
+            return self.total_cycles
+        return min(self._rest_on("guessed"), self.total_cycles - self.fitted_cycles)
 
     @property
     def sourced_cycles(self) -> int:

@@ -114,7 +114,7 @@ class _Homes:
         target = self.placement.plan.graph.target
         if target.num_chips == 1:
             return None
-        moves = moves_between_chips(away, self.num_elements, self.by_element, target, to_home=to_home)
+        moves = moves_between_chips(away, self.num_elements, self.placement.stretches, target, to_home=to_home)
         num_bytes = np.bincount(moves.pairs, self.sizes(moves.starts, moves.stops), target.num_chips**2)
         return num_bytes.astype(np.int64).reshape(target.num_chips, -1) if num_bytes.any() else None
 

@@ -22,6 +22,7 @@ from lowering.plan.steps import (
     FunctionBody,
     RotateStep,
     Step,
+    WhileStep,
     bodies,
     with_bodies,
 )
@@ -33,10 +34,12 @@ class Loop(NamedTuple):
     Attributes:
         number: of its first moment.
         turns: how often the moment's part of it runs, each time that the loop does.
+        is_guess: whether nobody says how often.
     """
 
     number: int
     turns: int
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +117,8 @@ def _lay_out(
                 moments.append(Moment(len(moments), step, turns * part.turns, branches, loops))
             else:
                 inside = branches if part.branch is None else (*branches, (head, part.branch))
-                around = (*loops, Loop(head, part.turns)) if part.deeper else loops
+                is_guess = isinstance(step, WhileStep) and step.counted_turns.is_guess
+                around = (*loops, Loop(head, part.turns, is_guess)) if part.deeper else loops
                 _lay_out(moments, bodies(step)[part.body], turns * part.turns, inside, around)
 
 
