@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_backend.model.compiled_loops import compiled_loop, in_turns
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
-from ipu_backend.model.cycle_rules import rule
+from ipu_backend.model.cycle_rules import cycle_rules, rule
 from ipu_backend.model.dtypes import is_float8, software_factor, vector_width
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
 from ipu_backend.model.poplibs_moves import fill_cycles
@@ -41,6 +41,15 @@ def _loop_cost(product: Product, width: int, factor: int, mode: Mode) -> Cost:
     return min(whole, parts, key=lambda cost: tile_cycles(cost, mode))
 
 
+def _on_matrix_unit(product: Product, eqn: Equation, mode: Mode) -> Cost | None:
+    """What a product takes on the matrix unit; None where there is none, or one result of a pass would be of use."""
+    float_sums = itemsize_of(eqn.results[0].aval.dtype) >= 4
+    dtypes = eqn.operands[0].aval.dtype, eqn.dtype
+    units = (matrix_unit(dtype, mode, float_sums=float_sums) for dtype in dtypes)
+    unit = next((unit for unit in units if unit is not None), None)
+    return None if unit is None or product.columns <= 1 else matrix_unit_cycles(unit, product, mode)
+
+
 def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     """What a product takes: on the matrix unit where the machine has one, or on the vector unit.
 
@@ -60,9 +69,9 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     if is_float8(held):  # the vector unit has no float8
         casts = sum(mode.machine.tables.float8.read_cycles(mode.share(size_of(own))) for own in eqn.operands[:2])
         forms = [form + sourced(casts) for form in forms]
-    unit = matrix_unit(held, mode, float_sums=float_sums) or matrix_unit(dtype, mode, float_sums=float_sums)
-    if unit is not None and product.columns > 1:  # one result of a pass would be of use
-        forms.append(matrix_unit_cycles(unit, product, mode))
+    on_unit = _on_matrix_unit(product, eqn, mode)
+    if on_unit is not None:
+        forms.append(on_unit)
     if product.summed == 1:
         rows = mode.share(product.positions)
         forms.append(shared(outer_product_cycles(rows, product.columns, product.groups, half=half), mode))
@@ -71,17 +80,19 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
     return min(forms, key=lambda cost: tile_cycles(cost, mode))
 
 
-def dot_cost(eqn: Equation, mode: Mode) -> Cost:
-    """A matrix product: either operand is the field, and the other the weights."""
+def _dots(eqn: Equation) -> tuple[Product, Product]:
+    """A matrix product with its second operand for the weights, and with its first."""
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     left, right = (operand.aval.shape for operand in eqn.operands)
     depth = math.prod(left[d] for d in contracted)
     groups = math.prod(left[d] for d in batch)
     rows, columns = (math.prod(shape) // max(1, depth * groups) for shape in (left, right))
-    forms = [
-        product_cost(Product(1, a, depth, b, (), groups), eqn, mode) for a, b in ((rows, columns), (columns, rows))
-    ]
-    return min(forms, key=lambda cost: tile_cycles(cost, mode))
+    return Product(1, rows, depth, columns, (), groups), Product(1, columns, depth, rows, (), groups)
+
+
+def dot_cost(eqn: Equation, mode: Mode) -> Cost:
+    """A matrix product: either operand is the field, and the other the weights."""
+    return min((product_cost(own, eqn, mode) for own in _dots(eqn)), key=lambda cost: tile_cycles(cost, mode))
 
 
 rule("dot_general")(dot_cost)
@@ -120,16 +131,30 @@ def _scaled_add(eqn: Equation, mode: Mode) -> Cost:
     return Cost(worker, supervisor if mode.workers > 1 else 0)
 
 
-@rule("conv_general_dilated")
-def _convolution(eqn: Equation, mode: Mode) -> Cost:
-    """A product for each position of the kernel. Zeros between the field's elements are not multiplied."""
+def _positions(eqn: Equation) -> Product:
+    """A convolution as products, one for each position of the kernel, without zeros between the field's elements."""
     numbers = eqn.params["dimension_numbers"]
     out_features, depth, *kernel = (eqn.operands[1].aval.shape[d] for d in numbers.rhs_spec)
     groups = eqn.params["feature_group_count"] * eqn.params["batch_group_count"]
     batch, _, *field = (eqn.results[0].aval.shape[d] for d in numbers.out_spec)
     *tall, width = [ceil_div(size, apart) for size, apart in zip(field, eqn.params["lhs_dilation"], strict=True)] or [1]
-    product = Product(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
-    return product_cost(product, eqn, mode)
+    return Product(batch * math.prod(tall), width, depth, out_features // groups, tuple(kernel), groups)
+
+
+@rule("conv_general_dilated")
+def _convolution(eqn: Equation, mode: Mode) -> Cost:
+    return product_cost(_positions(eqn), eqn, mode)
+
+
+def weights_of(eqn: Equation, mode: Mode) -> int | None:
+    """Which operand the matrix unit loads as weights; None for an equation that runs without it."""
+    if eqn.primitive not in ("dot_general", "conv_general_dilated") or mode.compiled:
+        return None
+    ways = zip((1, 0), _dots(eqn), strict=True) if eqn.primitive == "dot_general" else [(1, _positions(eqn))]
+    best = cycle_rules[eqn.primitive](eqn, mode)
+    assert isinstance(best, Cost)
+    own = ((operand, _on_matrix_unit(product, eqn, mode)) for operand, product in ways)
+    return next((operand for operand, cost in own if cost == best and cost), None)
 
 
 @rule("scaled_dot")
