@@ -105,6 +105,13 @@ def select(n: int) -> Estimate:
     return alone(5 + 6 + 5 * n)
 
 
+def select_numbers(dtype: str, n: int) -> Estimate:
+    """BroadcastSelect, one of two numbers by a mask: popopsCycleEstimators.cpp @ 82cd24e5."""
+    if BYTES[dtype] == 4:
+        return alone(10 + 8 + 4 * n)
+    return alone(10 + (23 if n % 2 else 30) + 4 * n)
+
+
 def clamp(dtype: str, n: int) -> Estimate:
     """Clamp: popopsCycleEstimators.cpp @ 82cd24e5."""
     cycles, v = (7, 1) if dtype == "int32" else (2, VECTOR[dtype])
@@ -235,6 +242,12 @@ def arg_max(dtype: str, n: int) -> Estimate:
 
     gathered = shared(n, worker, 9)
     return gathered._replace(tile=gathered.tile + W * (27 + 3 * (W - 1)))
+
+
+def top_k(n: int, k: int) -> Estimate:
+    """ReduceMaxNClassSparse by a heap, in order, at worst: popnnCycleEstimators.cpp @ 222ef394."""
+    heap = sum(13 + 20 * math.log(i) for i in range(1, k)) + (n - k) * (13 + 20 * math.log(k)) + 8 * k
+    return alone(int(12 + 23 + heap + sum(10 + 20 * math.log(i) for i in range(1, k + 1))))
 
 
 def heap_sort(n: int, *, with_values: bool = False) -> Estimate:

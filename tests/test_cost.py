@@ -98,8 +98,9 @@ def test_neighbouring_elementwise_equations_are_one_loop():
         assert cycles(lambda x, y: jnp.exp(x) + y, x, x, **mode) == 33 + turns * exponential
     # A reduction between two loops: both pay their bases.
     assert cycles(lambda x: x * x.sum(), x) == (17 + 8) + (20 + 8 * 2)
-    subtracted, divided = 33 + 8 * (6 + 1), 20 + 8 * 6
-    assert cycles(jax.nn.softmax, x) == (17 + 8) + 1 + subtracted + (17 + 8) + divided
+    # Of what a loop computes it is part of the loop.
+    subtracted_and_summed, divided = 33 + 8 * (6 + 1 + 1) + 12, 20 + 8 * 6
+    assert cycles(jax.nn.softmax, x) == (17 + 8) + 1 + subtracted_and_summed + divided
     # What a loop reads twice it loads once; what nothing else reads it does not store.
     assert cycles(lambda x, y: (x + y) * x - y, x, x, compiled=True) == 29 + 16 * (3 + 2 + 1 + 3)
     assert cycles(lambda x, y: (x + y, (x + y) * x), x, x, compiled=True) == 29 + 16 * (3 + 2 + 2 + 3)
@@ -116,6 +117,25 @@ def test_the_same_function_called_twice_computes_twice():
     x = ones(16)
     assert cycles(lambda x, y: half(x) + half(y), x, x) == 33 + 8 * (2 * (6 + 1) + 1)
     assert cycles(lambda x, y: (half(x), half(y)), x, x, compiled=True) == 33 + 16 * (2 * (3 + 1) + 2 + 2 + 3)
+
+
+def test_reductions_of_what_a_loop_computes_are_part_of_it():
+    x, rows = ones(16), ones(4, 6)
+    assert cycles(lambda x: jnp.exp(x).max(), x, compiled=True) == 33 + 16 * (3 + 1 + 1 + 0 + 3) + 12
+    assert cycles(lambda x: jnp.exp(x).max(1), rows, compiled=True) == 33 + 24 * (3 + 1 + 1 + 0 + 3) + 4 * 12
+    # what is read beyond the loop too is stored; what needs the sum is another loop
+    stored = 33 + 16 * (3 + 1 + 1 + 1 + 3) + 12
+    assert cycles(lambda x: (jnp.exp(x), jnp.exp(x).max()), x, compiled=True) == 33 + 16 * (6 + 1 + 1 + 1 + 3) + 12
+    divided = 20 + 16 * (5 + 1 + 1 + 3)
+    assert cycles(lambda x: jax.jit(jnp.exp)(x) / 2, x, compiled=True) == 33 + 16 * (3 + 5 + 1 + 1 + 3)
+    own = lambda x: (lambda e: e / e.max())(jnp.exp(x))  # noqa: E731
+    assert cycles(own, x, compiled=True) == stored + divided
+    # along the first axis the elements of a result are no neighbours: the loop stores, and the reduction reads
+    across = cycles(lambda x: jnp.exp(x).max(0), rows, compiled=True) - (33 + 24 * (3 + 1 + 1 + 3))
+    assert across == cycles(lambda x: x.max(0), rows, compiled=True)
+    # workers that share it each find one, of which one makes the last
+    shared = estimate(lambda x: jnp.exp(x).max(), x, workers=6, issue="compiled")
+    assert (shared.worker, shared.supervisor) == (33 + 3 * 8 + 12 + 17 + 12 + 6 * (2 + 3), 20 + 11)
 
 
 def test_one_element_pays_no_base():

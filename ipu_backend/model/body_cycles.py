@@ -4,7 +4,7 @@ In comes a jaxpr, and how the vertex runs; out comes what it takes of each worke
 JAX primitive (`cycle_rules.py`), composed so:
 
 - Neighbouring elementwise equations of one shape share a loop (`fusing.py`), which takes what `fused_loops.py` says.
-- One element needs no loop and pays no base.
+- One element needs no loop and pays no base. A reduction of what a loop computes is part of the loop.
 - What changes no value but only where it is looked for (a reshape, a slice, a broadcast) is free; what leaves
   the codelet so, or is returned as it came, pays for a copy. What is known before the vertex runs is free.
 - Every other equation pays its own form, base and all, so that a codelet of one equation takes exactly what
@@ -113,6 +113,9 @@ def _cond(eqn: Equation, mode: Mode) -> Cost:
 _BODIES = ("scan", "while", "cond")
 """Primitives whose own equations are counted, one by one."""
 
+_REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
+"""Primitives that a loop accumulates which computes their operand."""
+
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
@@ -185,12 +188,15 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
         over: for each result in order the operand that it is written over, or None; left off for none.
     """
     total, paid_base, parts, is_vertex = FREE, False, 0, True
-    fusion = Fusion()
+    fusion, tables = Fusion(), mode.machine.tables
     names: dict[Any, Any] = {}
 
-    for eqn in folded(inlined(jaxpr, names), jaxpr.outvars, names):
+    equations = inlined(jaxpr, names)
+    for eqn in folded(equations, jaxpr.outvars, names) if tables.folds else equations:
         if eqn.operands and eqn.results and size_of(eqn.results[0]) == 1 and all(map(fusion.is_constant, eqn.operands)):
             fusion.constants.update(eqn.results)
+            continue
+        if eqn.primitive in _REDUCTIONS and eqn.primitive not in tables.rules and fusion.accumulate(eqn):
             continue
         cost = _cost(eqn, mode)
         if isinstance(cost, Loop):

@@ -80,7 +80,8 @@ def _cholesky(eqn: Equation, mode: Mode) -> Cost:
     many, n, _ = _matrices(eqn)
     if not many * n:
         return FREE
-    each = cholesky_cycles(n, half=eqn.dtype == np.float16) * software_factor(eqn.dtype)
+    of_tile = cholesky_cycles(n, half=eqn.dtype == np.float16) * software_factor(eqn.dtype)
+    each = ceil_div(of_tile, mode.machine.num_workers)
     return shared(mode.share(many) * each, mode)
 
 
@@ -94,7 +95,8 @@ def _triangular_solve(eqn: Equation, mode: Mode) -> Cost:
     if not many * n * sides:
         return FREE
     factor = software_factor(eqn.dtype)
-    by_side = shared(mode.share(sides) * triangular_solve_cycles(n, lower=lower, half=half) * factor, mode)
+    each = ceil_div(triangular_solve_cycles(n, lower=lower, half=half) * factor, mode.machine.num_workers)
+    by_side = shared(mode.share(sides) * each, mode)
     if mode.workers == 1:
         return by_side
     worker, supervisor = (sides * part for part in shared_solve_cycles(n, mode.workers, lower=lower, half=half))

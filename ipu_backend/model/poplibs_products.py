@@ -284,16 +284,17 @@ def scaled_add_cycles(n: int, vector: int, workers: int, *, subtracts: bool) -> 
     """`x += s * y` of `n` elements, s a tensor: of each worker, and of the supervisor.
 
     lib/popops/PerformanceEstimation.cpp @ f77e6418, `scaledArithmeticSupervisor`: 3 cycles a vector, in which it is
-    loaded and stored. Vectors that are left over by the division among workers are not counted, as there.
+    loaded and stored. Vectors left over by the division among workers are not counted there, by a slip (`< 0` of an
+    unsigned number); here they are, as hardware does (tessellate-ipu, tests/linalg/test_tile_linalg_jacobi.py).
 
     >>> scaled_add_cycles(1000, 2, 6, subtracts=False)
-    (271, 63)
+    (274, 63)
     """
     vectors, left = divmod(n, vector)
     tail = 0
     if left:
         tail = 8 if vector == 2 else 5 + (7 if left >= 2 else 0) + (6 if left == 3 else 0)
-    own = vectors // workers
+    own = ceil_div(vectors, workers)
     worker = 15 + (6 + 3 * (own - 1) if own else 0) + 2 + 1 + tail + 1
     return worker, 21 + 6 + 11 + (13 if left else 7) + 12 + 6 + (7 if subtracts else 0)
 
