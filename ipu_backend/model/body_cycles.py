@@ -233,10 +233,14 @@ def _entered(body: BodyCycles) -> Cost:
 
 
 class JaxprCycles(NamedTuple):
-    """What a vertex that runs a jaxpr takes, and what it would as assembly, where it is but supposed to be compiled."""
+    """What a vertex that runs a jaxpr takes, and what it would as assembly, where it is but supposed to be compiled.
+
+    `mode` is how it runs, once that is decided.
+    """
 
     cost: Cost
     if_assembly: Cost | None
+    mode: Mode
 
 
 def jaxpr_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = (), *, supposes: bool = False) -> JaxprCycles:
@@ -249,13 +253,14 @@ def jaxpr_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = (), *,
         supposes: whether to take one of a library's vertices for assembly, and anything else for compiled.
     """
     if not supposes:
-        return JaxprCycles(_entered(body_cycles(jaxpr, mode, over)), None)
-    body = body_cycles(jaxpr, replace(mode, compiled=False), over)
+        return JaxprCycles(_entered(body_cycles(jaxpr, mode, over)), None, mode)
+    in_assembly, in_cpp = (replace(mode, compiled=compiled) for compiled in (False, True))
+    body = body_cycles(jaxpr, in_assembly, over)
     as_assembly = _entered(body)
     if body.is_vertex:
-        return JaxprCycles(as_assembly, None)
-    compiled = _entered(body_cycles(jaxpr, replace(mode, compiled=True), over))
-    return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly)
+        return JaxprCycles(as_assembly, None, in_assembly)
+    compiled = _entered(body_cycles(jaxpr, in_cpp, over))
+    return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly, in_cpp)
 
 
 def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:
