@@ -207,7 +207,12 @@ def test_the_table_has_every_public_function():
     assert sorted(names - CASES.keys() - NO_CYCLES.keys()) == []
 
 
-MODES = ({}, {"workers": 6}, {"compiled": True}, {"compiled": True, "vectorised": True, "workers": 6})
+MODES: tuple[dict[str, Any], ...] = (
+    {},
+    {"workers": 6},
+    {"compiled": True},
+    {"compiled": True, "vectorised": True, "workers": 6},
+)
 
 
 def test_every_function_has_a_rule():
