@@ -19,9 +19,9 @@ from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,
     VERTEX_BYTES,
-    assign_offsets,
     plan_memory,
 )
+from lowering.machine.offsets import assign_offsets
 from lowering.machine.place import place
 from lowering.pipeline import plan_engine, plan_graph, plan_machine
 from lowering.plan.control import OUTSIDE, Control, Part, control

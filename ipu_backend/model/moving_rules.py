@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ipu_backend.model.costs import FREE, Cost, Mode
+from ipu_backend.model.compiled_loops import compiled_loop
+from ipu_backend.model.costs import FREE, Cost, Mode, guessed
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.equations import Equation, size_of
 from ipu_backend.model.poplibs_moves import (
@@ -24,8 +25,8 @@ from ipu_backend.model.poplibs_moves import (
 )
 from ipu_backend.model.shared import fit_shared, guess_shared, shared
 
-MOVED_CYCLES = 1 + 1 + 3
-"""Of one element that compiled code moves: a load, a store, and to go round."""
+MOVE = 1 + 1
+"""Instructions to move an element: a load and a store."""
 
 INDEX_CYCLES = 10
 """To compute and clamp one more position of an index of several: a guess."""
@@ -52,13 +53,13 @@ def _run(shape: Sequence[int], part: Sequence[int]) -> int:
 
 
 def _compiled(elements: int, mode: Mode) -> Cost:
-    return fit_shared(17 + MOVED_CYCLES * mode.share(elements), mode)
+    return compiled_loop(mode.share(elements), MOVE, mode)
 
 
 @rule("iota")
 def _iota(eqn: Equation, mode: Mode) -> Cost:
-    if mode.compiled:  # nothing to load
-        return fit_shared(17 + 5 * mode.share(eqn.size), mode)
+    if mode.compiled:  # to count, and to store
+        return compiled_loop(mode.share(eqn.size), 1 + 1, mode)
     return shared(iota_cycles(mode.share(eqn.size)), mode)
 
 
@@ -153,7 +154,7 @@ def _sliced(eqn: Equation, whole: Sequence[int], part: Sequence[int], mode: Mode
     if not count:
         return FREE
     if mode.compiled:
-        return fit_shared(17 + INDEX_CYCLES * len(part) + MOVED_CYCLES * mode.share(count), mode)
+        return compiled_loop(mode.share(count), MOVE, mode) + guessed(INDEX_CYCLES * len(part))
     run = _run(whole, part)
     runs = count // run
     forms = [dynamic_slice_cycles(runs, mode.share(run), dtype), dynamic_slice_cycles(mode.share(runs), run, dtype)]
@@ -188,7 +189,7 @@ def _gather(eqn: Equation, mode: Mode) -> Cost:
     offsets, run, positions = _rows(table, indices, eqn.size, eqn.params["slice_sizes"])
     if mode.compiled:
         index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
-        return fit_shared(17 + index + MOVED_CYCLES * mode.share(eqn.size), mode)
+        return compiled_loop(mode.share(eqn.size), MOVE, mode) + guessed(index)
     worker = multi_slice_cycles(offsets, run, eqn.results[0].aval.dtype)
     return Cost(worker + positions, guessed=positions)
 
@@ -211,8 +212,8 @@ def _scatter(eqn: Equation, mode: Mode) -> Cost:
     dtype = eqn.results[0].aval.dtype
     if mode.compiled:
         index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
-        turn = MOVED_CYCLES + (0 if eqn.primitive == "scatter" else 2)
-        return fit_shared(17 + index + turn * mode.share(elements), mode)
+        turn = MOVE + (0 if eqn.primitive == "scatter" else 2)  # what it is added to is loaded too
+        return compiled_loop(mode.share(elements), turn, mode) + guessed(index)
     if eqn.primitive == "scatter":
         worker = multi_slice_cycles(offsets, run, dtype, update=True)
     else:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ipu_backend.model.compiled_loops import compiled_loop, in_turns
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import cycle_rules, rule
 from ipu_backend.model.dtypes import is_float8, software_factor, vector_width
@@ -20,23 +21,24 @@ from ipu_backend.model.poplibs_products import (
     scaled_add_cycles,
     vertical_mac_cycles,
 )
-from ipu_backend.model.shared import fit_shared, guess_shared, shared, tile_cycles
+from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
 
-MULTIPLY_ADD_CYCLES = 2 + 2 + 3
-"""Of one product that compiled code adds up: two operations, two loads, and to go round."""
+MULTIPLY_ADD = 2 + 2
+"""Instructions to multiply two elements and add that up: two operations, two loads."""
 
 
-def _loop_cycles(product: Product, width: int, factor: int, mode: Mode) -> int:
-    """Cycles of the worker with most results, each of them one loop over what it sums.
+def _loop_cost(product: Product, width: int, factor: int, mode: Mode) -> Cost:
+    """One loop for each result, over what it sums; workers share the results.
 
-    Or each worker sums part of every result, after which one adds up what they have found.
+    Or each worker sums part of every result, after which one of them adds up what they have found.
     """
-    turns, turn = ceil_div(product.summed, width), MULTIPLY_ADD_CYCLES * factor
-    own_results = 17 + mode.share(product.results) * (12 + turns * turn)
+    turns, results = ceil_div(product.summed, width), mode.share(product.results)
+    whole = compiled_loop(results * turns, MULTIPLY_ADD * factor, mode, results=results)
     if mode.workers == 1:
-        return own_results
-    own_parts = 17 + product.results * (12 + mode.share(turns) * turn)
-    return min(own_results, own_parts + 17 + product.results * (12 + mode.workers * (turn - 2)))
+        return whole
+    parts = compiled_loop(product.results * mode.share(turns), MULTIPLY_ADD * factor, mode, results=product.results)
+    parts += compiled_loop(product.results * mode.workers, 1 + factor, mode, results=product.results)
+    return min(whole, parts, key=lambda cost: tile_cycles(cost, mode))
 
 
 def _on_matrix_unit(product: Product, eqn: Equation, mode: Mode) -> Cost | None:
@@ -58,11 +60,10 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
         return shared(fill_cycles(mode.share(product.results), eqn.results[0].aval.dtype), mode)
     held, dtype = eqn.operands[0].aval.dtype, eqn.dtype
     width, factor = vector_width(dtype, mode.machine.vector_bytes), software_factor(dtype)
-    if mode.compiled:
-        cycles = _loop_cycles(product, width if mode.vectorised else 1, factor, mode)
-        return fit_shared(cycles, mode) if factor == 1 else guess_shared(cycles, mode)
-    if str(dtype) not in ("float16", "float32"):
-        return guess_shared(_loop_cycles(product, 1, factor, mode), mode)
+    has_instructions = str(dtype) in ("float16", "float32")
+    if mode.compiled or not has_instructions:
+        found = _loop_cost(product, width if mode.vectorised and has_instructions else 1, factor, mode)
+        return found if mode.compiled and factor == 1 else as_guess(found)
     half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
     forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
     if is_float8(held):  # the vector unit has no float8
@@ -109,7 +110,7 @@ def _sum_of_products(eqn: Equation, mode: Mode) -> Cost:
     product = Product(1, 1, each, 1, (), eqn.size)
     if mode.compiled or eqn.size == 1 or not eqn.size * each:
         found = product_cost(product, eqn, mode)
-        return found if mode.compiled else Cost(found.worker, found.supervisor, guessed=found.counted)
+        return found if mode.compiled else as_guess(found)
     width, results = vector_width(eqn.dtype, mode.machine.vector_bytes), mode.share(eqn.size)
     moved = [axis for axis, size in enumerate(shape) if size > 1]
     if set(moved[-1:]) <= set(axes):
@@ -124,8 +125,8 @@ def _scaled_add(eqn: Equation, mode: Mode) -> Cost:
     """`x + s * y`: PopLibs' `scaledAddTo`, or compiled a loop of two operations, two loads and a store."""
     half, width = eqn.dtype == np.float16, vector_width(eqn.dtype, mode.machine.vector_bytes)
     if mode.compiled:
-        turns = ceil_div(mode.share(eqn.size), width if mode.vectorised else 1)
-        return fit_shared((26 if half else 29) + turns * (MULTIPLY_ADD_CYCLES + 1), mode)
+        turns = in_turns(mode.share(eqn.size), width, mode)
+        return compiled_loop(turns, MULTIPLY_ADD + 1, mode, begin=26 if half else 29)
     worker, supervisor = scaled_add_cycles(eqn.size, width, mode.workers, subtracts=eqn.params["subtracts"])
     return Cost(worker, supervisor if mode.workers > 1 else 0)
 
@@ -160,8 +161,8 @@ def weights_of(eqn: Equation, mode: Mode) -> int | None:
 def _scaled_dot(eqn: Equation, mode: Mode) -> Cost:
     """A product of blocks that have a scale each, as if every element took its scale before: a guess."""
     found = dot_cost(eqn._replace(operands=eqn.operands[:2]), mode)
-    scaled = mode.share(sum(size_of(operand) for operand in eqn.operands[:2])) * MULTIPLY_ADD_CYCLES
-    return Cost(found.worker + scaled, found.supervisor, guessed=found.counted + scaled)
+    elements = mode.share(sum(size_of(operand) for operand in eqn.operands[:2]))
+    return as_guess(found + compiled_loop(elements, MULTIPLY_ADD, mode, begin=0))
 
 
 @rule("ragged_dot_general")
@@ -175,4 +176,4 @@ def _ragged_dot(eqn: Equation, mode: Mode) -> Cost:
     rows = ceil_div(math.prod(left), max(1, depth * groups * sets))
     columns = math.prod(right) // max(1, depth * groups * sets)
     found = product_cost(Product(1, rows, depth, columns, (), groups * sets), eqn, mode)
-    return Cost(found.worker, found.supervisor, guessed=found.counted)
+    return as_guess(found)

@@ -16,7 +16,8 @@ from codelet.graphs.vertices import count_edges
 from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.dtypes import guess_text
-from ipu_backend.model.profile import Profile, StepProfile
+from ipu_backend.model.profile import Profile
+from ipu_backend.model.step_profile import StepProfile
 from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import MachinePlan
