@@ -1,7 +1,7 @@
 """Golden cycles of codelets on a Bow: of one worker, and of a tile whose workers share the vertex.
 
-The first eight and the rows by index are PopLibs' estimates to the cycle (`poplibs_oracle.py`). The others hold what the
-rules come to together; who changes one of these on purpose writes here what it is now, and says why.
+The first eight and the rows by index are PopLibs' estimates to the cycle (`poplibs_oracle.py`). The others hold what
+the rules come to together; who changes one on purpose writes here what it is now, and says why.
 """
 
 from collections.abc import Callable, Sequence
