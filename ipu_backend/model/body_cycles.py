@@ -91,14 +91,16 @@ def _while(eqn: Equation, mode: Mode) -> Cost:
     turn = body_cycles(condition, mode).cost + _turn_cost(body, carried, mode) + guessed(TURN_CYCLES)
     if mode.turns is not None:
         return turn * mode.turns
-    turns = turns_of(eqn)
-    if turns is not None:
-        return turn * turns
-    mode.tell(
-        f"a while loop runs for a number of turns that is not known: {WHILE_TURNS} are counted; "
-        "cl.codelet(turns=...) says how many"
+    known = turns_of(eqn)
+    if known is not None and known.is_exact:
+        return turn * known.number
+    turns, how = (
+        (WHILE_TURNS, f"{WHILE_TURNS} are") if known is None else (known.number, f"at most {known.number}, which are")
     )
-    found = turn * WHILE_TURNS
+    mode.tell(
+        f"a while loop runs for a number of turns that is not known: {how} counted; cl.codelet(turns=...) says how many"
+    )
+    found = turn * turns
     return replace(found, fitted=0, guessed=found.counted)
 
 
