@@ -225,6 +225,10 @@ class OutOfTileMemoryError(CodeletError):
     """A tile that would have to hold more than its memory."""
 
 
+class OutOfInterleavedMemoryError(OutOfTileMemoryError):
+    """A tile that would have to hold more in interleaved memory than it has of it."""
+
+
 class SizeError(CodeletError, MemoryError):
     """Something that this computer's memory does not hold, told before it is tried."""
 

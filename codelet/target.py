@@ -24,6 +24,7 @@ class VertexCycles:
         guessed: how many rest on guesses; the others have a source.
         if_assembly: what `worker` and `supervisor` together would be, were it not supposed that the codelet is
             compiled; None where nothing is supposed.
+        interleaved: the fields that must lie in interleaved memory for that.
     """
 
     worker: int
@@ -32,6 +33,7 @@ class VertexCycles:
     fitted: int = 0
     guessed: int = 0
     if_assembly: int | None = None
+    interleaved: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -56,7 +58,7 @@ class Target(Protocol):
         num_chips: chips, each with as many tiles, one after another.
         num_workers: worker contexts that share a tile's pipeline.
         bytes_per_tile: memory of one tile, in bytes.
-        interleaved_bytes: how many of them lie in memory that is read twice as wide.
+        interleaved_bytes: how many of them lie in memory that is read twice as wide; 0 for no such difference.
         clock_hertz: cycles per second.
         word_bytes: what is exchanged comes in whole words of so many bytes.
         exchange_bytes_per_cycle: what one tile receives in a cycle, and what it sends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,3 +110,49 @@ def chains(draw: Any) -> Placement:
     near = draw(st.booleans())
     vertices = {family: (tiles if near else random.integers(0, 3, size)).astype(np.int32) for family in plan.families}
     return Placement(plan, TILES, elements, vertices)
+
+
+@cl.codelet(cycles=lambda x, *, cycles: cycles)
+def work(x, *, cycles):
+    return {"x": x + 1}
+
+
+@st.composite
+def quiet(draw: Any) -> Placement:
+    """Programs whose vertices work where their elements live, some tiles longer than others; little moves."""
+    graph = built()
+    x, p = graph.add_variable("x", (3 * TILES,)), graph.add_variable("p", (), "int32")
+    graph.set_tile_mapping(x, np.arange(3 * TILES) // 3)
+    unused = graph.add_variable("unused", (1,))
+    for tensor in (p, unused):
+        graph.set_tile_mapping(tensor, 0)
+
+    def compute_set() -> Any:
+        compute_set = graph.add_compute_set(f"set{len(graph.compute_sets)}")
+        ends = sorted(draw(st.lists(st.integers(0, 3 * TILES), min_size=2, max_size=4, unique=True)))
+        for first, last in itertools.pairwise(ends):
+            i = cl.grid(last - first)
+            graph.add_vertex(compute_set, work, x=x[first + i], cycles=draw(st.integers(0, 99)), tile=(first + i) // 3)
+        return cl.Execute(compute_set)
+
+    def part(depth: int) -> Any:
+        kind = draw(
+            st.sampled_from(["set"] * 6 + ["copy", "undef"] + ["repeat", "while", "if", "switch"] * (depth < 2))
+        )
+        body = lambda: cl.Sequence(*[part(depth + 1) for _ in range(draw(st.integers(1, 3)))])  # noqa: E731
+        match kind:
+            case "copy":
+                return cl.Copy(x[0], x[draw(st.integers(1, 3 * TILES - 1))])
+            case "undef":
+                return cl.WriteUndef(unused)
+            case "repeat":
+                return cl.Repeat(draw(st.integers(0, 3)), body())
+            case "while":
+                return cl.RepeatWhile(body(), p, body(), turns=draw(st.integers(0, 3)))
+            case "if":
+                return cl.If(p, body(), body())
+            case "switch":
+                return cl.Switch(p, {1: body(), 2: body()})
+        return compute_set()
+
+    return place(without_calls(plan_engine(graph, cl.Sequence(*[part(0) for _ in range(draw(st.integers(2, 8)))]))))

@@ -105,6 +105,13 @@ def select(n: int) -> Estimate:
     return alone(5 + 6 + 5 * n)
 
 
+def select_numbers(dtype: str, n: int) -> Estimate:
+    """BroadcastSelect, one of two numbers by a mask: popopsCycleEstimators.cpp @ 82cd24e5."""
+    if BYTES[dtype] == 4:
+        return alone(10 + 8 + 4 * n)
+    return alone(10 + (23 if n % 2 else 30) + 4 * n)
+
+
 def clamp(dtype: str, n: int) -> Estimate:
     """Clamp: popopsCycleEstimators.cpp @ 82cd24e5."""
     cycles, v = (7, 1) if dtype == "int32" else (2, VECTOR[dtype])
@@ -131,10 +138,13 @@ def cast(before: str, after: str, n: int) -> Estimate:
     return Estimate(12 + W * (core(ceil_div(n, W)) + 18), 5 + core(n))
 
 
-def scaled_add(dtype: str, n: int, *, memory_constrained: bool = False, subtract: bool = False) -> Estimate:
-    """x += s y, scaledArithmeticSupervisor: PerformanceEstimation.cpp @ f77e6418; pointers packed, s a tensor.
+def scaled_add(
+    dtype: str, n: int, *, memory_constrained: bool = False, subtract: bool = False, as_written: bool = False
+) -> Estimate:
+    """x += s y, getScaledArithmeticSupervisorCycleEstimate: PerformanceEstimation.cpp @ f77e6418; pointers packed.
 
-    Vectors left over by the division among workers are not counted there (a test `< 0` of an unsigned number).
+    Vectors left over by the division among workers are not counted there (a test `< 0` of an unsigned number), which
+    only `as_written` follows: on hardware they count (tessellate-ipu, test_tile_linalg_jacobi.py @ 1a8d53e1).
     """
     vectors, left = divmod(n, VECTOR[dtype])
     supervisor = 21 + 6 + SUPERVISOR + (13 if left else 7) + 12 + 6 + (7 if subtract else 0)
@@ -146,7 +156,7 @@ def scaled_add(dtype: str, n: int, *, memory_constrained: bool = False, subtract
         each = 3 if not memory_constrained else 1 if own >= 16 else 2
         return 15 + ((6 + each * (own - 1)) if own else 0) + 2 + 1 + tail + 1
 
-    return Estimate(supervisor + W * worker(vectors // W), worker(vectors))
+    return Estimate(supervisor + W * worker(vectors // W if as_written else ceil_div(vectors, W)), worker(vectors))
 
 
 # --- moving elements ----------------------------------------------------------------------------------
@@ -225,12 +235,19 @@ def transpose_1d(rows: int, columns: int, matrices: int = 1) -> Estimate:
 
 
 def arg_max(dtype: str, n: int) -> Estimate:
-    """ReduceMaxClassGather of `n` elements to one: popnnCycleEstimators.cpp @ 222ef394."""
+    """ReduceMaxClassGather, then ReduceMaxClassSparse of what workers found: popnnCycleEstimators.cpp @ 222ef394."""
 
     def worker(m: int) -> int:
         return 30 + 3 * (min(m, n) - 1) if dtype in ("f32", "f16") else 22 + ceil_div(n, m) * (6 * m + 25)
 
-    return shared(n, worker, 9)
+    gathered = shared(n, worker, 9)
+    return gathered._replace(tile=gathered.tile + W * (27 + 3 * (W - 1)))
+
+
+def top_k(n: int, k: int) -> Estimate:
+    """ReduceMaxNClassSparse by a heap, in order, at worst: popnnCycleEstimators.cpp @ 222ef394."""
+    heap = sum(13 + 20 * math.log(i) for i in range(1, k)) + (n - k) * (13 + 20 * math.log(k)) + 8 * k
+    return alone(int(12 + 23 + heap + sum(10 + 20 * math.log(i) for i in range(1, k + 1))))
 
 
 def heap_sort(n: int, *, with_values: bool = False) -> Estimate:
@@ -250,6 +267,17 @@ def compare_and_swap(dtype: str, pairs: int, *, with_values: bool = False) -> Es
     """CompareAndSwapAtDistance, each worker one run of pairs: popopsCycleEstimators.cpp (SDK 3.0 or later)."""
     inner, first, outer, item, overhead = _COMPARE_AND_SWAP[dtype, with_values]
     return shared(pairs, lambda share: overhead + item + first + (share - 1) * inner + outer, 19)
+
+
+def sort(dtype: str, n: int) -> Estimate:
+    """The heap's, or the bitonic network's if that takes less; its runs in one order each."""
+    inner, first, outer, item, overhead = _COMPARE_AND_SWAP[dtype if dtype == "int32" else "f32", False]
+    network = 0
+    for stage in range((n - 1).bit_length()):
+        for distance in (2**k for k in range(stage, -1, -1)):
+            between = (13 if dtype != "int32" else 17) * (n // 2 // distance - 1)
+            network += overhead + item + first + (n // 2 - 1) * inner + outer + between
+    return alone(min(network, heap_sort(n).worker))
 
 
 # --- reductions (each for one worker) ------------------------------------------------------------------

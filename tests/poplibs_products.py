@@ -1,6 +1,6 @@
 """What PopLibs' own estimators say of products, pooling and linear algebra; as `poplibs_oracle.py`, and of its words.
 
-The machine in question: 16 results of a pass in float16, 8 where it is summed in float32, and 8 in float32; 16
+The machine in question is Mk2: 16 results of a pass in float16 and in float32, 8 where float16 is summed in float32; 16
 weights a result in float16 and 8 in float32; 16 bytes of weights loaded a cycle, of memory that is interleaved.
 """
 
@@ -70,17 +70,15 @@ def reduce_partials(dtype: str, outputs: int, partials: int, *, out: str | None 
 
 # --- the matrix unit ------------------------------------------------------------------------------------
 
-_UNITS = {("f16", "f16"): (16, 16), ("f16", "f32"): (8, 16), ("f32", "f32"): (8, 8)}
+_UNITS = {("f16", "f16"): (16, 16), ("f16", "f32"): (8, 16), ("f32", "f32"): (16, 8)}
 """Of the dtypes of inputs and partial sums: units, which are results of a pass; and weights of each, summed over."""
 
 
 def matrix_unit_worker(dtype: str, rows: int, *, partials: str | None = None, first: bool = True) -> int:
     """One worker's rows through one block of weights, the common path: poplin/PerformanceEstimation.hpp."""
     if dtype == "f32":
-        zeroed = (2 + 4 * min(rows, 3)) * first if rows else 0
-        if rows < 3:
-            return (24, 47, 46)[rows] + zeroed
-        return 46 + (2 + 4 * rows) * first + 8 * (rows - 3)
+        zeroed = (2 + 8 * rows) * first if rows else 0
+        return (24, 47, 46)[rows] + zeroed if rows < 3 else 46 + zeroed + 8 * (rows - 3)
     if rows < 3:
         return (20, 31, 40)[rows] + (1 if first else 2)
     return (37 if first else 38) + 4 * (rows - 3)
@@ -151,7 +149,11 @@ def pooling_inner(rows: int, kernel: int, vectors: int, repeats: int, *, is_sum:
 
 
 def cholesky(dtype: str, n: int) -> int:
-    """Cholesky: poplinCycleEstimators.cpp @ f9d7e152. Its numbers interpolate measurements on hardware."""
+    """Cholesky, one vertex of one worker, cycles of the tile: poplinCycleEstimators.cpp @ f9d7e152.
+
+    It interpolates what hardware took for the whole compute set (tools/generate_cycle_estimate.py @ 1e4ea3b2): 85
+    products and 44 divisions and roots in 7,950 cycles, so a tile's, of which a worker has a sixth.
+    """
     if dtype == "f32":
         return n**3 + 102 * n**2 + 101 * n + 102
     return n**3 // 2 + 795 * n**2 // 4 + 191 * n // 2 + 426

@@ -949,7 +949,8 @@ class _Builder:
         """A value in, something done with it, and a value out."""
         graph, number = self.case.graph, next(self.numbers)
         shape = tuple(self.draw(st.lists(st.sampled_from([1, 2, 3, 3, 0]), min_size=0, max_size=2)))
-        incoming = graph.add_input_stream(f"in{number}", shape, self.dtype)
+        depth = self.draw(st.sampled_from([1, 2]))  # which changes no value
+        incoming = graph.add_input_stream(f"in{number}", shape, self.dtype, buffering_depth=depth)
         self.case.inputs[incoming.name] = self.values((self.times * 2, *shape))
         outgoing = graph.add_output_stream(f"out{number}", shape, self.dtype)
         held, last = self.variable(shape), self.variable(shape)

@@ -98,8 +98,9 @@ def test_neighbouring_elementwise_equations_are_one_loop():
         assert cycles(lambda x, y: jnp.exp(x) + y, x, x, **mode) == 33 + turns * exponential
     # A reduction between two loops: both pay their bases.
     assert cycles(lambda x: x * x.sum(), x) == (17 + 8) + (20 + 8 * 2)
-    subtracted, divided = 33 + 8 * (6 + 1), 20 + 8 * 6
-    assert cycles(jax.nn.softmax, x) == (17 + 8) + 1 + subtracted + (17 + 8) + divided
+    # Of what a loop computes it is part of the loop.
+    subtracted_and_summed, divided = 33 + 8 * (6 + 1 + 1) + 12, 20 + 8 * 6
+    assert cycles(jax.nn.softmax, x) == (17 + 8) + 1 + subtracted_and_summed + divided
     # What a loop reads twice it loads once; what nothing else reads it does not store.
     assert cycles(lambda x, y: (x + y) * x - y, x, x, compiled=True) == 29 + 16 * (3 + 2 + 1 + 3)
     assert cycles(lambda x, y: (x + y, (x + y) * x), x, x, compiled=True) == 29 + 16 * (3 + 2 + 2 + 3)
@@ -116,6 +117,25 @@ def test_the_same_function_called_twice_computes_twice():
     x = ones(16)
     assert cycles(lambda x, y: half(x) + half(y), x, x) == 33 + 8 * (2 * (6 + 1) + 1)
     assert cycles(lambda x, y: (half(x), half(y)), x, x, compiled=True) == 33 + 16 * (2 * (3 + 1) + 2 + 2 + 3)
+
+
+def test_reductions_of_what_a_loop_computes_are_part_of_it():
+    x, rows = ones(16), ones(4, 6)
+    assert cycles(lambda x: jnp.exp(x).max(), x, compiled=True) == 33 + 16 * (3 + 1 + 1 + 0 + 3) + 12
+    assert cycles(lambda x: jnp.exp(x).max(1), rows, compiled=True) == 33 + 24 * (3 + 1 + 1 + 0 + 3) + 4 * 12
+    # what is read beyond the loop too is stored; what needs the sum is another loop
+    stored = 33 + 16 * (3 + 1 + 1 + 1 + 3) + 12
+    assert cycles(lambda x: (jnp.exp(x), jnp.exp(x).max()), x, compiled=True) == 33 + 16 * (6 + 1 + 1 + 1 + 3) + 12
+    divided = 20 + 16 * (5 + 1 + 1 + 3)
+    assert cycles(lambda x: jax.jit(jnp.exp)(x) / 2, x, compiled=True) == 33 + 16 * (3 + 5 + 1 + 1 + 3)
+    own = lambda x: (lambda e: e / e.max())(jnp.exp(x))  # noqa: E731
+    assert cycles(own, x, compiled=True) == stored + divided
+    # along the first axis the elements of a result are no neighbours: the loop stores, and the reduction reads
+    across = cycles(lambda x: jnp.exp(x).max(0), rows, compiled=True) - (33 + 24 * (3 + 1 + 1 + 3))
+    assert across == cycles(lambda x: x.max(0), rows, compiled=True)
+    # workers that share it each find one, of which one makes the last
+    shared = estimate(lambda x: jnp.exp(x).max(), x, workers=6, issue="compiled")
+    assert (shared.worker, shared.supervisor) == (33 + 3 * 8 + 12 + 17 + 12 + 6 * (2 + 3), 20 + 11)
 
 
 def test_one_element_pays_no_base():
@@ -137,6 +157,7 @@ def test_views_are_free_and_copies_are_not():
     assert cycles(lambda x: x, 1.0) == ENTRY_CYCLES + 2
     assert cycles(lambda x: jnp.concatenate([x, x]), ones(8)) == 2 * 23 + 8
     assert estimate(lambda x: {"x": x, "y": x + 1}, x).worker == 20 + 8 * 2  # what stays in place is no copy
+    assert estimate(lambda x: {"x": 0.0, "y": x}, np.float32(1)).worker == ENTRY_CYCLES + 2 * 2
 
 
 def test_powers_casts_and_random_numbers():
@@ -194,6 +215,17 @@ def test_turns_of_loops():
     assert cycles(until(10), x) == 10 * turn
     assert cycles(until(10, 4), x) == 6 * turn
     assert cycles(until(4, 10), x) == cycles(lambda x: x, x)
+
+    def until_small_or(last):
+        asks = lambda c: (c[0] < last) & (c[1][0] < 3)  # noqa: E731
+        return lambda x: jax.lax.while_loop(asks, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+
+    with pytest.warns(cl.UnknownCyclesWarning, match="at most 100, which are counted; cl.codelet"):
+        at_most = estimate(until_small_or(100), x, issue="assembly")
+    assert at_most.guessed == at_most.worker > 100 * turn
+    down = lambda x: jax.lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] - 1, c[1]), (0, x))[1]  # noqa: E731
+    with pytest.warns(cl.UnknownCyclesWarning, match="16 are counted"):
+        assert estimate(down, x).guessed
     bound = lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2, x)  # noqa: E731
     assert estimate(bound, 5, x, turns=10, issue="assembly").worker == 10 * (turn + 1)
     assert estimate(as_long_as_small, x, turns=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES
@@ -297,6 +329,11 @@ def test_dtypes_the_machine_lacks_take_longer():
         matrix = ones(64, 64, dtype=dtype)
         assert cycles(jnp.dot, matrix, matrix) - cycles(jnp.dot, *[matrix.astype(within)] * 2) == 64 * 64 * 7
         assert cycles(lambda x: x.astype(within), small, compiled=True) == 17 + 16 * (0 + 1 + 1 + 3 + 1)
+    for target, said in ((MK2, "the machine has no float8_e4m3fn: it is counted as float16"), (cl.IPU("bow"), "")):
+        graph = cl.Graph(target)
+        x = graph.add_variable("x", (8,), dtype=jnp.float8_e4m3fn)
+        graph.add_vertex("copy", cl.codelet(lambda x: x), x=x, tile=0)
+        assert [note[: len(said)] for note in cl.Engine(graph).profile().notes] == [said] * bool(said)
     # A Bow converts float8 in a unit of its own: four a cycle
     small = ones(16, dtype=jnp.float8_e4m3fn)
     with warnings.catch_warnings():

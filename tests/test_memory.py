@@ -19,9 +19,9 @@ from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,
     VERTEX_BYTES,
-    assign_offsets,
     plan_memory,
 )
+from lowering.machine.offsets import assign_offsets
 from lowering.machine.place import place
 from lowering.pipeline import plan_engine, plan_graph, plan_machine
 from lowering.plan.control import OUTSIDE, Control, Part, control
@@ -502,6 +502,16 @@ def test_code_is_there_once_for_a_codelet_on_a_tile():
     graph.add_vertex("three", double, x=a[i], tile=3)
     code = machine(graph, [x], []).memory.bytes_by_kind["code"]
     assert code.tolist() == [140, 140, 0, 140]
+
+
+def test_long_messages_are_sent_in_several():
+    graph = built(2)
+    x, y = graph.add_variable("x", (10_000,)), graph.add_variable("y", (10_000,))
+    graph.set_tile_mapping(x, 0)
+    graph.set_tile_mapping(y, 1)
+    memory = cl.Engine(graph, cl.Copy(x, y)).machine().memory
+    # 10,000 words, at most 4,148 in one: three messages, sent by tile 0 and received by tile 1.
+    assert memory.bytes_by_kind["exchange code"].tolist() == [40 + 3 * 4, 40 + 3 * 4]
 
 
 @cl.codelet

@@ -129,6 +129,16 @@ MISTAKES = [
     ),
     *[
         Mistake(
+            f"a buffering depth that is {what}",
+            lambda w, depth=depth: w.graph.add_input_stream("s", (4,), buffering_depth=depth),
+            cl.VariableError,
+            f"buffering_depth={depth!r}",
+            "a whole number from 1",
+        )
+        for what, depth in (("nothing", 0), ("no number", 1.5), ("a truth value", True))
+    ],
+    *[
+        Mistake(
             f"turns that are {what}",
             lambda w, turns=turns: cl.RepeatWhile(w.work, w.flag, [], turns=turns),
             cl.ProgramError,

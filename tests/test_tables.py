@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
+from benchmarks import poplibs_header
 from ipu_backend.model.dtypes import column_of
 from ipu_backend.model.poplibs_tables import (
     BINARY,
@@ -79,6 +80,35 @@ def test_every_row_is_the_headers(ours, transcribed, more):
         for column, pair in columns.items()
     }
     assert found == expected
+
+
+def test_a_header_is_read_and_compared(tmp_path, capsys):
+    dtypes = {column: dtype for dtype, column in poplibs_header._COLUMNS.items()}
+
+    def written(row):
+        turn = f"{row.cycles}, true" if row.elements == 0 else f"{row.cycles}, false"
+        return turn if row.overhead or row.elements == 0 else f"{turn}, {row.elements}"
+
+    text = ""
+    for name, (table, which) in poplibs_header._TABLES.items():
+        text += f"inline const BinaryOpPerfTable {name} = {{\n    // a remark\n"
+        for operation, columns in table.items():
+            for column, pair in columns.items():
+                text += f"    {{{{BinaryOpType::{operation}, {dtypes[column]}}}, {{{written(pair[which])}}}}},\n"
+        text += "};\n\n"
+    header_file = tmp_path / "popopsCycleEstimators.hpp"
+    header_file.write_text(text)
+    assert poplibs_header.main([str(header_file)]) == 0
+    assert "rows of the header, 0 differ" in capsys.readouterr().out
+
+    other = text.replace("::ERF, FLOAT}, {41, false, 1}", "::ERF, FLOAT}, {18, false, 1}", 1)
+    lacking = other.replace("    {{BinaryOpType::TAN, HALF}, {5700, false, 1}},\n", "", 1)
+    header_file.write_text(lacking)
+    assert poplibs_header.main([str(header_file)]) == 1
+    said = capsys.readouterr().out
+    assert "('unaryOpPerfInfo', 'ERF', 'float'): header (18, False, 1), ours (41, False, 1)" in said
+    assert "('unaryOpPerfInfo', 'TAN', 'half'): header None, ours (5700, False, 1)" in said
+    assert "2 differ" in said
 
 
 def test_bases_are_those_of_their_vertices():

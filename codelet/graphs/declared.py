@@ -64,6 +64,22 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
 
 
 @functools.cache
+def checked_depth(depth: Any, whose: str) -> int:
+    """For how many values a stream has room.
+
+    Raises:
+        VariableError: no whole number from 1.
+    """
+    extent = _extent(depth)
+    if not extent:
+        raise VariableError(
+            f"the buffering_depth of {whose} is not a number of values",
+            given=f"buffering_depth={depth!r:.60}",
+            expected="a whole number from 1; from 2 values move while a loop computes",
+        )
+    return extent
+
+
 def _is_jaxs(dtype: np.dtype) -> bool:
     """Whether JAX has arrays of a dtype."""
     try:

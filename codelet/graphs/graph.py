@@ -17,13 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.display import as_html, as_table
-from codelet.errors import (
-    VariableError,
-)
+from codelet.errors import VariableError
 from codelet.graphs.connect import own_tensor
-from codelet.graphs.declared import checked_constant, checked_dtype, checked_shape
-from codelet.graphs.family import Family, counted
+from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
+from codelet.graphs.family import Family
+from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
 from codelet.graphs.recordings import Recordings
 from codelet.graphs.tiles import Tiles
@@ -240,36 +238,43 @@ class Graph:
             self._functions.append(function)
         return function
 
-    def _new_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object, is_input: bool) -> Stream:
+    def _new_stream(self, name: str, shape: object, dtype: object, is_input: bool, depth: object) -> Stream:
         what = "input stream" if is_input else "output stream"
-        extents, canonical = checked_shape(shape, f"{what} {name!r}"), checked_dtype(dtype, f"{what} {name!r}")
+        whose = f"{what} {name!r}"
+        own = checked_shape(shape, whose), checked_dtype(dtype, whose), is_input, checked_depth(depth, whose)
         with self._lock:
-            stream = Stream(self, self._names.claim(name, what), extents, canonical, is_input)
+            stream = Stream(self, self._names.claim(name, what), *own)
             self._streams[stream.name] = stream
         return stream
 
-    def add_input_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Stream:
+    def add_input_stream(
+        self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32, *, buffering_depth: int = 1
+    ) -> Stream:
         """Add a stream of values from the host: each copy from it takes the next.
 
         Args:
             name: unique in the graph, together with the scopes it is added in.
             shape: the shape of one value.
             dtype: anything `jnp.dtype` takes.
+            buffering_depth: how many values there is room for on their way. From 2, a profile counts that values move
+                while a loop computes; see `lowering/machine/host.py`. It changes no value.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            VariableError: a shape or dtype that is none.
+            VariableError: a shape or dtype that is none, or a depth that is no count.
 
-        Source: Graph::addHostToDeviceFIFO of Poplar's API reference.
+        Source: Graph::addHostToDeviceFIFO of Poplar's API reference, with its option bufferingDepth.
         """
-        return self._new_stream(name, shape, dtype, True)
+        return self._new_stream(name, shape, dtype, True, buffering_depth)
 
-    def add_output_stream(self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32) -> Stream:
+    def add_output_stream(
+        self, name: str, shape: tuple[int, ...] | int, dtype: object = jnp.float32, *, buffering_depth: int = 1
+    ) -> Stream:
         """Add a stream of values to the host: each copy to it sends one. The arguments are as of `add_input_stream`.
 
         Source: Graph::addDeviceToHostFIFO of Poplar's API reference.
         """
-        return self._new_stream(name, shape, dtype, False)
+        return self._new_stream(name, shape, dtype, False, buffering_depth)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -431,20 +436,10 @@ class Graph:
         return list(touching_vertices(self, own_tensor(self, tensor), written=False))
 
     def __str__(self) -> str:
-        vertices = counted(self.num_vertices, "vertex", "vertices")
-        edges = counted(self.num_edges, "edge", "edges")
-        sets = counted(len(self._compute_sets), "compute set", "compute sets")
-        rows = [f"graph of {vertices} and {edges} in {sets}, for {self.target}"]
-        rows += [f"{'constant' if v.value is not None else 'variable'} {v!r}" for v in self.variables]
-        rows += [f"{'input' if s.is_input else 'output'} stream {s.name}: {s.type_text}" for s in self.streams]
-        rows += [str(family) for family in self.families]
-        rows += [str(function) for function in self.functions]
-        return "\n".join(rows)
+        return graph_text(self)
 
     def __repr__(self) -> str:
         return f"<Graph: {self.num_vertices:,} vertices, {len(self._variables.by_name)} variables>"
 
     def _repr_html_(self) -> str:
-        rows = [(f.compute_set.name, f.codelet.name, f.num_vertices) for f in self.families]
-        table = as_table(("compute set", "codelet", "vertices"), rows)
-        return as_html(f"{self.num_vertices:,} vertices, {self.num_edges:,} edges", table, {"in full": self})
+        return graph_html(self)

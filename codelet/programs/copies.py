@@ -33,6 +33,7 @@ class Stream:
         shape: the shape of one value.
         dtype: its NumPy dtype.
         is_input: whether it comes from the host.
+        buffering_depth: how many values there is room for on their way.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class Stream:
     shape: tuple[int, ...]
     dtype: np.dtype
     is_input: bool
+    buffering_depth: int = 1
 
     @property
     def type_text(self) -> str:

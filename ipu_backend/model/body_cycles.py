@@ -4,7 +4,7 @@ In comes a jaxpr, and how the vertex runs; out comes what it takes of each worke
 JAX primitive (`cycle_rules.py`), composed so:
 
 - Neighbouring elementwise equations of one shape share a loop (`fusing.py`), which takes what `fused_loops.py` says.
-- One element needs no loop and pays no base.
+- One element needs no loop and pays no base. A reduction of what a loop computes is part of the loop.
 - What changes no value but only where it is looked for (a reshape, a slice, a broadcast) is free; what leaves
   the codelet so, or is returned as it came, pays for a copy. What is known before the vertex runs is free.
 - Every other equation pays its own form, base and all, so that a codelet of one equation takes exactly what
@@ -23,11 +23,10 @@ pays for the elements updated alone, as if the array it updates were never neede
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.tracing.hints import GUESSED_TURNS
@@ -38,12 +37,14 @@ from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     product_rules,
     reduction_rules,
 )
-from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
+from ipu_backend.model.costs import FREE, Cost, Mode, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
 from ipu_backend.model.dtypes import computed_in, guess_text, is_float8
-from ipu_backend.model.equations import Equation, inlined, itemsize_of, size_of
+from ipu_backend.model.equations import Equation, inlined, size_of
+from ipu_backend.model.folded import folded
 from ipu_backend.model.fusing import Fusion
 from ipu_backend.model.loop_turns import turns_of
+from ipu_backend.model.moving_rules import copy_out, run_of_view
 from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Loop
 
 ENTRY_CYCLES = 5
@@ -65,9 +66,12 @@ OTHERWISE = "give the codelet cycles= to count others"
 # --- loops and choices ---------------------------------------------------------------------------------
 
 
-def _turn_cost(body: jax_core.Jaxpr, kept: Iterable[tuple[Any, Any]], mode: Mode) -> Cost:
-    """What a turn of a loop takes, of what it carries from operand to result what does not change for nothing."""
-    unchanged = {result: operand for result, operand in kept if result is operand}
+def _turn_cost(body: jax_core.Jaxpr, carried: Sequence[Any], mode: Mode) -> Cost:
+    """What a turn of a loop takes, given what becomes of each result that is an operand of the next turn.
+
+    One that does not change stays where it is; one that does is not held to be in place, since nothing else is.
+    """
+    unchanged = [own if own is result else None for own, result in zip(carried, body.outvars, strict=False)]
     return body_cycles(body, mode, unchanged).cost
 
 
@@ -77,25 +81,26 @@ def _scan(eqn: Equation, mode: Mode) -> Cost:
     same = lambda outer, inner: sum(a.aval.ndim == b.aval.ndim for a, b in zip(outer, inner, strict=True))  # noqa: E731
     carried = same(eqn.results, body.outvars)  # by their shapes, since releases of JAX name the numbers differently
     first = same(eqn.operands, body.invars) - carried
-    kept = zip(body.outvars[:carried], body.invars[first : first + carried], strict=True)
-    return (_turn_cost(body, kept, mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
+    return (_turn_cost(body, body.invars[first : first + carried], mode) + guessed(TURN_CYCLES)) * eqn.params["length"]
 
 
 @rule("while")
 def _while(eqn: Equation, mode: Mode) -> Cost:
     condition, body = (eqn.params[name].jaxpr for name in ("cond_jaxpr", "body_jaxpr"))
-    kept = zip(body.outvars, body.invars[eqn.params["body_nconsts"] :], strict=True)
-    turn = _turn_cost(condition, (), mode) + _turn_cost(body, kept, mode) + guessed(TURN_CYCLES)
+    carried = body.invars[eqn.params["body_nconsts"] :]
+    turn = body_cycles(condition, mode).cost + _turn_cost(body, carried, mode) + guessed(TURN_CYCLES)
     if mode.turns is not None:
         return turn * mode.turns
-    turns = turns_of(eqn)
-    if turns is not None:
-        return turn * turns
-    mode.tell(
-        f"a while loop runs for a number of turns that is not known: {WHILE_TURNS} are counted; "
-        "cl.codelet(turns=...) says how many"
+    known = turns_of(eqn)
+    if known is not None and known.is_exact:
+        return turn * known.number
+    turns, how = (
+        (WHILE_TURNS, f"{WHILE_TURNS} are") if known is None else (known.number, f"at most {known.number}, which are")
     )
-    found = turn * WHILE_TURNS
+    mode.tell(
+        f"a while loop runs for a number of turns that is not known: {how} counted; cl.codelet(turns=...) says how many"
+    )
+    found = turn * turns
     return replace(found, fitted=0, guessed=found.counted)
 
 
@@ -109,6 +114,9 @@ def _cond(eqn: Equation, mode: Mode) -> Cost:
 
 _BODIES = ("scan", "while", "cond")
 """Primitives whose own equations are counted, one by one."""
+
+_REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
+"""Primitives that a loop accumulates which computes their operand."""
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 
@@ -148,10 +156,10 @@ def _cost(eqn: Equation, mode: Mode) -> Cost | Loop:
     cost = found(eqn, mode)
     if not cost or eqn.primitive in MOVING or eqn.primitive in _BODIES:
         return cost
+    has_float8 = not mode.machine.tables.float8.is_guess
     for atom in (*eqn.operands, *eqn.results):
-        own = _conversion(atom, mode)
-        text = guess_text(atom.aval.dtype) if hasattr(atom.aval, "dtype") else None
-        if text is not None and (own is None or own.is_guess):
+        text = guess_text(atom.aval.dtype, has_float8) if hasattr(atom.aval, "dtype") else None
+        if text is not None:
             mode.tell(f"{text}; {OTHERWISE}")
     return cost if isinstance(cost, Loop) else _with_conversions(cost, eqn, mode)
 
@@ -173,21 +181,28 @@ class BodyCycles(NamedTuple):
     is_vertex: bool
 
 
-def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None) -> BodyCycles:
+def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> BodyCycles:
     """What the equations of a jaxpr take, the vertex's entry aside.
 
     Args:
         jaxpr: of what.
         mode: how the vertex runs.
-        in_out: of results that are written over an operand, by which.
+        over: for each result in order the operand that it is written over, or None; left off for none.
     """
     total, paid_base, parts, is_vertex = FREE, False, 0, True
-    fusion, in_out = Fusion(), in_out or {}
+    fusion, tables = Fusion(), mode.machine.tables
     names: dict[Any, Any] = {}
+    runs: dict[Any, int] = {}  # of what is a view, how many of its elements lie side by side
 
-    for eqn in inlined(jaxpr, names):
+    def run_in(atom: Any) -> int:
+        return max(1, size_of(atom)) if isinstance(atom, jax_core.Literal) else runs.get(atom, max(1, size_of(atom)))
+
+    equations = inlined(jaxpr, names)
+    for eqn in folded(equations, jaxpr.outvars, names) if tables.folds else equations:
         if eqn.operands and eqn.results and size_of(eqn.results[0]) == 1 and all(map(fusion.is_constant, eqn.operands)):
             fusion.constants.update(eqn.results)
+            continue
+        if eqn.primitive in _REDUCTIONS and eqn.primitive not in tables.rules and fusion.accumulate(eqn):
             continue
         cost = _cost(eqn, mode)
         if isinstance(cost, Loop):
@@ -197,27 +212,23 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | N
             total, paid_base, parts = total + cost, True, parts + 1
         elif eqn.operands:
             fusion.look(eqn)
+            runs.update((result, min(run_of_view(eqn), run_in(eqn.operands[0]))) for result in eqn.results)
 
     outside = [atom if isinstance(atom, jax_core.Literal) else names.get(atom, atom) for atom in jaxpr.outvars]
-    leaving = [fusion.whole(atom) for atom in outside]
-    fusion.read.update(fusion.origin(atom) for atom in outside if not isinstance(fusion.origin(atom), jax_core.Literal))
-    over = {found: in_out[own] for own, found in zip(jaxpr.outvars, leaving, strict=True) if own in in_out}
+    leaving = list(zip(map(fusion.whole, outside), (*over, *[None] * (len(outside) - len(over))), strict=True))
+    fusion.read.update(own for own in map(fusion.origin, outside) if not isinstance(own, jax_core.Literal))
     for loop in fusion.loops:
         stored = fusion.stored(loop)
-        in_place = any(over.get(own) in loop.reads for own in stored if own in over)
+        in_place = any(own in loop.reads and found in stored for found, own in leaving if own is not None)
         total += loop.cost(stored, in_place, mode)
         paid_base |= loop.size > 1
         is_vertex &= loop.is_vertex
         parts += 1
 
-    for own, found in zip(jaxpr.outvars, leaving, strict=True):
-        if isinstance(found, jax_core.Literal) or found not in fusion.computed:
-            if not isinstance(own, jax_core.Literal) and in_out.get(own) is found:  # it stays where it is
-                continue
-            size, dtype = size_of(found), getattr(own.aval, "dtype", np.float32)
-            width = max(1, mode.machine.vector_bytes // itemsize_of(dtype))
-            total += sourced(23 + ceil_div(mode.share(size), width) if size > 1 else 2)
-            paid_base |= size > 1
+    for found, own in leaving:
+        if found is not own and (isinstance(found, jax_core.Literal) or found not in fusion.computed):
+            total += copy_out(found, run_in(found), is_number=fusion.is_number(found), mode=mode)
+            paid_base |= size_of(found) > 1
             parts += 1
     return BodyCycles(total, paid_base, is_vertex and parts <= 1 and not total.guessed)
 
@@ -227,31 +238,34 @@ def _entered(body: BodyCycles) -> Cost:
 
 
 class JaxprCycles(NamedTuple):
-    """What a vertex that runs a jaxpr takes, and what it would as assembly, where it is but supposed to be compiled."""
+    """What a vertex that runs a jaxpr takes, and what it would as assembly, where it is but supposed to be compiled.
+
+    `mode` is how it runs, once that is decided.
+    """
 
     cost: Cost
     if_assembly: Cost | None
+    mode: Mode
 
 
-def jaxpr_cycles(
-    jaxpr: jax_core.Jaxpr, mode: Mode, in_out: Mapping[Any, Any] | None = None, *, supposes: bool = False
-) -> JaxprCycles:
+def jaxpr_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = (), *, supposes: bool = False) -> JaxprCycles:
     """What a vertex that runs a jaxpr takes.
 
     Args:
         jaxpr: what it runs.
         mode: how; `compiled` does not count where it is to be supposed.
-        in_out: of results that are written over an operand, by which.
+        over: for each result in order the operand that it is written over, or None; left off for none.
         supposes: whether to take one of a library's vertices for assembly, and anything else for compiled.
     """
     if not supposes:
-        return JaxprCycles(_entered(body_cycles(jaxpr, mode, in_out)), None)
-    body = body_cycles(jaxpr, replace(mode, compiled=False), in_out)
+        return JaxprCycles(_entered(body_cycles(jaxpr, mode, over)), None, mode)
+    in_assembly, in_cpp = (replace(mode, compiled=compiled) for compiled in (False, True))
+    body = body_cycles(jaxpr, in_assembly, over)
     as_assembly = _entered(body)
     if body.is_vertex:
-        return JaxprCycles(as_assembly, None)
-    compiled = _entered(body_cycles(jaxpr, replace(mode, compiled=True), in_out))
-    return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly)
+        return JaxprCycles(as_assembly, None, in_assembly)
+    compiled = _entered(body_cycles(jaxpr, in_cpp, over))
+    return JaxprCycles(compiled, None if compiled.counted == as_assembly.counted else as_assembly, in_cpp)
 
 
 def jaxpr_cost(jaxpr: jax_core.ClosedJaxpr, mode: Mode) -> Cost:

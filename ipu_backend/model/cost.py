@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax.extend import core as jax_core
 
 from codelet.errors import Line
 from codelet.target import VertexCycles
@@ -18,6 +17,7 @@ from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.codelets import TracedCodelet
 from ipu_backend.model.body_cycles import jaxpr_cycles
 from ipu_backend.model.costs import CyclesError, Mode, UnknownCyclesWarning
+from ipu_backend.model.interleaved_fields import interleaved_fields
 
 if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine
@@ -87,12 +87,9 @@ def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
     mode = Mode(machine, workers, hints.issue == "compiled", hints.vectorised, turns)
     opened = traced.jaxpr.jaxpr
     fields = dict(zip(traced.inputs, opened.invars, strict=True))
-    in_out = {
-        own: fields[name]
-        for name, own in zip(traced.outputs, opened.outvars, strict=True)
-        if name in fields and not isinstance(own, jax_core.Literal)
-    }
-    cost, if_assembly = jaxpr_cycles(opened, mode, in_out, supposes=hints.issue is None)
+    over = [fields.get(name) for name in traced.outputs]
+    cost, if_assembly, mode = jaxpr_cycles(opened, mode, over, supposes=hints.issue is None)
     _tell(traced, mode.causes)
     other = None if if_assembly is None else if_assembly.counted
-    return VertexCycles(cost.worker, cost.supervisor, workers > 1, cost.fitted, cost.guessed, other)
+    interleaved = interleaved_fields(traced, mode)
+    return VertexCycles(cost.worker, cost.supervisor, workers > 1, cost.fitted, cost.guessed, other, interleaved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,11 +14,13 @@ VECTOR_BYTES = 8
 """What one vector instruction takes of an operand: two float32, or four float16 (IPU Programmer's Guide)."""
 
 
+@functools.cache
 def is_float8(dtype: Any) -> bool:
     """Whether a dtype is a float of eight bits, or of fewer."""
     return str(dtype).startswith(("float8_", "float6_", "float4_"))
 
 
+@functools.cache
 def computed_in(dtype: Any) -> Any:
     """The dtype in which the machine computes with one for which it has no instructions, after converting it.
 
@@ -32,8 +35,16 @@ def computed_in(dtype: Any) -> Any:
     return np.dtype(np.float16) if is_float8(dtype) else dtype
 
 
-def guess_text(dtype: Any) -> str | None:
-    """How a dtype is counted that the machine computes in software, where that is a guess; None for any other."""
+@functools.cache
+def guess_text(dtype: Any, has_float8: bool = False) -> str | None:
+    """How a dtype is counted that the machine computes in software, where that is a guess; None for any other.
+
+    Args:
+        dtype: which.
+        has_float8: whether the machine has a unit that converts float8.
+    """
+    if has_float8 and is_float8(dtype):
+        return None
     if computed_in(dtype) != dtype:
         each = f"{IN_SOFTWARE.read[0]} cycles to convert each element that is read and {IN_SOFTWARE.written[0]} for"
         within = f"{computed_in(dtype)}, and {each} each that is written"
@@ -43,6 +54,7 @@ def guess_text(dtype: Any) -> str | None:
     return None
 
 
+@functools.cache
 def kind_of(dtype: Any) -> str:
     """In which of the machine's units a dtype is computed: "half", "float", "int" or "bool".
 
@@ -71,6 +83,7 @@ OTHER_COLUMNS = {
 """Which columns are looked in, in order, for an operation that has no row in one."""
 
 
+@functools.cache
 def column_of(dtype: Any) -> str:
     """The column of the tables in which a dtype is looked up; integers of eight bits are computed in 32.
 
@@ -83,6 +96,7 @@ def column_of(dtype: Any) -> str:
     return _COLUMNS.get(str(dtype), "uint" if jnp.issubdtype(dtype, jnp.unsignedinteger) else "int")
 
 
+@functools.cache
 def software_factor(dtype: Any) -> int:
     """How many times longer a dtype takes than the one whose table it is looked up in. Guesses.
 
@@ -94,6 +108,7 @@ def software_factor(dtype: Any) -> int:
     return {"float64": 30, "int64": 2, "uint64": 2}.get(str(dtype), 1)
 
 
+@functools.cache
 def vector_width(dtype: Any, vector_bytes: int = VECTOR_BYTES) -> int:
     """Elements in one vector instruction; one for what has no vector instructions."""
     return {"half": vector_bytes // 2, "float": vector_bytes // 4}.get(kind_of(dtype), 1) or 1

@@ -68,7 +68,7 @@ def size_of(atom: Any) -> int:
 
 _CALLS = {
     *("jit", "pjit", "closed_call", "core_call", "call", "checkpoint", "remat", "remat2"),
-    *("custom_jvp_call", "custom_vjp_call", "custom_lin"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_lin", "composite", "custom_linear_solve"),
 }
 """Primitives whose jaxpr is run where they stand."""
 
@@ -87,6 +87,12 @@ def inlined(jaxpr: jax_core.Jaxpr, names: dict[Any, Any], *, again: bool = False
 
     for eqn in jaxpr.eqns:
         operands, inner = tuple(map(outside, eqn.invars)), inner_jaxprs(eqn)
+        if (
+            eqn.primitive.name == "custom_linear_solve"
+        ):  # runs the solver alone, on its own constants and the right side
+            inner, own = [eqn.params["jaxprs"].solve.jaxpr], eqn.params["const_lengths"]
+            before = own.matvec + own.vecmat
+            operands = operands[before : before + own.solve] + operands[sum(own) :]
         if eqn.primitive.name in _CALLS and inner:
             names.update(zip(inner[0].invars, operands, strict=True))
             yield from inlined(inner[0], names, again=True)

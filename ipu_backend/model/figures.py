@@ -16,7 +16,14 @@ from codelet.errors import MissingExtraError
 if TYPE_CHECKING:
     from ipu_backend.model.profile import Profile
 
-_COLOURS = {"compute": "#3b6fb6", "exchange": "#f0a030", "sync": "#9a9a9a"}
+_COLOURS = {
+    "compute": "#3b6fb6",
+    "exchange": "#f0a030",
+    "sync": "#9a9a9a",
+    "host": "#3a9a5b",
+    "external exchange": "#c04f2f",
+    "external sync": "#5f5f5f",
+}
 _LIGHT = "#d4d4d4"
 _LETTER = 0.011  # what a letter takes of the width of new axes, roughly
 _KINDS = "cividis"  # from dark to light, so that what lies side by side differs on grey paper too
@@ -95,7 +102,7 @@ def plot_timeline(profile: Profile, axes: Any = None) -> Any:
     start = 0
     for step in profile.steps:
         for phase in step.phases:
-            cycles = step.repeats * phase.cycles
+            cycles = step.prolongs(phase)
             if cycles:
                 spans.setdefault(phase.kind, []).append((start, cycles))
             if phase.kind == "compute" and cycles > _LETTER * len(step.name) * total:

@@ -8,6 +8,8 @@ In come the operations that share a loop, and what it loads and stores; out come
 - What is compiled takes A + L + S + 3 a turn of one element, or of one vector where its author says that it is
   written so.
 - One element takes no loop, and no base.
+- A reduction of what a loop computes is an operation of the loop that accumulates: it adds to A, and stores once for
+  each of its results.
 
 The 3 is what PopLibs' own integer operations, compiled from C++, leave: 7 cycles an element for 1 + 2 + 1 + 3, and 6
 for 1 + 1 + 1 + 3 with a scalar (popopsCycleEstimators.hpp @ d4209ec8); and what it adds to a turn from C++ beyond one
@@ -23,11 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ipu_backend.model.costs import Cost, Mode, ceil_div
+from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, TURN_OVERHEAD, compiled_loop
+from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
-
-TURN_OVERHEAD = 3
-"""Cycles to go round a compiled loop once, addresses among them."""
+from ipu_backend.model.shared import shared
 
 
 class Operation(NamedTuple):
@@ -46,6 +47,29 @@ class Operation(NamedTuple):
         return self.loop.rows.row(self.by_scalar, in_place)
 
 
+class Accumulation(NamedTuple):
+    """A reduction in a loop.
+
+    Attributes:
+        arithmetic: of a turn.
+        results: how many it has, each of neighbouring elements.
+    """
+
+    arithmetic: int
+    results: int
+
+    def ending(self, mode: Mode) -> Cost:
+        """What it takes beside its turns: its results; and where workers share one, what each of them has found."""
+        kind = fitted if mode.compiled else sourced
+        found = kind(RESULT_CYCLES * mode.share(self.results))
+        if mode.workers == 1 or self.results >= mode.workers:
+            return found
+        partials = mode.workers * self.results
+        if mode.compiled:
+            return found + compiled_loop(partials, 2, mode, results=self.results)
+        return found + shared(BEGIN_CYCLES + RESULT_CYCLES * self.results + 2 * partials, mode)
+
+
 @dataclass(eq=False)
 class FusedLoop:
     """Elementwise operations that share a loop over the elements of one shape.
@@ -56,17 +80,19 @@ class FusedLoop:
         results: what they compute, in order.
         reads: what they read that they do not compute, one number aside where there are more elements, in order; and
             how it is converted, if it is.
+        accumulations: reductions of what it computes, by their results.
     """
 
     shape: tuple[int, ...]
     operations: list[Operation] = field(default_factory=list)
     results: dict[Any, Conversion | None] = field(default_factory=dict)
     reads: dict[Any, Conversion | None] = field(default_factory=dict)
+    accumulations: dict[Any, Accumulation] = field(default_factory=dict)
 
     @property
     def is_vertex(self) -> bool:
         """Whether a library has it as a vertex."""
-        return len(self.operations) == 1 and self.operations[0].loop.rows.is_vertex
+        return len(self.operations) == 1 and not self.accumulations and self.operations[0].loop.rows.is_vertex
 
     @property
     def size(self) -> int:
@@ -87,18 +113,19 @@ class FusedLoop:
         turns = ceil_div(share, elements)
 
         arithmetic = [operation.arithmetic(elements) for operation in self.operations]
+        arithmetic += [own.arithmetic for own in self.accumulations.values()]
         moved = len(self.reads) + len(stored)
         conversions = [
             *((own, own.read_cycles(elements)) for own in self.reads.values() if own is not None),
             *((own, own.written_cycles(elements)) for own in map(self.results.get, stored) if own is not None),
         ]
-        guesses = [a for own, a in zip(self.operations, arithmetic, strict=True) if own.loop.rows.is_guess]
+        guesses = [a for own, a in zip(self.operations, arithmetic, strict=False) if own.loop.rows.is_guess]
         guesses += [cycles for own, cycles in conversions if own.is_guess]
 
         base = max(operation.row(in_place=False).base for operation in self.operations) if has_turns else 0
-        fitted = turns * TURN_OVERHEAD if mode.compiled and has_turns else 0
+        fits = turns * TURN_OVERHEAD if mode.compiled and has_turns else 0
         if mode.compiled:
-            worker = base + turns * (sum(arithmetic) + moved) + fitted
+            worker = base + turns * (sum(arithmetic) + moved) + fits
         elif has_turns and self.is_vertex:
             worker = self.operations[0].row(in_place).worker(share, self.operations[0].loop.width, mode.workers)
         else:
@@ -106,4 +133,5 @@ class FusedLoop:
         worker += turns * sum(cycles for _, cycles in conversions)
         supervisor = min(own.row(in_place).supervisor for own in self.operations)
         shares = has_turns and mode.workers > 1
-        return Cost(worker, supervisor if shares else 0, fitted, min(turns * sum(guesses), worker))
+        found = Cost(worker, supervisor if shares else 0, fits, min(turns * sum(guesses), worker))
+        return sum((own.ending(mode) for own in self.accumulations.values()), found)

@@ -18,7 +18,7 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from ipu_backend.model.equations import Equation, size_of
-from ipu_backend.model.fused_loops import FusedLoop, Operation
+from ipu_backend.model.fused_loops import Accumulation, FusedLoop, Operation
 from ipu_backend.model.rows import Conversion, Loop
 
 
@@ -89,9 +89,10 @@ class Fusion:
         """Take in an elementwise equation: as part of the open loop of its shape, or of a new one."""
         shape = _shape_of(eqn)
         operands = [atom for atom in eqn.operands if not self.is_constant(atom)]
-        for atom in operands:
-            origin = self.origin(atom)
-            if origin is not self.whole(atom) or self.loop_of.get(origin) is not self._open.get(shape):
+        for atom in operands * 2:  # again, since one may end the loop that those before it go through
+            origin, own = self.origin(atom), self._open.get(shape)
+            goes_through = own is not None and origin in own.results and origin is self.whole(atom)
+            if not goes_through:
                 self._end(origin)
         if shape not in self._open:
             self._open[shape] = FusedLoop(shape)
@@ -107,6 +108,23 @@ class Fusion:
             own.results[result] = conversion_of(result)
             self.loop_of[result] = own
         self.computed.update(eqn.results)
+
+    def accumulate(self, eqn: Equation) -> bool:
+        """Take in a reduction along the last axes of what an open loop computes: it joins the loop. Else False."""
+        operand = eqn.operands[0]
+        origin = self.origin(operand)
+        loop = None if isinstance(origin, jax_core.Literal) else self.loop_of.get(origin)
+        rank, axes = len(operand.aval.shape), sorted(eqn.params["axes"])
+        if loop is None or self._open.get(loop.shape) is not loop or origin not in loop.results or not loop.shape:
+            return False
+        if origin is not self.whole(operand) or axes != list(range(rank - len(axes), rank)) or not eqn.size:
+            return False
+        (result,) = eqn.results
+        squares, casts = bool(eqn.params.get("squared")), operand.aval.dtype != result.aval.dtype
+        loop.accumulations[result] = Accumulation(1 + squares + casts, eqn.size)
+        self.loop_of[result] = loop
+        self.computed.add(result)
+        return True
 
     def _end(self, origin: Any) -> None:
         """What is computed by a loop is read by something else, which runs after it."""

@@ -16,13 +16,20 @@ from ipu_backend.model.tables import POPLIBS_FLOAT8
 # @ 00a40d61, of a C600, which is an Mk2; elsewhere 58 is told). What a turn between columns takes, 1 to 16 cycles by
 # the columns of both tiles, is left out. Pairs of tiles lie in columns of 23, there and back
 # (crates/ipu-target/src/topology.rs @ 560cbb20); that Mk1 is as wide, and so has columns of 19, is a guess.
-_NUMBERS = "num_tiles", "bytes_per_tile", "clock_hertz", "float16_macs_per_cycle", "float32_macs_per_cycle", "route"
+#
+# Interleaved memory is read 128 bits at a time: of Mk2, whose tiles have addresses from 0x4C000 to 0xE8000, what lies
+# from 0x80000 on, and of Mk1, from 0x40000 to 0x80000, the upper half. So say Poplar's headers for tiles, as we
+# remember them: no public copy was found.
+_NUMBERS = (
+    *("num_tiles", "bytes_per_tile", "interleaved_bytes", "clock_hertz"),
+    *("float16_macs_per_cycle", "float32_macs_per_cycle", "route"),
+)
 _CHIPS: dict[str, dict[str, Any]] = {
-    "mk1": dict(zip(_NUMBERS, (1216, 256 * 1024, 1.6e9, 32, 8, Route(52, 2, rows=19)), strict=True)),
-    "mk2": dict(zip(_NUMBERS, (1472, 624 * 1024, 1.33e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+    "mk1": dict(zip(_NUMBERS, (1216, 0x40000, 0x20000, 1.6e9, 32, 8, Route(52, 2, rows=19)), strict=True)),
+    "mk2": dict(zip(_NUMBERS, (1472, 0x9C000, 0x68000, 1.33e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
     # PopLibs' float8 is of the chip after Mk2, 16 units of 32 weights: sold as C600, and given to Bow here.
     "bow": {
-        **dict(zip(_NUMBERS, (1472, 624 * 1024, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
+        **dict(zip(_NUMBERS, (1472, 0x9C000, 0x68000, 1.85e9, 64, 16, Route(52, 2, rows=23)), strict=True)),
         "float8_macs_per_cycle": 128,
     },
 }
@@ -76,7 +83,6 @@ class IPU(Machine):
             check_number(name, value)
         numbers = {**_EVERY_CHIP, **_CHIPS[chip]}
         numbers["num_tiles"] *= changes.get("num_chips", 1)
-        numbers["interleaved_bytes"] = numbers["bytes_per_tile"] * 2 // 3 if chip != "mk1" else 128 * 1024
         super().__init__(name=chip, **{**numbers, **changes})
 
     @property

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from ipu_backend.model.costs import FREE, Cost, Mode
+import numpy as np
+
+from ipu_backend.model.compiled_loops import compiled_loop
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.equations import Equation, size_of
 from ipu_backend.model.poplibs_moves import (
@@ -20,12 +24,12 @@ from ipu_backend.model.poplibs_moves import (
     multi_slice_cycles,
     multi_update_cycles,
     permute_cycles,
-    transpose_cycles,
+    transpose_in_pieces,
 )
-from ipu_backend.model.shared import fit_shared, guess_shared, shared
+from ipu_backend.model.shared import fit_shared, shared
 
-MOVED_CYCLES = 1 + 1 + 3
-"""Of one element that compiled code moves: a load, a store, and to go round."""
+MOVE = 1 + 1
+"""Instructions to move an element: a load and a store."""
 
 INDEX_CYCLES = 10
 """To compute and clamp one more position of an index of several: a guess."""
@@ -35,7 +39,7 @@ INDEX_CYCLES = 10
     *("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "stop_gradient", "copy", "copy_p"),
     *("bitcast_convert_type", "random_wrap", "random_unwrap", "random_seed", "optimization_barrier", "name"),
     *("device_put", "sharding_constraint", "debug_callback", "debug_print", "create_token", "after_all"),
-    *("empty", "empty2", "tie_in", "mesh_cast"),
+    *("empty", "empty2", "tile", "unstack", "platform_index"),
 )
 def _free(eqn: Equation, mode: Mode) -> Cost:
     return FREE
@@ -51,14 +55,51 @@ def _run(shape: Sequence[int], part: Sequence[int]) -> int:
     return run
 
 
+def _copied(runs: int, run: int, dtype: Any, mode: Mode) -> int:
+    """Cycles of the worker with most of a copy: workers share its runs, or the one run."""
+    return copy_cycles(1, mode.share(run), dtype) if runs == 1 else copy_cycles(mode.share(runs), run, dtype)
+
+
+def run_of_view(eqn: Equation) -> int:
+    """Elements of the result of an equation that is free which lie side by side in its operand."""
+    shape, result = eqn.operands[0].aval.shape, eqn.results[0].aval.shape
+    if eqn.primitive == "slice":
+        strides = eqn.params["strides"] or (1,) * len(shape)
+        strided = [axis for axis, by in enumerate(strides) if by != 1 and result[axis] > 1]
+        behind = max(strided, default=-1) + 1
+        return min(_run(shape, result), math.prod(result[behind:]))
+    if eqn.primitive == "split":
+        return _run(shape, result)
+    if eqn.primitive == "broadcast_in_dim":
+        axes, run = eqn.params["broadcast_dimensions"], 1
+        for axis in reversed(range(len(result))):
+            if axis not in axes or shape[axes.index(axis)] != result[axis]:
+                break
+            run *= result[axis]
+        return max(1, run)
+    return max(1, eqn.size)
+
+
+def copy_out(value: Any, run: int, *, is_number: bool, mode: Mode) -> Cost:
+    """What leaves a vertex as a view of what it reads, in runs: a copy, or a fill of one number."""
+    size, dtype = math.prod(value.aval.shape), getattr(value.aval, "dtype", np.dtype(np.float32))
+    if size <= 1:
+        return sourced(2 * size)
+    if mode.compiled:
+        return compiled_loop(mode.share(size), 1 if is_number else MOVE, mode)
+    if is_number:
+        return shared(fill_cycles(mode.share(size), dtype), mode)
+    return fit_shared(_copied(ceil_div(size, run), run, dtype, mode), mode)
+
+
 def _compiled(elements: int, mode: Mode) -> Cost:
-    return fit_shared(17 + MOVED_CYCLES * mode.share(elements), mode)
+    return compiled_loop(mode.share(elements), MOVE, mode)
 
 
 @rule("iota")
 def _iota(eqn: Equation, mode: Mode) -> Cost:
-    if mode.compiled:  # nothing to load
-        return fit_shared(17 + 5 * mode.share(eqn.size), mode)
+    if mode.compiled:  # to count, and to store
+        return compiled_loop(mode.share(eqn.size), 1 + 1, mode)
     return shared(iota_cycles(mode.share(eqn.size)), mode)
 
 
@@ -73,14 +114,8 @@ def _joined(eqn: Equation, mode: Mode) -> Cost:
     total = 0
     for piece in eqn.operands:
         run = size_of(piece) // max(1, outer)
-        total += _copied(outer, run, eqn, mode)
-    return guess_shared(total, mode)
-
-
-def _copied(runs: int, run: int, eqn: Equation, mode: Mode) -> int:
-    """Cycles of the worker with most of a copy: workers share its runs, or the one run."""
-    dtype = eqn.results[0].aval.dtype
-    return copy_cycles(1, mode.share(run), dtype) if runs == 1 else copy_cycles(mode.share(runs), run, dtype)
+        total += _copied(outer, run, eqn.results[0].aval.dtype, mode)
+    return fit_shared(total, mode)
 
 
 @rule("pad")
@@ -89,12 +124,13 @@ def _pad(eqn: Equation, mode: Mode) -> Cost:
     if mode.compiled:
         return _compiled(eqn.size, mode)
     before, after = (own.aval.shape for own in (eqn.operands[0], eqn.results[0]))
+    dtype = eqn.results[0].aval.dtype
     apart = [config[2] for config in eqn.params["padding_config"]]
     run = _run(after, before) if not any(apart) else 1
     held = size_of(eqn.operands[0])
     padding = mode.share(max(0, eqn.size - held))
-    copied = _copied(held // max(1, run), run, eqn, mode) if held else 0
-    return guess_shared(fill_cycles(padding, eqn.results[0].aval.dtype) + copied, mode)
+    copied = _copied(held // max(1, run), run, dtype, mode) if held else 0
+    return fit_shared(fill_cycles(padding, dtype) + copied, mode)
 
 
 @rule("transpose")
@@ -113,10 +149,10 @@ def _transpose(eqn: Equation, mode: Mode) -> Cost:
     cut = inner.index(turned[0])
     if turned == inner[cut:] + inner[:cut]:
         rows, columns = (math.prod(shape[axis] for axis in part) for part in (inner[:cut], inner[cut:]))
-        if itemsize(dtype) in (2, 4) and matrices >= mode.workers:
-            return shared(transpose_cycles(mode.share(matrices), rows, columns, dtype), mode)
-        if itemsize(dtype) in (2, 4):  # workers have rows of a matrix
-            return shared(matrices * transpose_cycles(1, mode.share(rows), columns, dtype), mode)
+        if itemsize(dtype) in (2, 4):
+            by_matrix = transpose_in_pieces(mode.share(matrices), rows, columns, dtype)
+            by_rows = transpose_in_pieces(matrices, mode.share(rows), columns, dtype)
+            return shared(min(by_matrix, by_rows), mode)
     together = _tail(moved, axes, shape)
     return shared(permute_cycles(mode.share(eqn.size), together, dtype), mode)
 
@@ -141,7 +177,7 @@ def _reversed(eqn: Equation, mode: Mode) -> Cost:
     if mode.compiled:
         return _compiled(eqn.size, mode)
     run = math.prod(shape[last + 1 :])
-    return fit_shared(_copied(eqn.size // run, run, eqn, mode), mode)
+    return fit_shared(_copied(eqn.size // run, run, eqn.results[0].aval.dtype, mode), mode)
 
 
 # --- positions that are known late ----------------------------------------------------------------------
@@ -153,7 +189,7 @@ def _sliced(eqn: Equation, whole: Sequence[int], part: Sequence[int], mode: Mode
     if not count:
         return FREE
     if mode.compiled:
-        return fit_shared(17 + INDEX_CYCLES * len(part) + MOVED_CYCLES * mode.share(count), mode)
+        return compiled_loop(mode.share(count), MOVE, mode) + guessed(INDEX_CYCLES * len(part))
     run = _run(whole, part)
     runs = count // run
     forms = [dynamic_slice_cycles(runs, mode.share(run), dtype), dynamic_slice_cycles(mode.share(runs), run, dtype)]
@@ -188,7 +224,7 @@ def _gather(eqn: Equation, mode: Mode) -> Cost:
     offsets, run, positions = _rows(table, indices, eqn.size, eqn.params["slice_sizes"])
     if mode.compiled:
         index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
-        return fit_shared(17 + index + MOVED_CYCLES * mode.share(eqn.size), mode)
+        return compiled_loop(mode.share(eqn.size), MOVE, mode) + guessed(index)
     worker = multi_slice_cycles(offsets, run, eqn.results[0].aval.dtype)
     return Cost(worker + positions, guessed=positions)
 
@@ -211,8 +247,8 @@ def _scatter(eqn: Equation, mode: Mode) -> Cost:
     dtype = eqn.results[0].aval.dtype
     if mode.compiled:
         index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
-        turn = MOVED_CYCLES + (0 if eqn.primitive == "scatter" else 2)
-        return fit_shared(17 + index + turn * mode.share(elements), mode)
+        turn = MOVE + (0 if eqn.primitive == "scatter" else 2)  # what it is added to is loaded too
+        return compiled_loop(mode.share(elements), turn, mode) + guessed(index)
     if eqn.primitive == "scatter":
         worker = multi_slice_cycles(offsets, run, dtype, update=True)
     else:

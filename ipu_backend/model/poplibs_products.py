@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
+from ipu_backend.model.dtypes import is_float8
 
 WEIGHT_LOAD_BYTES = 16
 """What a tile loads of weights in a cycle, from interleaved memory."""
@@ -138,17 +139,12 @@ def matrix_unit(dtype: Any, mode: Mode, *, float_sums: bool) -> MatrixUnit | Non
     kind, inputs, macs, core = {
         "float32": ("float", 8, mode.machine.float32_macs_per_cycle, 8),
         "float16": ("half", 16, mode.machine.float16_macs_per_cycle, 4),
-    }.get(str(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_quarter(dtype) else 0, 4))
+    }.get(str(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_float8(dtype) else 0, 4))
     if not macs:
         return None
     halved = 2 if kind == "half" and float_sums else 1
     units = max(1, core * macs // inputs // halved)
     return MatrixUnit(kind, float_sums or kind == "float", inputs, units, np.dtype(dtype).itemsize)
-
-
-def is_quarter(dtype: Any) -> bool:
-    """Whether a dtype is one of eight bits that the matrix unit of a later chip multiplies."""
-    return str(dtype).startswith("float8_")
 
 
 def _field_cycles(unit: MatrixUnit, product: Product, mode: Mode) -> Cost:
@@ -282,6 +278,25 @@ def outer_product_cycles(width: int, channels: int, groups: int = 1, *, half: bo
     by_vector = 6 + (padded - least) // step
     by_element = 10 + (ceil_div(5 * channels, 2) if half else 2 * channels)
     return 25 + groups * (base + width * min(by_vector, by_element))
+
+
+def scaled_add_cycles(n: int, vector: int, workers: int, *, subtracts: bool) -> tuple[int, int]:
+    """`x += s * y` of `n` elements, s a tensor: of each worker, and of the supervisor.
+
+    lib/popops/PerformanceEstimation.cpp @ f77e6418, `scaledArithmeticSupervisor`: 3 cycles a vector, in which it is
+    loaded and stored. Vectors left over by the division among workers are not counted there, by a slip (`< 0` of an
+    unsigned number); here they are, as hardware does (tessellate-ipu, tests/linalg/test_tile_linalg_jacobi.py).
+
+    >>> scaled_add_cycles(1000, 2, 6, subtracts=False)
+    (274, 63)
+    """
+    vectors, left = divmod(n, vector)
+    tail = 0
+    if left:
+        tail = 8 if vector == 2 else 5 + (7 if left >= 2 else 0) + (6 if left == 3 else 0)
+    own = ceil_div(vectors, workers)
+    worker = 15 + (6 + 3 * (own - 1) if own else 0) + 2 + 1 + tail + 1
+    return worker, 21 + 6 + 11 + (13 if left else 7) + 12 + 6 + (7 if subtracts else 0)
 
 
 def vertical_mac_cycles(product: Product, mode: Mode, *, float_sums: bool) -> Cost:

@@ -2,8 +2,8 @@
 
 Source: PopLibs, lib/popops/popopsCycleEstimators.hpp @ d4209ec8 (unaryOpPerfInfo, binaryOpPerfInfo, broadcastOpPerfInfo
 and the three ...InPlacePerfInfo), which is later than PopLibs 3.1; bases and overheads: popopsCycleEstimators.cpp
-@ 82cd24e5 (binaryOpInnerLoopCycles, unaryOpInnerLoopCycles). tests/test_tables.py has the header's rows a second time,
-and compares row by row.
+@ 82cd24e5 (binaryOpInnerLoopCycles, unaryOpInnerLoopCycles). `python -m benchmarks.poplibs_header` reads the header
+and compares it row by row; tests/test_tables.py, without it, a second transcription.
 
 A line holds names, and for columns (a dtype each, separated by blanks) a row for results elsewhere and, after a bar,
 one for results in place where it is another. A row reads cycles/elements, v for a vector; +n where n cycles are added

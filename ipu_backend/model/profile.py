@@ -19,111 +19,13 @@ from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
 from ipu_backend.files import written_whole
-from lowering.machine.phases import KINDS, Phase, StepCycles
+from ipu_backend.model.step_profile import StepProfile
+from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
 
 
 class FigureError(CodeletError):
     """A figure that a profile does not have."""
-
-
-# --- what a profile is made of ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class StepProfile:
-    """One step, for all turns that the repeats around it make.
-
-    Attributes:
-        name: the compute set, or the copy.
-        repeats: its turns; 0 in a branch that is not counted, since another takes longer.
-        num_vertices: vertices that run in one turn.
-        cycles: the phases of one turn, by tile.
-        received_bytes: of all tiles in one turn.
-        used_bytes: what its variables take, on all tiles together.
-        other_live_bytes: what else is live meanwhile.
-    """
-
-    name: str
-    repeats: int
-    num_vertices: int
-    cycles: StepCycles
-    received_bytes: int
-    used_bytes: int = 0
-    other_live_bytes: int = 0
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those of one turn: what vertices read moves before they compute, what they write elsewhere after that."""
-        return self.cycles.phases
-
-    def cycles_of(self, *kinds: str) -> int:
-        """Cycles of the phases of some kinds, for all turns."""
-        return self.repeats * self.cycles.of(*kinds)
-
-    def _rest_on(self, what: str) -> int:
-        return round(self.repeats * sum(phase.cycles * getattr(phase, what) for phase in self.phases))
-
-    @property
-    def compute_by_tile(self) -> np.ndarray:
-        """Cycles of one turn that each tile computes for, int64 of shape (num_tiles,)."""
-        return self.cycles.by_tile("compute")
-
-    @property
-    def compute_cycles(self) -> int:
-        """By how much computing prolongs the program, for all turns: cycles of the slowest tile, if all wait before."""
-        return self.cycles_of("compute")
-
-    @property
-    def launch_cycles(self) -> int:
-        """Of those, while vertices are started."""
-        return self._rest_on("launch")
-
-    @property
-    def exchange_before_cycles(self) -> int:
-        """Cycles of the busiest tile before it computes, for all turns."""
-        return self.repeats * self.cycles.before("exchange")
-
-    @property
-    def exchange_after_cycles(self) -> int:
-        """Cycles of the busiest tile after that, for all turns."""
-        return self.exchange_cycles - self.exchange_before_cycles
-
-    @property
-    def exchange_cycles(self) -> int:
-        """Cycles of both exchanges, for all turns."""
-        return self.cycles_of("exchange")
-
-    @property
-    def sync_cycles(self) -> int:
-        """Cycles, for all turns."""
-        return self.cycles_of("sync")
-
-    @property
-    def total_cycles(self) -> int:
-        """All of them."""
-        return self.repeats * self.cycles.total
-
-    @property
-    def fitted_cycles(self) -> int:
-        """Of all, those that rest on constants fitted to measurements."""
-        return self._rest_on("fitted")
-
-    @property
-    def guessed_cycles(self) -> int:
-        """Of all, those that rest on guesses."""
-        return self._rest_on("guessed")
-
-    @property
-    def sourced_cycles(self) -> int:
-        """Of all, those that rest on what is published, and on what users say of their codelets."""
-        return self.total_cycles - self.fitted_cycles - self.guessed_cycles
-
-    @property
-    def balance(self) -> float:
-        """Mean over slowest tile while it computes, from 0 to 1; 1 where nothing is computed."""
-        slowest = self.compute_by_tile.max(initial=0)
-        return float(self.compute_by_tile.mean() / slowest) if slowest else 1.0
 
 
 # --- the profile ----------------------------------------------------------------------------------------
@@ -141,8 +43,11 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  " + "  ".join(cells).rstrip()
 
 
-_COLUMNS = ("exchange_before", "compute", "exchange_after", "sync", "total")
+_ALWAYS = ("exchange_before", "compute", "exchange_after", "sync", "total")
 _OF_THOSE = ("launch", "fitted", "guessed")
+_COLUMNS = (*_ALWAYS[:-1], "external_exchange", "external_sync", "host", "total", *_OF_THOSE)
+"""What cycles are told by; those that are not always told are where there are any."""
+_TRACKS = ("sync", "exchange", "compute")
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +107,21 @@ class Profile:
     def sync_cycles(self) -> int:
         """Of all, while tiles synchronize."""
         return self.cycles_of("sync")
+
+    @property
+    def external_exchange_cycles(self) -> int:
+        """Of all, while the busiest link between chips moves something."""
+        return self.cycles_of("external exchange")
+
+    @property
+    def external_sync_cycles(self) -> int:
+        """Of all, while chips synchronize with each other."""
+        return self.cycles_of("external sync")
+
+    @property
+    def host_cycles(self) -> int:
+        """Of all, while all wait for what moves from or to the host."""
+        return self.cycles_of("host")
 
     @property
     def fitted_cycles(self) -> int:
@@ -294,7 +214,7 @@ class Profile:
         rests = [f"to {_percent(part, total)} {name}" for part, name in zip(parts, names, strict=True) if part]
         if total:
             yield f"  they rest {', '.join(rests)}"
-        columns = [name for name in (*_COLUMNS, *_OF_THOSE) if name in _COLUMNS or self._sum_of(name)]
+        columns = [name for name in _COLUMNS if name in _ALWAYS or self._sum_of(name)]
         rows: list[tuple[str, ...]] = [("", "turns", *(name.replace("_", " ") for name in columns), "balance")]
         for step in self.steps:
             cells = (f"{getattr(step, f'{name}_cycles'):,}" for name in columns)
@@ -338,7 +258,7 @@ class Profile:
 
     def step_frame(self) -> dict[str, np.ndarray]:
         """A row for each step: its name, turns, vertices, cycles, of them launches, fits and guesses, and bytes."""
-        cycles = ("exchange_before", "compute", "exchange_after", "exchange", "sync", "total", *_OF_THOSE)
+        cycles = (*_COLUMNS[:3], "exchange", *_COLUMNS[3:])
         columns = ["name", "repeats", "num_vertices", *(f"{kind}_cycles" for kind in cycles), "balance"]
         columns += ["received_bytes", "used_bytes", "other_live_bytes"]
         return {column: np.array([getattr(step, column) for step in self.steps]) for column in columns}
@@ -368,7 +288,7 @@ class Profile:
     # --- as a trace -----------------------------------------------------------------------------------
 
     def trace(self, tiles: Sequence[int] | int = ()) -> dict[str, Any]:
-        """It in Chrome's trace format: a track for each of sync, exchange and compute, and for chosen tiles.
+        """It in Chrome's trace format: a track for each of sync, exchange, compute and the like, and for chosen tiles.
 
         A step that repeats is drawn as one block for all its turns, so that the length of the trace is that
         of the program, but the steps of a loop stand one after the other and not in turns. Where tiles do not wait
@@ -396,7 +316,8 @@ class Profile:
                 events.append({"ph": "X", "name": name, "pid": process, "tid": thread, **span, "args": about})
 
         label("process_name", 0, 0, f"steps on {self.target!r}")
-        for thread, kind in enumerate(KINDS):
+        kinds = [kind for kind in KINDS if kind in _TRACKS or self.cycles_of(kind)]
+        for thread, kind in enumerate(kinds):
             label("thread_name", 0, thread, kind)
         if tiles:
             label("process_name", 1, 0, "tiles")
@@ -406,9 +327,9 @@ class Profile:
         for step in self.steps:
             name = step.name if step.repeats == 1 else f"{step.name} x {step.repeats:,}"
             for phase in step.phases:
-                cycles = step.repeats * phase.cycles
+                cycles = step.prolongs(phase)
                 about = {"turns": step.repeats, "vertices": step.num_vertices}
-                block(0, KINDS.index(phase.kind), name, start, cycles, **about)
+                block(0, kinds.index(phase.kind), name, start, cycles, **about)
                 if phase.overlap is None:
                     free = dict.fromkeys(tiles, start)
                 if isinstance(phase.by_tile, np.ndarray):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
@@ -17,7 +16,9 @@ from codelet.graphs.vertices import count_edges
 from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.dtypes import guess_text
-from ipu_backend.model.profile import Profile, StepProfile
+from ipu_backend.model.machine import Machine
+from ipu_backend.model.profile import Profile
+from ipu_backend.model.step_profile import StepProfile
 from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import MachinePlan
@@ -60,12 +61,14 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
     for step in dict.fromkeys(steps):
         if isinstance(step, WhileStep):
-            turns, said = step.counted_turns
+            turns, said, _ = step.counted_turns
             over = source_text(step.predicate.source)
             yield f"the RepeatWhile over {over} counts for {counted(turns, 'turn', 'turns')}, {said}"
     estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
     dtypes = (field.type.dtype for family in estimated for field in family.fields)
-    yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
+    target = plan.graph.target
+    has_float8 = isinstance(target, Machine) and not target.tables.float8.is_guess
+    yield from filter(None, (guess_text(dtype, has_float8) for dtype in sorted(set(dtypes), key=str)))
 
 
 def _supposed_notes(cycles: Mapping[str, int], if_assembly: Mapping[str, int]) -> Iterator[str]:
@@ -112,10 +115,12 @@ def profile_plan(
         families = step.families if isinstance(step, ExecuteStep) else ()
         for family in families:
             codelet, own = family.codelet.name, family_cycles(family, target)
-            for total, what in ((by_codelet, attrgetter("counted")), (as_assembly, _as_assembly)):
-                total[codelet] = total.get(codelet, 0) + repeats * own.total(family.num_vertices, what)
+            cycles = less = repeats * own.total(family.num_vertices)
             if any(each.if_assembly is not None for each in own.distinct):
                 supposed.add(codelet)
+                less = repeats * own.total(family.num_vertices, _as_assembly)
+            by_codelet[codelet] = by_codelet.get(codelet, 0) + cycles
+            as_assembly[codelet] = as_assembly.get(codelet, 0) + less
         steps.append(
             StepProfile(
                 step.name if isinstance(step, ExecuteStep) else _copy_name(step),  # type: ignore[arg-type]
@@ -125,6 +130,8 @@ def profile_plan(
                 moved.received_bytes,
                 int(memory.used_bytes[number]),
                 int(memory.other_live_bytes[number]),
+                run.hidden[number],
+                any(loop.is_guess for loop in moment.loops),
             )
         )
     by_codelet = dict(sorted(by_codelet.items(), key=lambda item: -item[1]))

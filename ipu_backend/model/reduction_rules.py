@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ipu_backend.model.compiled_loops import RESULT_CYCLES, TURN_OVERHEAD, compiled_loop, in_turns
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor, vector_width
@@ -19,13 +20,7 @@ from ipu_backend.model.poplibs_reductions import (
     reduce_strided_cycles,
     reduce_to_one_cycles,
 )
-from ipu_backend.model.shared import SUPERVISOR_CYCLES, fit_shared, guess_shared, shared, tile_cycles
-
-AGAIN_CYCLES = 3
-"""To go round a compiled loop: PopLibs' compiled integer addition takes 7 cycles, with two loads and a store."""
-
-RESULT_CYCLES = 12
-"""Of each result of a reduction beside what it is reduced from: as in PopLibs' `ContinuousReduce`."""
+from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
 
 Runs = list[tuple[bool, int]]
 """Neighbouring axes of one array, all reduced or all kept: which, and how many elements. Of one element, none."""
@@ -53,8 +48,8 @@ def _cut(runs: Runs, which: bool, parts: int) -> Runs:
     return [(which, ceil_div(size, parts)) if k == longest else (own, size) for k, (own, size) in enumerate(runs)]
 
 
-def _reduced(runs: Runs, eqn: Equation, mode: Mode) -> int:
-    """Cycles of one worker, by PopLibs' vertices: one for each run that is reduced, the last run first."""
+def _reduced(runs: Runs, eqn: Equation, mode: Mode) -> Cost:
+    """PopLibs' vertices: one for each run that is reduced, the last run first."""
     dtype, out, wide = eqn.operands[0].aval.dtype, eqn.results[0].aval.dtype, mode.machine.vector_bytes
     is_sum, is_logical = eqn.primitive == "reduce_sum", dtype == np.bool_
     runs, total = list(runs), 0
@@ -72,17 +67,16 @@ def _reduced(runs: Runs, eqn: Equation, mode: Mode) -> int:
         else:
             total += reduce_continuous_cycles(outer, each, dtype, wide)
         dtype = out
-    return total
+    return shared(total, mode)
 
 
-def _by_elements(runs: Runs, eqn: Equation, mode: Mode) -> int:
-    """Cycles of one worker whose loop takes one element, or vector, after another."""
+def _by_elements(runs: Runs, eqn: Equation, mode: Mode) -> Cost:
+    """A worker's loop for each result, over what is reduced to it."""
     before, after = eqn.operands[0].aval.dtype, eqn.results[0].aval.dtype
-    width = vector_width(eqn.dtype, mode.machine.vector_bytes) if mode.vectorised else 1
-    turns = ceil_div(math.prod(size for reduced, size in runs if reduced), width)
+    each = math.prod(size for reduced, size in runs if reduced)
+    turns = in_turns(each, vector_width(eqn.dtype, mode.machine.vector_bytes), mode)
     arithmetic = 1 + (before != after) + bool(eqn.params.get("squared"))
-    turn = arithmetic * software_factor(eqn.dtype) + 1 + AGAIN_CYCLES
-    return 17 + _kept(runs) * (RESULT_CYCLES + turns * turn)
+    return compiled_loop(_kept(runs) * turns, arithmetic * software_factor(eqn.dtype) + 1, mode, results=_kept(runs))
 
 
 @rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
@@ -102,14 +96,14 @@ def _reduce(eqn: Equation, mode: Mode) -> Cost:
     logical = eqn.dtype == np.bool_ and eqn.primitive != "reduce_xor"
     has_form = not bits or logical
     by_library = has_form and not mode.compiled and software_factor(eqn.dtype) == 1
-    cycles, kind = (_reduced, shared) if by_library else (_by_elements, fit_shared if has_form else guess_shared)
-    forms = [kind(cycles(_cut(runs, False, mode.workers), eqn, mode), mode)]
+    cost_of = _reduced if by_library else _by_elements
+    forms = [cost_of(_cut(runs, False, mode.workers), eqn, mode)]
     if mode.workers > 1:
         found: Runs = [(True, mode.workers), *([(False, results)] if results > 1 else [])]
-        both = cycles(_cut(runs, True, mode.workers), eqn, mode) + cycles(found, eqn, mode)
-        forms.append(kind(both, mode) + Cost(0, SUPERVISOR_CYCLES))
+        forms.append(cost_of(_cut(runs, True, mode.workers), eqn, mode) + cost_of(found, eqn, mode))
         forms = forms[1:] if results == 1 else forms
-    return min(forms, key=lambda cost: tile_cycles(cost, mode))
+    best = min(forms, key=lambda cost: tile_cycles(cost, mode))
+    return best if by_library or (has_form and mode.compiled) else as_guess(best)
 
 
 @rule("reduce")
@@ -128,8 +122,8 @@ def _arg_reduce(eqn: Equation, mode: Mode) -> Cost:
     if not results:
         return FREE
     if mode.compiled:  # compare, and choose both of two
-        turn = 2 * software_factor(dtype) + 1 + AGAIN_CYCLES
-        return fit_shared(17 + mode.share(results) * (RESULT_CYCLES + each * turn), mode)
+        own = mode.share(results)
+        return compiled_loop(own * each, 2 * software_factor(dtype) + 1, mode, results=own)
     one_by_one = mode.share(results) * arg_reduce_cycles(each, dtype)
     if mode.workers == 1:
         return shared(one_by_one, mode)
@@ -147,7 +141,7 @@ def _cumulative(eqn: Equation, mode: Mode) -> Cost:
         return FREE
     length = eqn.operands[0].aval.shape[eqn.params["axis"]]
     operation = (27 if eqn.primitive == "cumlogsumexp" else 1) * software_factor(eqn.dtype)
-    turn = operation + 2 + (AGAIN_CYCLES if mode.compiled else 0)
+    turn = operation + 2 + (TURN_OVERHEAD if mode.compiled else 0)
     elements = mode.share(eqn.size // length) * length
     if mode.workers > 2:
         elements = min(elements, 2 * mode.share(eqn.size))
@@ -174,8 +168,8 @@ def _pooled(eqn: Equation, shape: Sequence[int], mode: Mode, *, is_sum: bool, ba
     width, positions = shape[along[-1]], math.prod(window)
     lines = math.prod(shape) // (count * width)
     if mode.compiled:
-        turn = 1 + 1 + AGAIN_CYCLES + (2 if backward else 0)
-        return fit_shared(17 + mode.share(math.prod(shape)) * (RESULT_CYCLES + positions * turn), mode)
+        results = mode.share(math.prod(shape))
+        return compiled_loop(results * positions, 1 + 1 + (2 if backward else 0), mode, results=results)
     if lines >= mode.workers:
         lines = mode.share(lines)
     else:
@@ -195,7 +189,7 @@ def _reduce_window(eqn: Equation, mode: Mode) -> Cost:
 def _select_and_gather(eqn: Equation, mode: Mode) -> Cost:
     """A pooling that takes what lies where the extremum does: a guess, as long as its gradient."""
     found = _pooled(eqn, eqn.results[0].aval.shape, mode, is_sum=False, backward=True)
-    return Cost(found.worker, found.supervisor, guessed=found.counted)
+    return as_guess(found)
 
 
 @rule("select_and_scatter_add", "select_and_scatter")

@@ -28,6 +28,11 @@ def fit_shared(worker: int, mode: Mode) -> Cost:
     return Cost(found.worker, found.supervisor, fitted=worker)
 
 
+def as_guess(cost: Cost) -> Cost:
+    """What rests on a guess as a whole."""
+    return Cost(cost.worker, cost.supervisor, guessed=cost.counted)
+
+
 def tile_cycles(cost: Cost, mode: Mode) -> int:
     """What it takes of a tile that has nothing else to do."""
     return cost.supervisor + mode.machine.num_workers * cost.worker

@@ -137,16 +137,18 @@ class Tables:
         elementwise: of each elementwise operation, by JAX's name for it and the dtype (`poplibs_tables.COLUMNS`), what
             it takes; of others, what PopLibs' takes is a guess.
         rules: of other primitives, by name, rules in place of those of `cycle_rules.py`.
+        folds: whether it has vertices of their own for what `folded.py` makes of several equations.
         float8: what it takes to compute with float8, which is computed in float16.
     """
 
     name: str
     elementwise: Mapping[str, Mapping[str, Rows]] = field(hash=False, repr=False)
     rules: Mapping[str, Callable[..., Any]] = field(hash=False, repr=False, default_factory=dict)
+    folds: bool = False
     float8: Conversion = field(hash=False, repr=False, default=IN_SOFTWARE)
 
 
-POPLIBS = Tables("PopLibs", elementwise_loops)
+POPLIBS = Tables("PopLibs", elementwise_loops, folds=True)
 """PopLibs'."""
 
 POPLIBS_FLOAT8 = replace(POPLIBS, name="PopLibs with float8", float8=Conversion((1, 4), (1, 4), is_guess=False))

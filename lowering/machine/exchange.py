@@ -1,7 +1,8 @@
 """Exchange: what moves between tiles in every step.
 
 In come a checked plan and its placement. Out comes, for each step, what every tile receives and sends
-before it computes and after: as bytes, and on demand element by element.
+before it computes and after: as bytes, as messages and words (`lowering/machine/messages.py`), and on demand element
+by element.
 
 Before a step a tile receives each element that its vertices read and that lives elsewhere, once, however
 many of them read it. A copy is the same: the tile of the destination receives the source. After a step a
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
+from lowering.machine.chips import moves_between_chips
+from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.placement import Placement
 from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
@@ -29,11 +32,9 @@ from lowering.plan.runs import (
     Overlaps,
     Runs,
     difference,
-    intersection,
     overlaps,
     runs_of,
     union,
-    union_of,
 )
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
@@ -76,7 +77,8 @@ class _Homes:
         runs, tiles = self.placement.stretches
         if not len(paired.starts):
             return runs, tiles, np.zeros(len(tiles), bool)
-        starts = np.union1d(runs.starts, np.concatenate([paired.starts, paired.stops]))
+        starts = np.sort(np.concatenate([runs.starts, paired.starts, paired.stops]), kind="stable")
+        starts = starts[np.append(True, starts[1:] > starts[:-1])]
         parts = Runs(starts, np.append(starts[1:], self.num_elements))
         inside = np.searchsorted(paired.starts, starts, "right") > np.searchsorted(paired.stops, starts, "right")
         return parts, self.placement.element_tiles[starts], inside
@@ -103,10 +105,14 @@ class _Homes:
             return (stops - starts) * sizes[0]
         return (stops - starts) * sizes[np.searchsorted(self.first_elements, starts, side="right") - 1]
 
-    def sums(self, tiles: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Weights summed by tile, int64 of shape (num_tiles,)."""
-        # Sums of whole numbers below 2**53, which floats hold exactly.
-        return np.bincount(tiles, weights, self.placement.num_tiles).astype(np.int64)
+    def bytes_between(self, away: Runs, *, to_home: bool) -> np.ndarray | None:
+        """What chips send to each other of what tiles have away from home, int64; None for nothing."""
+        target = self.placement.plan.graph.target
+        if target.num_chips == 1:
+            return None
+        moves = moves_between_chips(away, self.num_elements, self.placement.stretches, target, to_home=to_home)
+        num_bytes = np.bincount(moves.pairs, self.sizes(moves.starts, moves.stops), target.num_chips**2)
+        return num_bytes.astype(np.int64).reshape(target.num_chips, -1) if num_bytes.any() else None
 
 
 class Moves(NamedTuple):
@@ -164,61 +170,37 @@ class Transfer:
         )
 
 
-def _sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, count: int) -> Runs:
-    """Of elements that tiles receive those that only whole pairs do, both tiles 2k and 2k + 1.
-
-    Args:
-        tiles: of each stretch of elements who receives it, rising.
-        starts: where each begins.
-        stops: where each ends.
-        count: more than the number of any element.
-    """
-    pairs, odd = np.divmod(tiles, 2)
-    first, second = (Runs((starts + pairs * count)[own], (stops + pairs * count)[own]) for own in (odd == 0, odd == 1))
-    both = intersection(first, second)
-    if not len(both.starts):
-        return NONE
-    halves = union_of([difference(first, both), difference(second, both)])
-    of_both, of_halves = both.starts // count * count, halves.starts // count * count
-    return difference(
-        union(both.starts - of_both, both.stops - of_both), union(halves.starts - of_halves, halves.stops - of_halves)
-    )
-
-
 def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
-    """What of all that tiles touch moves, its bytes, words and messages.
-
-    A message is of consecutive elements that go from one tile to another, or to others together, whole words of it.
-    """
+    """What of all that tiles touch moves, its bytes, words and messages."""
     placement, count, away = homes.placement, homes.num_elements, homes.away(touched)
     target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
     pairs = target.paired_exchange and not to_home  # what goes home goes to one tile
-    parts, home_of, paired_part = homes.parted(_sent_to_pairs(tiles, starts, stops, count) if pairs else NONE)
-    there = overlaps(starts, stops, parts)  # of each tile that has something away
-    here = there if to_home else homes.once(starts, stops, parts)  # of the home
-    columns = []
-    for own, owners in ((there, tiles[there.first]), (here, home_of[here.second])):
-        sizes = homes.sizes(own.starts, own.stops)
-        words = -(-sizes // target.word_bytes)
-        num_messages = -(-words // target.max_message_words)
-        columns.append((homes.sums(owners, sizes), homes.sums(owners, words), homes.sums(owners, num_messages)))
-        columns[-1] += (words, owners, own)
-    (bytes_there, words_there, messages_there, *of_there), (bytes_here, words_here, messages_here, *of_here) = columns
+    parts, home_of, to_pairs = homes.parted(sent_to_pairs(tiles, starts, stops, count) if pairs else NONE)
+    there = overlaps(starts, stops, parts)
+    here = there if to_home else homes.once(starts, stops, parts)
+    received = Messages(tiles[there.first], homes.sizes(there.starts, there.stops), there.second, target)
+    sent = Messages(home_of[here.second], homes.sizes(here.starts, here.stops), here.second, target)
     if to_home:
-        traffic = Traffic(words_here, words_there)
-        return Transfer(
-            bytes_here, bytes_there, traffic, messages_here, messages_there, touched, away, to_home, placement
-        )
+        received, sent = sent, received
     paired = [None, None]
-    if paired_part.any():
-        partners = np.arange(placement.num_tiles) ^ 1
-        silent = np.append(words_here, 0)[np.minimum(partners, placement.num_tiles)] == 0
-        at_twice = paired_part & silent[home_of]
-        paired = [homes.sums(owners, words * at_twice[own.second]) for words, owners, own in (of_there, of_here)]
-    traffic = Traffic(words_there, words_here, *paired)
-    return Transfer(bytes_there, bytes_here, traffic, messages_there, messages_here, touched, away, to_home, placement)
+    if to_pairs.any():
+        of_partner = np.append(sent.words_by_tile, 0)[np.minimum(np.arange(target.num_tiles) ^ 1, target.num_tiles)]
+        at_twice = to_pairs & (of_partner == 0)[home_of]
+        paired = [own.by_tile(own.words * at_twice[own.parts]) for own in (received, sent)]
+    between = homes.bytes_between(away, to_home=to_home)
+    return Transfer(
+        received.bytes_by_tile,
+        sent.bytes_by_tile,
+        Traffic(received.words_by_tile, sent.words_by_tile, *paired, bytes_between=between),
+        received.count_by_tile,
+        sent.count_by_tile,
+        touched,
+        away,
+        to_home,
+        placement,
+    )
 
 
 @dataclass(frozen=True, eq=False)

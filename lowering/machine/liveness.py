@@ -319,8 +319,7 @@ def whole_words(num_bytes: np.ndarray) -> np.ndarray:
 
 def _resident_bytes(variable: Variable, placement: Placement) -> np.ndarray:
     """What a variable takes on each tile."""
-    counts = np.bincount(placement.tiles_of(variable), minlength=placement.num_tiles)
-    return whole_words(counts * variable.dtype.itemsize)
+    return whole_words(placement.counts_of(variable) * variable.dtype.itemsize)
 
 
 def _buffers(exchange: Exchange, moments: Sequence[Moment]) -> Iterator[LiveRange]:

@@ -1,11 +1,8 @@
 """Memory: what every tile's memory holds, at which address.
 
 In come live ranges. Out comes an address for each of them on each tile, so that no two that are live at once
-overlap there. What is always live lies at the bottom, side by side. Above it ranges are placed one after
-another at the lowest address that is free at all their moments: first fit, in several orders, of which each
-tile keeps its best. Tiles that hold the same are planned once, and all together as arrays.
-Source: D. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), whose
-greedy-by-size this is, with orders by duration and by start beside it.
+overlap there. What is always live lies at the bottom, side by side; above it, what
+`lowering/machine/offsets.py` places.
 
 Beside variables a tile holds, by these rules:
 
@@ -36,12 +33,14 @@ from dataclasses import dataclass
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import OutOfTileMemoryError
+from codelet.errors import OutOfInterleavedMemoryError, OutOfTileMemoryError
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import edges_by_vertex
 from codelet.views.sources import Variable
 from lowering.jaxprs.equations import inner_jaxprs
+from lowering.machine.interleaved import interleaved_bytes
 from lowering.machine.liveness import Liveness, LiveRange, whole_words
+from lowering.machine.offsets import assign_offsets
 from lowering.machine.placement import checked_tile
 from lowering.plan.steps import StreamStep
 
@@ -110,6 +109,7 @@ class Memory:
         bytes_by_tile: how much of each tile's memory is used, int64 of shape (num_tiles,).
         most_live_bytes: the most bytes in use at once on each tile, which no plan can do with less than.
         bytes_per_tile: what a tile has.
+        interleaved_by_tile: how many bytes of it must lie in interleaved memory, int64 of shape (num_tiles,).
     """
 
     liveness: Liveness
@@ -117,6 +117,7 @@ class Memory:
     bytes_by_tile: np.ndarray
     most_live_bytes: np.ndarray
     bytes_per_tile: int
+    interleaved_by_tile: np.ndarray
 
     @property
     def bytes_by_kind(self) -> Mapping[str, np.ndarray]:
@@ -191,6 +192,10 @@ class Memory:
             rows.append(f"  {kind:26} {int(own.sum()):14,} bytes, at most {int(own.max(initial=0)):,} on a tile")
         fullest = np.argsort(-used, kind="stable")[:5]
         rows.append("  fullest: " + ", ".join(f"tile {t} with {used[t]:,}" for t in fullest))
+        if self.interleaved_by_tile.any():
+            most, tile = int(self.interleaved_by_tile.max()), int(self.interleaved_by_tile.argmax())
+            there = self.liveness.placement.plan.graph.target.interleaved_bytes
+            rows.append(f"  in interleaved memory: at most {most:,} of {there:,} bytes, on tile {tile}")
         if len(self.tiles_over):
             rows.append(f"  out of memory: {counted(len(self.tiles_over), 'tile', 'tiles')}")
         return "\n".join(rows)
@@ -263,93 +268,6 @@ def _fixed(liveness: Liveness) -> Iterator[tuple[str, str, np.ndarray]]:
     yield "stack", "stack", np.full(num_tiles, target.stack_bytes)
 
 
-# --- addresses ----------------------------------------------------------------------------------------
-
-
-def _first_fit(sizes: np.ndarray, overlap: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Offsets of ranges, each the lowest that is free, one after another: int64 of the shape of `sizes`.
-
-    All tiles at once: what is placed on each is held in the order of its offsets.
-
-    Args:
-        sizes: bytes of each range on each tile, of shape (ranges, tiles).
-        overlap: whether two ranges are live at once, of shape (ranges, ranges).
-        order: the ranges in the order in which each tile places them, of the shape of `sizes`.
-    """
-    count, tiles = sizes.shape
-    # What lies below 2**31 is planned in 32 bits, which takes half as long.
-    narrow = np.int32 if sizes.sum(axis=0).max(initial=0) < 2**31 else np.int64
-    sizes, columns = sizes.astype(narrow), np.arange(tiles)
-    offsets = np.zeros((count, tiles), narrow)
-    starts, stops, placed = (np.zeros((0, tiles), kind) for kind in (narrow, narrow, np.int32))
-    for which in order:
-        size = sizes[which, columns]
-        if not size.any():
-            continue
-        meets = overlap[which, placed]
-        top = np.maximum.accumulate(np.where(meets, stops, narrow(0)), axis=0)
-        below = np.concatenate([np.zeros((1, tiles), narrow), top])  # where what meets it and lies lower ends
-        fits = meets & (starts - below[:-1] >= size)
-        found = np.where(fits.any(axis=0), fits.argmax(axis=0) if len(fits) else 0, len(placed))
-        offset = below[found, columns]
-        offsets[which, columns] = np.where(size > 0, offset, 0)
-        at = (starts <= offset).sum(axis=0)
-        rows = np.arange(len(placed) + 1, dtype=np.int32)[:, None]
-        starts, stops, placed = (
-            _inserted(old, new, at, rows)
-            for old, new in ((starts, offset), (stops, offset + size), (placed, which.astype(np.int32)))
-        )
-    return offsets
-
-
-def _inserted(old: np.ndarray, new: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """A column with one more number, each at its own row."""
-    grown = np.concatenate([old, old[-1:] if len(old) else new[None]])
-    shifted = np.concatenate([grown[:1], grown[:-1]])
-    return np.where(rows < at, grown, np.where(rows == at, new, shifted))
-
-
-def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Offsets for ranges so that on no tile two that are live at once overlap: int64 of the shape of `sizes`.
-
-    Args:
-        sizes: bytes of each range on each tile, int64 of shape (ranges, tiles).
-        moments: when each range is live, bool of shape (ranges, moments).
-
-    >>> sizes, moments = np.array([[4], [8], [4]]), np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], bool)
-    >>> assign_offsets(sizes, moments)[:, 0].tolist()
-    [8, 0, 8]
-    """
-    if not sizes.size:
-        return np.zeros(sizes.shape, np.int64)
-    pictures, of_tile = np.unique(sizes, axis=1, return_inverse=True)
-    live = moments.astype(np.float32)
-    overlap = live @ live.T > 0
-    least = (live.T.astype(np.float64) @ pictures).max(axis=0, initial=0)
-    duration, start = moments.sum(axis=1)[:, None], moments.argmax(axis=1)[:, None]
-    # Where everything is of one size the second key decides.
-    large = int(pictures.max(initial=0)) + 1
-    keys = [
-        -pictures * (len(live.T) + 1) - duration,
-        -duration * large - pictures,
-        -pictures * duration,
-        start * large - pictures,
-    ]
-    best = np.zeros(pictures.shape, np.int64)
-    peak = np.full(pictures.shape[1], np.iinfo(np.int64).max)
-    for key in keys:
-        todo = np.flatnonzero(peak > least)
-        if not len(todo):
-            break
-        # What takes nothing on a tile comes last there.
-        key = np.where(pictures[:, todo] > 0, key[:, todo] if key.shape[1] > 1 else key, np.iinfo(np.int64).max)
-        offsets = _first_fit(pictures[:, todo], overlap, np.argsort(key, axis=0, kind="stable"))
-        ends = np.where(pictures[:, todo] > 0, offsets + pictures[:, todo], 0).max(axis=0)
-        better = ends < peak[todo]
-        best[:, todo[better]], peak[todo[better]] = offsets[:, better], ends[better]
-    return best[:, of_tile.reshape(-1)]
-
-
 # --- the plan -----------------------------------------------------------------------------------------
 
 
@@ -377,16 +295,32 @@ def _shared(ranges: Sequence[LiveRange], base: np.ndarray) -> list[Occupant]:
     return found
 
 
+def _check_interleaved(memory: Memory) -> None:
+    """No tile has to hold more in interleaved memory than it has of it."""
+    target = memory.liveness.placement.plan.graph.target
+    needed = memory.interleaved_by_tile
+    tile = int(needed.argmax())
+    if needed[tile] <= target.interleaved_bytes:
+        return
+    raise OutOfInterleavedMemoryError(
+        f"tile {tile} is out of interleaved memory by {int(needed[tile]) - target.interleaved_bytes:,} bytes",
+        given=f"{int(needed[tile]):,} bytes that a matrix unit loads as weights, or adds to",
+        expected=f"at most {target.interleaved_bytes:,} bytes on a tile of {target}",
+        fix="spread the weights over more tiles, or see all with allow_out_of_memory=True",
+    )
+
+
 def check_capacity(memory: Memory) -> None:
     """No tile has to hold more than it can.
 
     Raises:
         OutOfTileMemoryError: naming the fullest tile, the bytes over, and its five largest occupants at the moment
             at which most is live there.
+        OutOfInterleavedMemoryError: there is room enough, but not of that kind.
     """
     over = memory.tiles_over
     if not len(over):
-        return
+        return _check_interleaved(memory)
     tile = int(over[0])
     more = int(memory.bytes_by_tile[tile]) - memory.bytes_per_tile
     moment = memory.fullest_moment(tile)
@@ -413,6 +347,8 @@ def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Mem
 
     Raises:
         OutOfTileMemoryError: a tile would have to hold more than its memory.
+        OutOfInterleavedMemoryError: or more than its interleaved memory of what must lie there.
+        CyclesError: a codelet's own `cycles=` or `turns=` fails.
     """
     placement = liveness.placement
     base = np.zeros(placement.num_tiles, np.int64)
@@ -425,7 +361,8 @@ def plan_memory(liveness: Liveness, *, allow_out_of_memory: bool = False) -> Mem
     for own in occupants:
         np.maximum(used, own.addresses + own.num_bytes, out=used, where=own.num_bytes > 0)
     most = base + liveness.live_bytes(sometimes).max(axis=0, initial=0) if sometimes else base
-    memory = Memory(liveness, tuple(occupants), used, most, placement.plan.graph.target.bytes_per_tile)
+    of_tile = placement.plan.graph.target.bytes_per_tile
+    memory = Memory(liveness, tuple(occupants), used, most, of_tile, interleaved_bytes(liveness))
     if not allow_out_of_memory:
         check_capacity(memory)
     return memory

@@ -21,8 +21,8 @@ import numpy as np
 from lowering.plan.steps import UndefStep
 from lowering.plan.timeline import Moment, Timeline
 
-KINDS = ("sync", "exchange", "compute")
-"""What a phase may be, in the order in which they are shown."""
+KINDS = ("sync", "external sync", "exchange", "external exchange", "host", "compute")
+"""What a phase may be, in the order in which they are shown; external is what goes between chips."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class StepCycles:
 
 def _goes_on(before: Moment | None, moment: Moment) -> bool:
     """Whether a moment may begin on a tile as soon as that tile is done with the one before."""
-    return before is not None and (before.depth, before.branches) == (moment.depth, moment.branches)
+    return before is not None and (before.loops, before.branches) == (moment.loops, moment.branches)
 
 
 def in_a_row(line: Timeline, steps: Mapping[int, StepCycles]) -> dict[int, StepCycles]:

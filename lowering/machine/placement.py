@@ -52,6 +52,13 @@ class Placement:
         """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
         return stretches(self.element_tiles)
 
+    def counts_of(self, variable: Variable) -> np.ndarray:
+        """How many elements of a variable each tile has, int64 of shape (num_tiles,)."""
+        runs, tiles = self.stretches  # none of which goes on from one variable to the next
+        first, last = np.searchsorted(runs.starts, [variable.first_element, variable.first_element + variable.size])
+        own = slice(first, last)
+        return np.bincount(tiles[own], (runs.stops - runs.starts)[own], self.num_tiles).astype(np.int64)
+
     @functools.cached_property
     def bytes_by_tile(self) -> np.ndarray:
         """What the variables take of each tile, int64 of shape (num_tiles,)."""

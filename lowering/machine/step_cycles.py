@@ -18,7 +18,9 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.target import Target
+from lowering.machine.chips import external_exchange_cycles, external_sync_cycles
 from lowering.machine.exchange import Exchange
+from lowering.machine.host import hidden_cycles, host_cycles
 from lowering.machine.phases import Phase, StepCycles, in_a_row
 from lowering.machine.placement import Placement
 from lowering.machine.superstep import (
@@ -48,12 +50,14 @@ class StepTraffic:
         after: from them to where what they wrote lives; None for nothing.
         copied: from one place of a tile's own memory to another; None for nothing.
         received_bytes: of all tiles.
+        host_cycles: in which it moves to or from the host; 0 for nothing.
     """
 
     before: Traffic | None = None
     after: Traffic | None = None
     copied: Copied | None = None
     received_bytes: int = 0
+    host_cycles: int = 0
 
 
 def moving_moments(line: Timeline) -> Iterator[Moment]:
@@ -87,7 +91,8 @@ def step_traffic(step: MovingStep, exchange: Exchange) -> StepTraffic:
         num_bytes, none = own * step.tensor.dtype.itemsize, np.zeros(placement.num_tiles, np.int64)
         words = -(-num_bytes // placement.plan.graph.target.word_bytes)
         moved = Traffic(words, none) if step.stream.is_input else Traffic(none, words)
-        return StepTraffic(moved, received_bytes=int(num_bytes.sum()) if step.stream.is_input else 0)
+        received = int(num_bytes.sum()) if step.stream.is_input else 0
+        return StepTraffic(moved, None, None, received, host_cycles(num_bytes, placement.plan.graph.target))
     moved = exchange.steps[step]
     copied = _copied(step, placement) if isinstance(step, CopyStep) else None
     received = sum(int(transfer.received_bytes.sum()) for transfer in (moved.before, moved.after))
@@ -154,7 +159,20 @@ class StepTimes:
         if traffic is None or traffic.is_empty:
             return ()
         cycles = exchange_cycles(traffic, self.target, self._arrival) + self.target.exchange_overhead_cycles
-        return Phase("sync", self.target.sync_cycles), Phase("exchange", cycles)
+        sync, exchange = Phase("sync", self.target.sync_cycles), Phase("exchange", cycles)
+        if traffic.bytes_between is None:
+            return sync, exchange
+        between = external_exchange_cycles(traffic.bytes_between, self.target)
+        external_sync = Phase("external sync", external_sync_cycles(self.target))
+        return sync, external_sync, exchange, Phase("external exchange", between)
+
+    def host(self, moved: StepTraffic) -> tuple[Phase, ...]:
+        """The phases in which something moves to or from the host, as the tiles exchange it: the slower decides."""
+        phases = self.exchange(moved.before)
+        if not phases:
+            return ()
+        sync, exchange = phases
+        return sync, Phase("host", max(moved.host_cycles, exchange.slowest))
 
     def of(self, step: MovingStep, moved: StepTraffic) -> StepCycles:
         """The phases of one turn of a step by itself.
@@ -163,7 +181,8 @@ class StepTimes:
             CyclesError: a codelet's own `cycles=` fails.
         """
         computed = self.copy(moved.copied) if moved.copied else self.compute(getattr(step, "families", ()))
-        return StepCycles((*self.exchange(moved.before), computed, *self.exchange(moved.after)))
+        before = self.host(moved) if isinstance(step, StreamStep) else self.exchange(moved.before)
+        return StepCycles((*before, computed, *self.exchange(moved.after)))
 
 
 def counted_moments(line: Timeline, cycles: Mapping[int, int]) -> frozenset[int]:
@@ -198,16 +217,18 @@ class Run:
         moments: those that exchange or compute, in order.
         cycles: the phases of one turn of each.
         turns: how often each runs; 0 in a branch that is not counted, since another takes longer.
+        hidden: of each, cycles in which the host moves something while others run, of all turns.
     """
 
     moments: tuple[Moment, ...]
     cycles: tuple[StepCycles, ...]
     turns: tuple[int, ...]
+    hidden: tuple[int, ...]
 
     @property
     def total_cycles(self) -> int:
         """Cycles of all turns of all steps."""
-        return sum(turns * own.total for turns, own in zip(self.turns, self.cycles, strict=True))
+        return sum(turns * own.total for turns, own in zip(self.turns, self.cycles, strict=True)) - sum(self.hidden)
 
 
 def run_of(plan: Plan, steps: Iterable[StepCycles] | Callable[[MovingStep], StepCycles]) -> Run:
@@ -225,8 +246,10 @@ def run_of(plan: Plan, steps: Iterable[StepCycles] | Callable[[MovingStep], Step
     found = in_a_row(line, {moment.number: own for moment, own in zip(moments, steps, strict=True)})
     cycles = {moment.number: moment.turns * found[moment.number].total for moment in moments}
     counted = counted_moments(line, cycles)
-    turns = tuple(moment.turns if moment.number in counted else 0 for moment in moments)
-    return Run(moments, tuple(found[moment.number] for moment in moments), turns)
+    turns = {moment.number: moment.turns if moment.number in counted else 0 for moment in moments}
+    hidden = hidden_cycles(line, found, turns)
+    columns = ((found[m.number], turns[m.number], hidden.get(m.number, 0)) for m in moments)
+    return Run(moments, *zip(*columns, strict=True)) if moments else Run((), (), (), ())
 
 
 def total_cycles(exchange: Exchange) -> int:

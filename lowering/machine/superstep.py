@@ -39,12 +39,14 @@ class Traffic(NamedTuple):
         sent_words: to other tiles, what goes to several counted once.
         received_paired: how many of those received go to whole pairs, at twice the rate; None for none.
         sent_paired: the same of those sent.
+        bytes_between: what each chip sends to each other, int64 of shape (num_chips, num_chips); None for nothing.
     """
 
     received_words: np.ndarray
     sent_words: np.ndarray
     received_paired: np.ndarray | None = None
     sent_paired: np.ndarray | None = None
+    bytes_between: np.ndarray | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -161,8 +163,8 @@ def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np
     """Cycles that each tile exchanges for, int64 of shape (num_tiles,).
 
     A tile sends and receives at once, `exchange_bytes_per_cycle` each, and twice that what goes to whole pairs. What it
-    receives has been under way besides: the last of N words arrives N and `arrival` cycles after the first is sent.
-    That a tile, until it is done, always has something to send or to receive is what PopLibs' planners suppose too
+    receives has been under way besides: N words arrive N and `arrival` cycles after the first is sent. That a tile,
+    until it is done, always has something to send or to receive is what PopLibs' planners suppose too
     (ExchangeEstimator.cpp @ 06f1b393).
 
     Args:
@@ -176,8 +178,8 @@ def exchange_cycles(traffic: Traffic, target: Target, arrival: np.ndarray) -> np
         return -(-halves * target.word_bytes // (2 * target.exchange_bytes_per_cycle))
 
     received = busy(traffic.received_words, traffic.received_paired)
-    received = received + np.where(traffic.received_words > 0, arrival, 0)
-    return np.maximum(received, busy(traffic.sent_words, traffic.sent_paired))
+    sent = busy(traffic.sent_words, traffic.sent_paired)
+    return np.maximum(received, sent) + np.where(traffic.received_words > 0, arrival, 0)
 
 
 STRIDED_CYCLES = 8

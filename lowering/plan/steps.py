@@ -151,6 +151,7 @@ class CountedTurns(NamedTuple):
 
     number: int
     source: str
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +178,7 @@ class WhileStep(_Flowing):
             return CountedTurns(self.turns, "as its turns= say")
         if self.max_steps is not None:
             return CountedTurns(self.max_steps, "its max_steps")
-        return CountedTurns(GUESSED_TURNS, "a guess: RepeatWhile(..., turns=) says how many")
+        return CountedTurns(GUESSED_TURNS, "a guess: RepeatWhile(..., turns=) says how many", is_guess=True)
 
     def lines(self) -> Iterator[str]:
         """The step as text."""

@@ -68,8 +68,8 @@ def _family_key(family: Family) -> Hashable:
     return family.codelet, family.extents, connected
 
 
-_FOUND = ("reads", "writes", "line", "carried")
-"""What of a step follows from the rest of it, or says where it was written."""
+_FOUND = ("reads", "writes", "line", "carried", "turns")
+"""What of a step follows from the rest of it, says where it was written, or is for profiles alone."""
 
 
 class _Keys:

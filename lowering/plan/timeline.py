@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from codelet.graphs.graph import Graph
 from codelet.views.sources import Variable
@@ -21,9 +22,24 @@ from lowering.plan.steps import (
     FunctionBody,
     RotateStep,
     Step,
+    WhileStep,
     bodies,
     with_bodies,
 )
+
+
+class Loop(NamedTuple):
+    """A loop around a moment.
+
+    Attributes:
+        number: of its first moment.
+        turns: how often the moment's part of it runs, each time that the loop does.
+        is_guess: whether nobody says how often.
+    """
+
+    number: int
+    turns: int
+    is_guess: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +49,21 @@ class Moment:
     Attributes:
         number: its place among the moments, in the order of the program's text.
         step: what happens: a step without a body, or the loop whose turn begins.
-        depth: how many loops are around it.
         turns: how often it happens in a run of the program, where all choices around it are made for it.
         branches: the choices it depends on, the outermost first: the number of the choice, and of its branch.
+        loops: those around it, the outermost first.
     """
 
     number: int
     step: Step
-    depth: int
     turns: int
     branches: tuple[tuple[int, int], ...] = ()
+    loops: tuple[Loop, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """How many loops are around it."""
+        return len(self.loops)
 
     @property
     def reads(self) -> tuple[Variable, ...]:
@@ -81,7 +102,11 @@ class Timeline:
 
 
 def _lay_out(
-    moments: list[Moment], steps: Sequence[Step], depth: int, turns: int, branches: tuple[tuple[int, int], ...]
+    moments: list[Moment],
+    steps: Sequence[Step],
+    turns: int,
+    branches: tuple[tuple[int, int], ...],
+    loops: tuple[Loop, ...],
 ) -> None:
     """Add the moments of steps."""
     for step in steps:
@@ -89,10 +114,12 @@ def _lay_out(
         own, head = control(step), len(moments)
         for part in own.parts:
             if part.body is None:
-                moments.append(Moment(len(moments), step, depth, turns * part.turns, branches))
+                moments.append(Moment(len(moments), step, turns * part.turns, branches, loops))
             else:
                 inside = branches if part.branch is None else (*branches, (head, part.branch))
-                _lay_out(moments, bodies(step)[part.body], depth + part.deeper, turns * part.turns, inside)
+                is_guess = isinstance(step, WhileStep) and step.counted_turns.is_guess
+                around = (*loops, Loop(head, part.turns, is_guess)) if part.deeper else loops
+                _lay_out(moments, bodies(step)[part.body], turns * part.turns, inside, around)
 
 
 def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -127,5 +154,5 @@ def timeline(plan: Plan) -> Timeline:
     How often a loop on a condition turns is what `WhileStep.counted_turns` says.
     """
     moments: list[Moment] = []
-    _lay_out(moments, plan.steps, 0, 1, ())
+    _lay_out(moments, plan.steps, 1, (), ())
     return Timeline(tuple(moments))

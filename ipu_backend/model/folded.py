@@ -1,0 +1,160 @@
+"""Equations folded into one where PopLibs has one vertex for them.
+
+In come the equations of a jaxpr in order, and what leaves it; out come the equations, with these in place of several:
+
+- `reduce_sum` that reads float16 and sums in float32, or writes float16, where a cast stood before or behind it; and
+  whose parameter `squared` says that it sums squares (PopLibs' `SQUARE_ADD`).
+- `sum_of_products`: a product of two arrays that is only summed.
+- `scaled_add`: `x + s * y`, or with `subtracts` `x - s * y`, of a number s, where a codelet does nothing else with
+  arrays: beside other operations on the same elements it is part of their loop.
+
+What is folded is used nowhere else, and has no parameter that is not named here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend import core as jax_core
+
+from ipu_backend.model.equations import Equation, size_of
+
+_FLOATS = (np.float16, np.float32)
+
+
+_VIEWS = ("broadcast_in_dim", "reshape", "expand_dims")
+"""What may stand between a sum and its cast: the same elements in another shape."""
+
+
+def _is_plain(eqn: Equation, primitive: str, *parameters: str) -> bool:
+    """Whether an equation is of a primitive, and says nothing but some parameters."""
+    return eqn.primitive == primitive and not any(v for name, v in eqn.params.items() if name not in parameters)
+
+
+def _is_cast(eqn: Equation, before: Any, after: Any) -> bool:
+    return (
+        _is_plain(eqn, "convert_element_type", "new_dtype", "weak_type")
+        and eqn.operands[0].aval.dtype == before
+        and eqn.results[0].aval.dtype == after
+    )
+
+
+def _is_square(eqn: Equation) -> bool:
+    if eqn.results[0].aval.dtype not in _FLOATS:
+        return False
+    twice = _is_plain(eqn, "mul") and eqn.operands[0] is eqn.operands[1]
+    return twice or _is_plain(eqn, "square") or (_is_plain(eqn, "integer_pow", "y") and eqn.params["y"] == 2)
+
+
+class _Uses:
+    """Where the values of equations are made and used.
+
+    Attributes:
+        equations: those that are left, by their place.
+    """
+
+    def __init__(self, equations: Sequence[Equation], leaving: Sequence[Any]):
+        used = [atom for eqn in equations for atom in eqn.operands if not isinstance(atom, jax_core.Literal)]
+        self.equations = dict(enumerate(equations))
+        self._count = Counter(used) + Counter(leaving)
+        self._maker = {result: k for k, eqn in self.equations.items() for result in eqn.results}
+        self._user = {atom: k for k, eqn in self.equations.items() for atom in used_by(eqn)}
+
+    def is_made(self, atom: Any) -> bool:
+        """Whether an equation makes it."""
+        return not isinstance(atom, jax_core.Literal) and atom in self._maker
+
+    def maker(self, atom: Any) -> Equation | None:
+        """What makes a value that is used once."""
+        if not self.is_made(atom) or self._count[atom] != 1:
+            return None
+        return self.equations.get(self._maker[atom])
+
+    def user(self, atom: Any) -> Equation | None:
+        """The equation that alone uses a value."""
+        return self.equations.get(self._user.get(atom, -1)) if self._count[atom] == 1 else None
+
+    def is_used(self, atom: Any) -> bool:
+        """Whether any equation uses it."""
+        return atom in self._user
+
+    def fold(self, eqn: Equation) -> None:
+        """Take an equation out, since another does its work."""
+        del self.equations[self._maker[eqn.results[0]]]
+
+
+def used_by(eqn: Equation) -> list[Any]:
+    """The variables among an equation's operands."""
+    return [atom for atom in eqn.operands if not isinstance(atom, jax_core.Literal)]
+
+
+def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
+    """A sum with what stands right before and behind it."""
+    while (before := uses.maker(eqn.operands[0])) is not None:
+        if _is_square(before) and not eqn.params.get("squared"):
+            eqn = eqn._replace(operands=before.operands[:1], params={**eqn.params, "squared": True})
+        elif _is_cast(before, np.float16, np.float32):
+            eqn = eqn._replace(operands=before.operands)
+        elif (
+            _is_plain(before, "mul")
+            and not eqn.params.get("squared")
+            and all(size_of(operand) == size_of(before.results[0]) for operand in before.operands)
+        ):
+            eqn = eqn._replace(primitive="sum_of_products", operands=before.operands)
+            uses.fold(before)
+            break
+        else:
+            break
+        uses.fold(before)
+    views, behind = [], uses.user(eqn.results[0])
+    while behind is not None and behind.primitive in _VIEWS and size_of(behind.results[0]) == eqn.size:
+        views.append(behind)
+        behind = uses.user(behind.results[0])
+    if behind is not None and _is_cast(behind, np.float32, np.float16):
+        for own in (*views, behind):
+            uses.fold(own)
+        eqn = eqn._replace(results=behind.results)
+    return eqn
+
+
+def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
+    """`x + s * y`, of which no more is made and no less comes in; None where it is not that."""
+    shape, dtype = eqn.results[0].aval.shape, eqn.results[0].aval.dtype
+    if dtype not in _FLOATS or size_of(eqn.results[0]) == 1 or uses.is_used(eqn.results[0]):
+        return None
+    for added, scaled in (eqn.operands, eqn.operands[::-1])[: 1 if eqn.primitive == "sub" else 2]:
+        product = uses.maker(scaled)
+        if product is None or not _is_plain(product, "mul"):
+            continue
+        numbers = [atom for atom in product.operands if size_of(atom) == 1]
+        arrays = [atom for atom in (added, *product.operands) if not any(atom is own for own in numbers)]
+        whole = all(atom.aval.shape == shape and atom.aval.dtype == dtype for atom in arrays)
+        if len(numbers) == 1 and whole and not any(map(uses.is_made, arrays)):
+            uses.fold(product)
+            params = {"subtracts": eqn.primitive == "sub"}
+            return eqn._replace(primitive="scaled_add", operands=(*arrays, *numbers), params=params)
+    return None
+
+
+def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping[Any, Any]) -> list[Equation]:
+    """The equations of a jaxpr, those folded that PopLibs has one vertex for.
+
+    Args:
+        equations: in order. `names` may become known with them.
+        outvars: what leaves the jaxpr.
+        names: what variables stand for.
+    """
+    held = list(equations)
+    leaving = [names.get(atom, atom) for atom in outvars if not isinstance(atom, jax_core.Literal)]
+    uses = _Uses(held, [atom for atom in leaving if not isinstance(atom, jax_core.Literal)])
+    for place, eqn in enumerate(held):
+        if place not in uses.equations:
+            continue
+        if _is_plain(eqn, "reduce_sum", "axes"):
+            uses.equations[place] = _folded_sum(eqn, uses)
+        elif _is_plain(eqn, "add") or _is_plain(eqn, "sub"):
+            uses.equations[place] = _scaled_add(eqn, uses) or eqn
+    return list(uses.equations.values())

@@ -1,0 +1,87 @@
+"""Messages: the runs of elements that a tile sends to another, or to several together.
+
+In come stretches of elements with who sends or receives them. Out come bytes, whole words and messages by tile, and of
+which elements all receivers are whole pairs of tiles: 2k and 2k + 1 share a bus, so that what goes to both alone may go
+at twice the rate, as PopLibs' planners reckon where consecutive receivers of one datum are even in number
+(ExchangeEstimator.cpp @ 06f1b393).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.target import Target
+from lowering.plan.runs import NONE, Runs, difference, intersection, union, union_of
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """What tiles send, or what they receive: arrays of one length, each entry consecutive elements.
+
+    One that is longer than the target's messages are is several.
+
+    Attributes:
+        tiles: who sends or receives each.
+        num_bytes: of each, int64.
+        parts: in which stretch of elements each lies: see `_Homes.parted`.
+        target: the machine.
+    """
+
+    tiles: np.ndarray
+    num_bytes: np.ndarray
+    parts: np.ndarray
+    target: Target
+
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """Whole words of each, int64."""
+        return -(-self.num_bytes // self.target.word_bytes)
+
+    def by_tile(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """How many each tile has, or weights of them summed: int64 of shape (num_tiles,)."""
+        # Sums of whole numbers below 2**53, which floats hold exactly.
+        return np.bincount(self.tiles, weights, self.target.num_tiles).astype(np.int64)
+
+    @functools.cached_property
+    def bytes_by_tile(self) -> np.ndarray:
+        """Bytes of each tile, int64 of shape (num_tiles,)."""
+        return self.by_tile(self.num_bytes)
+
+    @functools.cached_property
+    def words_by_tile(self) -> np.ndarray:
+        """Words of each tile, int64 of shape (num_tiles,)."""
+        return self.by_tile(self.words)
+
+    @property
+    def count_by_tile(self) -> np.ndarray:
+        """Messages of each tile, int64 of shape (num_tiles,)."""
+        most = self.target.max_message_words
+        return self.by_tile(None if self.words.max(initial=0) <= most else -(-self.words // most))
+
+
+def sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, count: int) -> Runs:
+    """Of elements that tiles receive those that only whole pairs do, both tiles 2k and 2k + 1.
+
+    Args:
+        tiles: who receives each stretch of elements, rising.
+        starts: where each begins.
+        stops: where each ends.
+        count: more than the number of any element.
+
+    >>> two = np.array([0, 0]), np.array([4, 3])
+    >>> sent_to_pairs(np.array([2, 3]), *two, 10)
+    Runs(starts=array([0]), stops=array([3]))
+    >>> sent_to_pairs(np.array([1, 2]), *two, 10).starts
+    array([], dtype=int64)
+    """
+    pairs, odd = np.divmod(tiles, 2)
+    first, second = (Runs((starts + pairs * count)[own], (stops + pairs * count)[own]) for own in (odd == 0, odd == 1))
+    both = intersection(first, second)
+    if not len(both.starts):
+        return NONE
+    halves = union_of([difference(first, both), difference(second, both)])
+    whole, half = (union(own.starts % count, own.starts % count + own.lengths) for own in (both, halves))
+    return difference(whole, half)
