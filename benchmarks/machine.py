@@ -66,7 +66,7 @@ class Row:
             self.name,
             self.series.figure,
             measured,
-            self.series.kind,
+            self.series.kind + (", a source" if self.series.is_source else ""),
             f"{self.ours:,.0f}",
             judged,
             self.series.source,
@@ -98,12 +98,12 @@ def measure(chosen: Iterable[Series] = MEASURED) -> list[Row]:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    judged = [row for row in rows if not row.is_bound]
+    judged = [row for row in rows if not row.is_bound and not row.series.is_source]
     close = {much: sum(row.distance <= math.log(much) for row in judged) for much in (1.1, 1.5, 2.0)}
-    kept = sum(row.ours <= row.measured for row in rows if row.is_bound)
+    bounds = [row.ours <= row.measured for row in rows if row.is_bound]
     return (
-        f"{len(judged)} measurements: {close[1.1]} within 10 %, {close[1.5]} within 1.5 times, "
-        f"{close[2.0]} within twice; and {kept} of {len(rows) - len(judged)} bounds are kept."
+        f"{len(judged)} measurements that no number of the model comes from: {close[1.1]} within 10 %, {close[1.5]} "
+        f"within 1.5 times, {close[2.0]} within twice; and {sum(bounds)} of {len(bounds)} bounds are kept."
     )
 
 

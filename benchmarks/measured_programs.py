@@ -140,17 +140,28 @@ def stream_out(kind: str) -> Figures:
 
 @program
 def adder(kind: str) -> Figures:
-    """Three vectors of two numbers from the host, their sum back to it."""
+    """Three vectors of two numbers from the host, their sum back to it; and, as there, a seed for every tile."""
     graph = cl.Graph(MK1)
     parts = [graph.add_variable(name, (2,)) for name in "abc"]
     total = graph.add_variable("total", (2,))
+    seeds, state = (graph.add_variable(name, (MK1.num_tiles, 2), dtype=np.uint32) for name in ("seeds", "state"))
     add = cl.codelet(lambda a, b, c: a + b + c, workers=6, issue="assembly")
+    set_seed = cl.codelet(lambda seed: seed ^ np.uint32(1), workers=6, issue="assembly")
     with graph.record() as step:
-        graph.add_vertex("add", add, a=parts[0], b=parts[1], c=parts[2], out=total)
-    into = [cl.Copy(graph.add_input_stream(f"to {part.name}", (2,)), part) for part in parts]
-    profile = cl.Engine(graph, [*into, step, cl.Copy(total, graph.add_output_stream("out", (2,)))]).profile()
+        graph.add_vertex("add", add, a=parts[0], b=parts[1], c=parts[2], out=total, tile=0)
+    i = cl.grid(MK1.num_tiles)
+    with graph.record() as seeding:
+        graph.add_vertex("set seeds", set_seed, seed=seeds[i], out=state[i], tile=i)
+    for tensor, tile in [*((own, 0) for own in (*parts, total)), (seeds[i], i), (state[i], i)]:
+        graph.set_tile_mapping(tensor, tile)
+    into = [
+        cl.Copy(graph.add_input_stream(f"to {own.name}", own.shape, dtype=own.dtype), own) for own in (*parts, seeds)
+    ]
+    program = [*into, seeding, step, cl.Copy(total, graph.add_output_stream("out", (2,)))]
+    profile = cl.Engine(graph, program).profile()
     memory = profile.memory_by_tile
-    return {"bytes, mean of tiles": float(memory.mean()), "bytes, fullest tile": float(memory.max())}
+    kinds = {f"bytes of {name}, mean of tiles": float(own.mean()) for name, own in profile.memory.items()}
+    return {"bytes, mean of tiles": float(memory.mean()), "bytes, fullest tile": float(memory.max()), **kinds}
 
 
 # --- reductions over many tiles ----------------------------------------------------------------------------
