@@ -215,6 +215,17 @@ def test_turns_of_loops():
     assert cycles(until(10), x) == 10 * turn
     assert cycles(until(10, 4), x) == 6 * turn
     assert cycles(until(4, 10), x) == cycles(lambda x: x, x)
+
+    def until_small_or(last):
+        asks = lambda c: (c[0] < last) & (c[1][0] < 3)  # noqa: E731
+        return lambda x: jax.lax.while_loop(asks, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+
+    with pytest.warns(cl.UnknownCyclesWarning, match="at most 100, which are counted; cl.codelet"):
+        at_most = estimate(until_small_or(100), x, issue="assembly")
+    assert at_most.guessed == at_most.worker > 100 * turn
+    down = lambda x: jax.lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] - 1, c[1]), (0, x))[1]  # noqa: E731
+    with pytest.warns(cl.UnknownCyclesWarning, match="16 are counted"):
+        assert estimate(down, x).guessed
     bound = lambda n, x: jax.lax.fori_loop(0, n, lambda _, x: x * 2, x)  # noqa: E731
     assert estimate(bound, 5, x, turns=10, issue="assembly").worker == 10 * (turn + 1)
     assert estimate(as_long_as_small, x, turns=lambda x: x.size, issue="assembly").guessed == 16 * TURN_CYCLES

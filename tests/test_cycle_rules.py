@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
+from ipu_backend.model.body_cycles import jaxpr_cost
 from ipu_backend.model.costs import FREE, Cost, Mode
 from ipu_backend.model.cycle_rules import cycle_rules
 from ipu_backend.model.equations import inlined
@@ -315,6 +316,24 @@ def test_what_stays_together_moves_faster():
     assert blocks[0] == 17 + 60
     assert blocks[1:] == [17 + 60, 17 + 4 * 60]
     assert cost(lambda x: x[None].transpose(1, 0, 2), ones(4, 4)).guessed == 0
+
+
+def test_what_leaves_as_a_view_is_copied_by_its_runs():
+    x, compiled = ones(16, 64), Mode(MK2, compiled=True)
+    taken = {
+        lambda x: x: 23 + 512,
+        lambda x: x[2:6]: 23 + 128,
+        lambda x: x[:, :32]: 16 + 16 * (7 + 16),
+        lambda x: x[:, 3]: 16 + 16 * 8,
+        lambda x: x[:, ::2]: 16 + 512 * 8,
+        lambda x: x[::2].reshape(-1): 16 + 8 * (7 + 32),
+        lambda x: jnp.broadcast_to(x[0], (4, 64)): 16 + 4 * (7 + 32),
+        lambda x: jnp.full(100, 2.0): oracle.fill("f32", 100).worker,
+    }
+    for function, cycles in taken.items():
+        assert jaxpr_cost(jax.make_jaxpr(function)(x), Mode(MK2)).worker == cycles
+    assert jaxpr_cost(jax.make_jaxpr(lambda x: x[:, ::2])(x), compiled).worker == 17 + 512 * (1 + 1 + 3)
+    assert jaxpr_cost(jax.make_jaxpr(lambda x: x[:2, 3])(x), Mode(MK2)).worker == 80
 
 
 # --- libraries --------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ def test_a_stream_takes_as_long_as_the_slower_of_host_and_tiles():
     assert profile.total_cycles == 1600 + 4 * 90
     assert profile.step_frame()["host_cycles"].tolist() == [400, 1200]
     assert "host" in str(profile.summary()).split("Cycles")[1]
+    pytest.importorskip("matplotlib").use("Agg")
+    assert "host" in [tick.get_text() for tick in profile.plot("timeline").get_yticklabels()]
     # With a link of a megabyte a cycle the tiles decide: 300 words, under way to row 1 of the chip, and the overhead.
     fast = cl.IPU(num_tiles=4, host_bytes_per_cycle=1e6)
     (step,) = streaming(lambda receive, body, send, n: receive, target=fast).profile().steps

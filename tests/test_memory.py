@@ -504,6 +504,16 @@ def test_code_is_there_once_for_a_codelet_on_a_tile():
     assert code.tolist() == [140, 140, 0, 140]
 
 
+def test_long_messages_are_sent_in_several():
+    graph = built(2)
+    x, y = graph.add_variable("x", (10_000,)), graph.add_variable("y", (10_000,))
+    graph.set_tile_mapping(x, 0)
+    graph.set_tile_mapping(y, 1)
+    memory = cl.Engine(graph, cl.Copy(x, y)).machine().memory
+    # 10,000 words, at most 4,148 in one: three messages, sent by tile 0 and received by tile 1.
+    assert memory.bytes_by_kind["exchange code"].tolist() == [40 + 3 * 4, 40 + 3 * 4]
+
+
 @cl.codelet
 def add(a, b):
     return a + b

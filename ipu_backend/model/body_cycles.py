@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.tracing.hints import GUESSED_TURNS
@@ -38,13 +37,14 @@ from ipu_backend.model import (  # noqa: F401 - whose rules join the table
     product_rules,
     reduction_rules,
 )
-from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
+from ipu_backend.model.costs import FREE, Cost, Mode, guessed, sourced
 from ipu_backend.model.cycle_rules import MOVING, cycle_rules, rule
 from ipu_backend.model.dtypes import computed_in, guess_text, is_float8
-from ipu_backend.model.equations import Equation, inlined, itemsize_of, size_of
+from ipu_backend.model.equations import Equation, inlined, size_of
 from ipu_backend.model.folded import folded
 from ipu_backend.model.fusing import Fusion
 from ipu_backend.model.loop_turns import turns_of
+from ipu_backend.model.moving_rules import copy_out, run_of_view
 from ipu_backend.model.rows import IN_SOFTWARE, Conversion, Loop
 
 ENTRY_CYCLES = 5
@@ -91,14 +91,16 @@ def _while(eqn: Equation, mode: Mode) -> Cost:
     turn = body_cycles(condition, mode).cost + _turn_cost(body, carried, mode) + guessed(TURN_CYCLES)
     if mode.turns is not None:
         return turn * mode.turns
-    turns = turns_of(eqn)
-    if turns is not None:
-        return turn * turns
-    mode.tell(
-        f"a while loop runs for a number of turns that is not known: {WHILE_TURNS} are counted; "
-        "cl.codelet(turns=...) says how many"
+    known = turns_of(eqn)
+    if known is not None and known.is_exact:
+        return turn * known.number
+    turns, how = (
+        (WHILE_TURNS, f"{WHILE_TURNS} are") if known is None else (known.number, f"at most {known.number}, which are")
     )
-    found = turn * WHILE_TURNS
+    mode.tell(
+        f"a while loop runs for a number of turns that is not known: {how} counted; cl.codelet(turns=...) says how many"
+    )
+    found = turn * turns
     return replace(found, fitted=0, guessed=found.counted)
 
 
@@ -190,6 +192,10 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
     total, paid_base, parts, is_vertex = FREE, False, 0, True
     fusion, tables = Fusion(), mode.machine.tables
     names: dict[Any, Any] = {}
+    runs: dict[Any, int] = {}  # of what is a view, how many of its elements lie side by side
+
+    def run_in(atom: Any) -> int:
+        return max(1, size_of(atom)) if isinstance(atom, jax_core.Literal) else runs.get(atom, max(1, size_of(atom)))
 
     equations = inlined(jaxpr, names)
     for eqn in folded(equations, jaxpr.outvars, names) if tables.folds else equations:
@@ -206,6 +212,7 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
             total, paid_base, parts = total + cost, True, parts + 1
         elif eqn.operands:
             fusion.look(eqn)
+            runs.update((result, min(run_of_view(eqn), run_in(eqn.operands[0]))) for result in eqn.results)
 
     outside = [atom if isinstance(atom, jax_core.Literal) else names.get(atom, atom) for atom in jaxpr.outvars]
     leaving = list(zip(map(fusion.whole, outside), (*over, *[None] * (len(outside) - len(over))), strict=True))
@@ -220,10 +227,8 @@ def body_cycles(jaxpr: jax_core.Jaxpr, mode: Mode, over: Sequence[Any] = ()) -> 
 
     for found, own in leaving:
         if found is not own and (isinstance(found, jax_core.Literal) or found not in fusion.computed):
-            size, dtype = size_of(found), getattr(found.aval, "dtype", np.float32)
-            width = max(1, mode.machine.vector_bytes // itemsize_of(dtype))
-            total += sourced(23 + ceil_div(mode.share(size), width) if size > 1 else 2)
-            paid_base |= size > 1
+            total += copy_out(found, run_in(found), is_number=fusion.is_number(found), mode=mode)
+            paid_base |= size_of(found) > 1
             parts += 1
     return BodyCycles(total, paid_base, is_vertex and parts <= 1 and not total.guessed)
 

@@ -8,8 +8,10 @@ what it is reduced from, is that of PopLibs' `ContinuousReduce` (lib/popops/redu
 from __future__ import annotations
 
 from ipu_backend.model.costs import Cost, Mode
-from ipu_backend.model.fused_loops import TURN_OVERHEAD
 from ipu_backend.model.shared import shared
+
+TURN_OVERHEAD = 3
+"""To go round a loop once, addresses among them: `fused_loops.py` says whence."""
 
 BEGIN_CYCLES = 17
 """To enter a vertex, set up its loop, and leave it."""

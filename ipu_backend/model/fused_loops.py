@@ -25,21 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, TURN_OVERHEAD, compiled_loop
 from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
-from ipu_backend.model.shared import SUPERVISOR_CYCLES
-
-TURN_OVERHEAD = 3
-"""Cycles to go round a compiled loop once, addresses among them."""
-
-RESULT_CYCLES = 12
-"""Of each result of a reduction beside what it is reduced from.
-
-PopLibs, lib/popops/reduction/CycleEstimationFunctions.cpp @ b2996457, ContinuousReduce.
-"""
-
-PARTIALS_CYCLES = 17
-"""Of a vertex that reduces what several workers have found: the same."""
+from ipu_backend.model.shared import shared
 
 
 class Operation(NamedTuple):
@@ -71,12 +60,14 @@ class Accumulation(NamedTuple):
 
     def ending(self, mode: Mode) -> Cost:
         """What it takes beside its turns: its results; and where workers share one, what each of them has found."""
-        found = sourced(RESULT_CYCLES * mode.share(self.results))
+        kind = fitted if mode.compiled else sourced
+        found = kind(RESULT_CYCLES * mode.share(self.results))
         if mode.workers == 1 or self.results >= mode.workers:
             return found
         partials = mode.workers * self.results
-        found += sourced(PARTIALS_CYCLES + RESULT_CYCLES * self.results + 2 * partials, SUPERVISOR_CYCLES)
-        return found + fitted(TURN_OVERHEAD * partials) if mode.compiled else found
+        if mode.compiled:
+            return found + compiled_loop(partials, 2, mode, results=self.results)
+        return found + shared(BEGIN_CYCLES + RESULT_CYCLES * self.results + 2 * partials, mode)
 
 
 @dataclass(eq=False)

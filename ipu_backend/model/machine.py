@@ -76,7 +76,8 @@ class Machine:
         clock_hertz: cycles per second.
         num_chips: chips, each with as many tiles.
         num_workers: worker contexts of a tile, which share its pipeline round-robin.
-        interleaved_bytes: how many bytes of a tile lie in memory that is read twice as wide.
+        interleaved_bytes: how many bytes of a tile lie in memory that is read twice as wide, where what the matrix unit
+            loads and gives must lie; 0 for no such difference.
         vector_bytes: what one vector instruction takes of an operand, in bytes.
         float16_macs_per_cycle: multiply-accumulates of a tile's matrix unit in a cycle, in float16; 0 without one.
         float32_macs_per_cycle: the same, in float32.

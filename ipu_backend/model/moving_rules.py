@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from ipu_backend.model.compiled_loops import compiled_loop
-from ipu_backend.model.costs import FREE, Cost, Mode, guessed
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, guessed, sourced
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.equations import Equation, size_of
 from ipu_backend.model.poplibs_moves import (
@@ -23,7 +26,7 @@ from ipu_backend.model.poplibs_moves import (
     permute_cycles,
     transpose_cycles,
 )
-from ipu_backend.model.shared import fit_shared, guess_shared, shared
+from ipu_backend.model.shared import fit_shared, shared
 
 MOVE = 1 + 1
 """Instructions to move an element: a load and a store."""
@@ -52,6 +55,43 @@ def _run(shape: Sequence[int], part: Sequence[int]) -> int:
     return run
 
 
+def _copied(runs: int, run: int, dtype: Any, mode: Mode) -> int:
+    """Cycles of the worker with most of a copy: workers share its runs, or the one run."""
+    return copy_cycles(1, mode.share(run), dtype) if runs == 1 else copy_cycles(mode.share(runs), run, dtype)
+
+
+def run_of_view(eqn: Equation) -> int:
+    """Elements of the result of an equation that is free which lie side by side in its operand."""
+    shape, result = eqn.operands[0].aval.shape, eqn.results[0].aval.shape
+    if eqn.primitive == "slice":
+        strides = eqn.params["strides"] or (1,) * len(shape)
+        strided = [axis for axis, by in enumerate(strides) if by != 1 and result[axis] > 1]
+        behind = max(strided, default=-1) + 1
+        return min(_run(shape, result), math.prod(result[behind:]))
+    if eqn.primitive == "split":
+        return _run(shape, result)
+    if eqn.primitive == "broadcast_in_dim":
+        axes, run = eqn.params["broadcast_dimensions"], 1
+        for axis in reversed(range(len(result))):
+            if axis not in axes or shape[axes.index(axis)] != result[axis]:
+                break
+            run *= result[axis]
+        return max(1, run)
+    return max(1, eqn.size)
+
+
+def copy_out(value: Any, run: int, *, is_number: bool, mode: Mode) -> Cost:
+    """What leaves a vertex as a view of what it reads, in runs: a copy, or a fill of one number."""
+    size, dtype = math.prod(value.aval.shape), getattr(value.aval, "dtype", np.dtype(np.float32))
+    if size <= 1:
+        return sourced(2 * size)
+    if mode.compiled:
+        return compiled_loop(mode.share(size), 1 if is_number else MOVE, mode)
+    if is_number:
+        return shared(fill_cycles(mode.share(size), dtype), mode)
+    return fit_shared(_copied(ceil_div(size, run), run, dtype, mode), mode)
+
+
 def _compiled(elements: int, mode: Mode) -> Cost:
     return compiled_loop(mode.share(elements), MOVE, mode)
 
@@ -74,14 +114,8 @@ def _joined(eqn: Equation, mode: Mode) -> Cost:
     total = 0
     for piece in eqn.operands:
         run = size_of(piece) // max(1, outer)
-        total += _copied(outer, run, eqn, mode)
-    return guess_shared(total, mode)
-
-
-def _copied(runs: int, run: int, eqn: Equation, mode: Mode) -> int:
-    """Cycles of the worker with most of a copy: workers share its runs, or the one run."""
-    dtype = eqn.results[0].aval.dtype
-    return copy_cycles(1, mode.share(run), dtype) if runs == 1 else copy_cycles(mode.share(runs), run, dtype)
+        total += _copied(outer, run, eqn.results[0].aval.dtype, mode)
+    return fit_shared(total, mode)
 
 
 @rule("pad")
@@ -90,12 +124,13 @@ def _pad(eqn: Equation, mode: Mode) -> Cost:
     if mode.compiled:
         return _compiled(eqn.size, mode)
     before, after = (own.aval.shape for own in (eqn.operands[0], eqn.results[0]))
+    dtype = eqn.results[0].aval.dtype
     apart = [config[2] for config in eqn.params["padding_config"]]
     run = _run(after, before) if not any(apart) else 1
     held = size_of(eqn.operands[0])
     padding = mode.share(max(0, eqn.size - held))
-    copied = _copied(held // max(1, run), run, eqn, mode) if held else 0
-    return guess_shared(fill_cycles(padding, eqn.results[0].aval.dtype) + copied, mode)
+    copied = _copied(held // max(1, run), run, dtype, mode) if held else 0
+    return fit_shared(fill_cycles(padding, dtype) + copied, mode)
 
 
 @rule("transpose")
@@ -142,7 +177,7 @@ def _reversed(eqn: Equation, mode: Mode) -> Cost:
     if mode.compiled:
         return _compiled(eqn.size, mode)
     run = math.prod(shape[last + 1 :])
-    return fit_shared(_copied(eqn.size // run, run, eqn, mode), mode)
+    return fit_shared(_copied(eqn.size // run, run, eqn.results[0].aval.dtype, mode), mode)
 
 
 # --- positions that are known late ----------------------------------------------------------------------

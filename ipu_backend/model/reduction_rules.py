@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_backend.model.compiled_loops import RESULT_CYCLES, compiled_loop, in_turns
+from ipu_backend.model.compiled_loops import RESULT_CYCLES, TURN_OVERHEAD, compiled_loop, in_turns
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor, vector_width
 from ipu_backend.model.equations import Equation, size_of
-from ipu_backend.model.fused_loops import TURN_OVERHEAD
 from ipu_backend.model.poplibs_moves import arg_reduce_cycles, fill_cycles
 from ipu_backend.model.poplibs_reductions import (
     pooling_cycles,

@@ -8,7 +8,8 @@ again and again, in a loop: then the next value moves while the loop does someth
 that is on its way yet, so that all of it takes time; in each later one only what takes longer than the rest of the
 turn. The link moves one thing at a time: streams of one loop add up, and two do not pass in the same rest.
 
-What the host itself takes is left out, since it depends on the host: a copy of one number was measured to take the
+On the chip that takes tiles which do nothing else ("overlapped I/O"): they, and the copies from them, are left out.
+What the host itself takes is left out too, since it depends on the host: a copy of one number was measured to take the
 tiles 1,500 cycles, and to wait 165,000 for the host (Graphcore's tutorial on lightweight profiling). Left out too is a
 sync with the host, for which no number is published. Source of the rest: Poplar and PopLibs User Guide, "Data streams",
 and the option bufferingDepth of Graph::addHostToDeviceFIFO.
