@@ -329,6 +329,11 @@ def test_dtypes_the_machine_lacks_take_longer():
         matrix = ones(64, 64, dtype=dtype)
         assert cycles(jnp.dot, matrix, matrix) - cycles(jnp.dot, *[matrix.astype(within)] * 2) == 64 * 64 * 7
         assert cycles(lambda x: x.astype(within), small, compiled=True) == 17 + 16 * (0 + 1 + 1 + 3 + 1)
+    for target, said in ((MK2, "the machine has no float8_e4m3fn: it is counted as float16"), (cl.IPU("bow"), "")):
+        graph = cl.Graph(target)
+        x = graph.add_variable("x", (8,), dtype=jnp.float8_e4m3fn)
+        graph.add_vertex("copy", cl.codelet(lambda x: x), x=x, tile=0)
+        assert [note[: len(said)] for note in cl.Engine(graph).profile().notes] == [said] * bool(said)
     # A Bow converts float8 in a unit of its own: four a cycle
     small = ones(16, dtype=jnp.float8_e4m3fn)
     with warnings.catch_warnings():

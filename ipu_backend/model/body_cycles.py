@@ -156,10 +156,10 @@ def _cost(eqn: Equation, mode: Mode) -> Cost | Loop:
     cost = found(eqn, mode)
     if not cost or eqn.primitive in MOVING or eqn.primitive in _BODIES:
         return cost
+    has_float8 = not mode.machine.tables.float8.is_guess
     for atom in (*eqn.operands, *eqn.results):
-        own = _conversion(atom, mode)
-        text = guess_text(atom.aval.dtype) if hasattr(atom.aval, "dtype") else None
-        if text is not None and (own is None or own.is_guess):
+        text = guess_text(atom.aval.dtype, has_float8) if hasattr(atom.aval, "dtype") else None
+        if text is not None:
             mode.tell(f"{text}; {OTHERWISE}")
     return cost if isinstance(cost, Loop) else _with_conversions(cost, eqn, mode)
 

@@ -36,8 +36,15 @@ def computed_in(dtype: Any) -> Any:
 
 
 @functools.cache
-def guess_text(dtype: Any) -> str | None:
-    """How a dtype is counted that the machine computes in software, where that is a guess; None for any other."""
+def guess_text(dtype: Any, has_float8: bool = False) -> str | None:
+    """How a dtype is counted that the machine computes in software, where that is a guess; None for any other.
+
+    Args:
+        dtype: which.
+        has_float8: whether the machine has a unit that converts float8.
+    """
+    if has_float8 and is_float8(dtype):
+        return None
     if computed_in(dtype) != dtype:
         each = f"{IN_SOFTWARE.read[0]} cycles to convert each element that is read and {IN_SOFTWARE.written[0]} for"
         within = f"{computed_in(dtype)}, and {each} each that is written"

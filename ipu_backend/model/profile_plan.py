@@ -16,6 +16,7 @@ from codelet.graphs.vertices import count_edges
 from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.dtypes import guess_text
+from ipu_backend.model.machine import Machine
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.step_profile import StepProfile
 from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
@@ -65,7 +66,9 @@ def _notes(plan: Plan) -> Iterator[str]:
             yield f"the RepeatWhile over {over} counts for {counted(turns, 'turn', 'turns')}, {said}"
     estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
     dtypes = (field.type.dtype for family in estimated for field in family.fields)
-    yield from filter(None, map(guess_text, sorted(set(dtypes), key=str)))
+    target = plan.graph.target
+    has_float8 = isinstance(target, Machine) and not target.tables.float8.is_guess
+    yield from filter(None, (guess_text(dtype, has_float8) for dtype in sorted(set(dtypes), key=str)))
 
 
 def _supposed_notes(cycles: Mapping[str, int], if_assembly: Mapping[str, int]) -> Iterator[str]:
