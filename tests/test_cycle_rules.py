@@ -380,6 +380,7 @@ FORMS = {
     "argmax": lambda n, d: (lambda x: lax.argmax(x, 1, np.int32), ones(3, n, dtype=d)),
     "fft": lambda n, d: (jnp.fft.fft, ones(4, n, dtype=d)),
     "running sum": lambda n, d: (lambda x: lax.cumsum(x, 1), ones(3, n, dtype=d)),
+    "transpose": lambda n, d: (lambda x: x.T, ones(4 * n, 16, dtype=d)),
     "turn": lambda n, d: (lambda x: x[:, ::-1], ones(3, n, dtype=d)),
     "pooling": lambda n, d: pooled("max", 1, 2 * n, 16, 8, dtype=d),
 }

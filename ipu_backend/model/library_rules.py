@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
@@ -20,8 +20,8 @@ from ipu_backend.model.poplibs_linear_algebra import (
     svd_operations,
     triangular_solve_cycles,
 )
-from ipu_backend.model.poplibs_moves import sort_cycles, top_k_cycles
-from ipu_backend.model.shared import guess_shared, shared
+from ipu_backend.model.poplibs_moves import bitonic_sort_cycles, heap_sort_cycles, top_k_cycles
+from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
 
 GAMMA_CYCLES = 2000
 """Of one number of the gamma distribution, drawn and rejected until one is kept: a guess."""
@@ -40,17 +40,22 @@ A guess: half of a multiply-add in compiled code, which takes 2 operations, 2 lo
 
 @rule("sort")
 def _sort(eqn: Equation, mode: Mode) -> Cost:
-    """Each line by one worker; PopLibs sorts one operand, or two of which one follows the other."""
+    """PopLibs' heap or its network, for each line; workers share the lines, or the pairs of each.
+
+    PopLibs sorts one operand, or two of which one follows the other: more are a guess, and so are other dtypes.
+    """
+    dtype = eqn.operands[0].aval.dtype
     length = eqn.operands[0].aval.shape[eqn.params["dimension"]]
     if length < 2 or not eqn.size:
         return FREE
-    lines, operands = mode.share(eqn.size // length), len(eqn.operands)
-    factor = software_factor(eqn.dtype)
-    each = sort_cycles(length, operands, eqn.operands[0].aval.dtype)
-    if lines == eqn.size // length and mode.workers > 1:  # a line's pairs are shared instead
-        each = ceil_div(each, mode.workers) + 60 * (length - 1).bit_length() ** 2
-    found = shared(lines * each * factor, mode)
-    return found if operands <= 2 and not mode.compiled else Cost(found.worker, found.supervisor, guessed=found.counted)
+    count, operands, factor = eqn.size // length, len(eqn.operands), software_factor(eqn.dtype)
+    alone = min(heap_sort_cycles(length, operands), bitonic_sort_cycles(length, operands, dtype)[0])
+    forms = [shared(mode.share(count) * alone * factor, mode)]
+    if mode.workers > 1:
+        cycles, sets = bitonic_sort_cycles(length, operands, dtype, mode.workers)
+        forms.append(sourced(count * cycles * factor, 19 * count * sets))
+    found = min(forms, key=lambda cost: tile_cycles(cost, mode))
+    return found if operands <= 2 and factor == 1 else as_guess(found)
 
 
 @rule("top_k", "approx_top_k")
@@ -101,7 +106,7 @@ def _triangular_solve(eqn: Equation, mode: Mode) -> Cost:
         return by_side
     worker, supervisor = (sides * part for part in shared_solve_cycles(n, mode.workers, lower=lower, half=half))
     together = Cost(worker * factor, supervisor)
-    return min(by_side, together, key=lambda cost: cost.supervisor + mode.machine.num_workers * cost.worker)
+    return min(by_side, together, key=lambda cost: tile_cycles(cost, mode))
 
 
 @rule("qr", "geqrf", "geqp3")

@@ -24,7 +24,7 @@ from ipu_backend.model.poplibs_moves import (
     multi_slice_cycles,
     multi_update_cycles,
     permute_cycles,
-    transpose_cycles,
+    transpose_in_pieces,
 )
 from ipu_backend.model.shared import fit_shared, shared
 
@@ -149,10 +149,10 @@ def _transpose(eqn: Equation, mode: Mode) -> Cost:
     cut = inner.index(turned[0])
     if turned == inner[cut:] + inner[:cut]:
         rows, columns = (math.prod(shape[axis] for axis in part) for part in (inner[:cut], inner[cut:]))
-        if itemsize(dtype) in (2, 4) and matrices >= mode.workers:
-            return shared(transpose_cycles(mode.share(matrices), rows, columns, dtype), mode)
-        if itemsize(dtype) in (2, 4):  # workers have rows of a matrix
-            return shared(matrices * transpose_cycles(1, mode.share(rows), columns, dtype), mode)
+        if itemsize(dtype) in (2, 4):
+            by_matrix = transpose_in_pieces(mode.share(matrices), rows, columns, dtype)
+            by_rows = transpose_in_pieces(matrices, mode.share(rows), columns, dtype)
+            return shared(min(by_matrix, by_rows), mode)
     together = _tail(moved, axes, shape)
     return shared(permute_cycles(mode.share(eqn.size), together, dtype), mode)
 

@@ -116,6 +116,16 @@ def transpose_cycles(matrices: int, rows: int, columns: int, dtype: Any) -> int:
     return permute_cycles(m * r * c, 1, dtype)
 
 
+def transpose_in_pieces(matrices: int, rows: int, columns: int, dtype: Any) -> int:
+    """The same, where it is faster in pieces of some rows each: long matrices are beyond what its loops can count.
+
+    That pieces may be transposed so is a guess; PopLibs has smaller ones for it.
+    """
+    counts = [2**k for k in range(max(1, rows // 4).bit_length())]
+    pieces = {(count, rounded) for count in counts for rounded in (-(-rows // count), -(-rows // count // 4) * 4)}
+    return min(transpose_cycles(matrices * count, own, columns, dtype) for count, own in pieces)
+
+
 def permute_cycles(n: int, together: int, dtype: Any) -> int:
     """`n` elements put in another order, of which `together` stay neighbours.
 
@@ -125,28 +135,29 @@ def permute_cycles(n: int, together: int, dtype: Any) -> int:
     return 17 + ceil_div(n * size, min(MEMCPY_BYTES, together * size)) if n else 0
 
 
-def sort_cycles(n: int, operands: int, dtype: Any) -> int:
-    """`n` elements sorted, others with them: PopLibs' heap sort, or its bitonic sort, whatever takes less.
+def heap_sort_cycles(n: int, operands: int) -> int:
+    """`n` elements sorted, others with them, by one worker: `HeapSortVertex`, at its worst."""
+    return 8 * operands * (19 * n * int(math.log2(n)) + 6 * n + 2) if n > 1 else 0
 
-    `HeapSortVertex` at its worst; `CompareAndSwapAtDistance` for each distance of a bitonic network.
+
+def bitonic_sort_cycles(n: int, operands: int, dtype: Any, workers: int = 1) -> tuple[int, int]:
+    """The same by a bitonic network whose pairs workers share: of each worker, and how many compute sets.
+
+    `CompareAndSwapAtDistance`, once for each distance. Operands after the second go along as the second does.
     """
-    if n < 2:
-        return 0
-    heap = 8 * operands * (19 * n * int(math.log2(n)) + 6 * n + 2)
     inner, first, outer, first_outer, item, overhead = {
         (True, False): (13, 13, 13, 3, 17, 40),
         (False, False): (12, 12, 17, 3, 22, 42),
         (True, True): (11, 8, 11, 11, 4, 23),
         (False, True): (17, 17, 22, 5, 30, 43),
     }[dtype in (np.float32, np.float16), operands > 1]
-    stages = (n - 1).bit_length()
-    pairs = 2 ** (stages - 1)
-    bitonic = 0
-    for stage in range(stages):
+    pairs, cycles, sets = ceil_div(n // 2, workers), 0, 0
+    for stage in range((n - 1).bit_length()):
         for distance in (2**k for k in range(stage, -1, -1)):
-            runs = pairs // distance
-            bitonic += overhead + item + first + (pairs - 1) * inner + first_outer + (runs - 1) * outer
-    return min(heap, bitonic + (operands - 1) * bitonic if operands > 2 else bitonic)
+            runs = max(1, pairs // distance)
+            cycles += overhead + item + first + (pairs - 1) * inner + first_outer + (runs - 1) * outer
+            sets += 1
+    return cycles * max(1, operands - 1), sets
 
 
 def top_k_cycles(n: int, k: int) -> int:
