@@ -206,6 +206,22 @@ def test_powers_casts_and_random_numbers():
     assert cycles(draw, jnp.zeros(2, jnp.uint32), jnp.uint32(1)) == 4 * THREEFRY_CYCLES
 
 
+def test_a_vector_beside_a_matrix():
+    x, row, column = ones(8, 64), ones(64), ones(8, 1)
+    assert cycles(jnp.add, x, row) == cycles(jnp.multiply, row, x) == 17 + 7 + 64 * (8 + 2 * 8)
+    assert cycles(jnp.divide, x, row) == 19 + 10 + 32 * (11 + 6 * 7)
+    assert cycles(jnp.multiply, x, column) == 15 + 8 * (7 + 65)
+    halves = [own.astype(F16) for own in (x, row, column)]
+    assert cycles(jnp.add, halves[0], halves[1]) == 19 + 5 + 2 + 4 + 8 * (15 + 2 * 7) + 1
+    assert cycles(jnp.multiply, halves[0], halves[1]) == 19 + 9 + 3 + 16 * (9 + 8) + 1
+    assert cycles(jnp.add, halves[0], halves[2]) == 15 + 8 * (7 + 2 * 67 // 4)
+    whole = estimate(lambda x, b: x + b, x, row, workers=6)
+    assert (whole.worker, whole.supervisor) == (17 + 7 + 64 * (8 + 2 * 2), 13 + 6 + 18)
+    # no such vertex: a number by a row, a row of another dtype's, compiled
+    assert cycles(lambda x, b: b / x, x, row) == 29 + 256 * 10
+    assert cycles(jnp.add, x, row, compiled=True) == 29 + 512 * (1 + 2 + 1 + 3)
+
+
 def test_choices_and_tests():
     x, chosen = ones(16), np.ones(16, bool)
     assert cycles(jnp.where, chosen, x, x) == 11 + 5 * 16

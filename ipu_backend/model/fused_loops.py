@@ -2,7 +2,7 @@
 
 In come the operations that share a loop, and what it loads and stores; out comes what it takes.
 
-- One operation in assembly takes its row of the tables.
+- One operation in assembly takes its row of the tables; of a matrix and a vector, what `vector_broadcasts.py` says.
 - Several in assembly take max(A, L + S) a turn of one vector, with arithmetic A, loads L and stores S: instructions
   are issued in pairs, one of which loads or stores, and the loop is the hardware's.
 - What is compiled takes A + L + S + 3 a turn of one element, or of one vector where its author says that it is
@@ -29,13 +29,21 @@ from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, TURN_O
 from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
 from ipu_backend.model.shared import SUPERVISOR_CYCLES, shared
+from ipu_backend.model.vector_broadcasts import MatrixAndVector
 
 
 class Operation(NamedTuple):
-    """An operation in a loop, and whether it takes one number beside one operand."""
+    """An operation in a loop.
+
+    Attributes:
+        loop: what it takes.
+        by_scalar: whether it takes one number beside one operand.
+        on_matrix: how it takes a vector beside a matrix, if it does.
+    """
 
     loop: Loop
     by_scalar: bool
+    on_matrix: MatrixAndVector | None = None
 
     def arithmetic(self, elements: int) -> int:
         """Its own cycles in a turn of so many elements."""
@@ -107,6 +115,10 @@ class FusedLoop:
             in_place: whether one of them is stored where it is read from.
             mode: how the vertex runs.
         """
+        if not mode.compiled and self.is_vertex and self.operations[0].on_matrix and mode.machine.tables.folds:
+            whole = self.operations[0].on_matrix.cost(in_place, mode)
+            if whole is not None:
+                return whole
         has_turns, share = self.size > 1, mode.share(self.size)
         lanes = min((own.loop.lanes for own in self.operations if own.loop.lanes), default=4)
         elements = lanes if has_turns and (mode.vectorised or not mode.compiled) else 1
