@@ -119,6 +119,34 @@ def test_the_same_function_called_twice_computes_twice():
     assert cycles(lambda x, y: (half(x), half(y)), x, x, compiled=True) == 33 + 16 * (2 * (3 + 1) + 2 + 2 + 3)
 
 
+_STEPS = {"add": (2, 1, 29), "mul": (2, 1, 29), "exp": (1, 3, 33), "tanh": (1, 6, 17)}  # operands, arithmetic, base
+
+
+@given(st.data())
+def test_any_operations_on_one_shape_are_one_loop(data):
+    steps = data.draw(st.lists(st.sampled_from(sorted(_STEPS)), min_size=1, max_size=6))
+    reads, arrays = set(), 3  # of which the first are the operands
+    taken = []
+    for name in steps:
+        taken.append([data.draw(st.integers(0, arrays - 1)) for _ in range(_STEPS[name][0])])
+        reads.update(own for own in taken[-1] if own < 3)
+        arrays += 1
+    stored = data.draw(st.sets(st.integers(3, arrays - 1), min_size=1))
+
+    def run(*held):
+        held = list(held)
+        for name, own in zip(steps, taken, strict=True):
+            held.append(getattr(jax.lax, name)(*(held[k] for k in own)))
+        return [held[k] for k in stored]
+
+    arithmetic, base = sum(_STEPS[name][1] for name in steps), max(_STEPS[name][2] for name in steps)
+    turn = arithmetic + len(reads) + len(stored) + 3
+    assert cycles(run, *[ones(10)] * 3, compiled=True) == base + 10 * turn
+    if len(steps) > 1:
+        in_vectors = sum(2 * _STEPS[name][1] if name in ("exp", "tanh") else 1 for name in steps)
+        assert cycles(run, *[ones(10)] * 3) == base + 5 * max(in_vectors, len(reads) + len(stored))
+
+
 def test_reductions_of_what_a_loop_computes_are_part_of_it():
     x, rows = ones(16), ones(4, 6)
     assert cycles(lambda x: jnp.exp(x).max(), x, compiled=True) == 33 + 16 * (3 + 1 + 1 + 0 + 3) + 12
@@ -304,7 +332,8 @@ def test_vertices_of_all_workers(n):
     assert tile(lambda x: jnp.log1p(x), x) == 6 * (17 + 22 * (own + 1) // 2) + 20
     assert tile(lambda x: {"x": jnp.tanh(x)}, x) == 6 * (55 + math.ceil(own / 2) * 10) + 20
     assert tile(lambda x: x.astype(F16), x) == 12 + 6 * (18 + 21 + 2 * (own // 4) + 2 * (own % 4).bit_count())
-    # two operations in one loop, started once
+    # several operations in one loop, started once: as one of two operands if there is any
+    assert tile(lambda x: jnp.exp(x).astype(F16), x) == 6 * (33 + own * (3 + 1 + 1 + 1 + 3)) + 20
     assert tile(lambda x, y: jnp.exp(x) + y, x, x) == 6 * (33 + own * (3 + 1 + 2 + 1 + 3)) + 11
 
 
@@ -421,6 +450,8 @@ def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):
             warnings.simplefilter("error", UnknownCyclesWarning)
             each = family_cycles(family, plan.graph.target).of_each(family.num_vertices)
         assert each.shape == (family.num_vertices,)
+        for own in family_cycles(family, plan.graph.target).distinct:
+            assert 0 <= own.fitted + own.guessed <= own.counted
         assert each.min(initial=1) > 0
         for number in range(0, family.num_vertices, 1 + family.num_vertices // 4):
             fields = Vertex(family, number).fields

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from lowering.machine import exchange as exchange_pass
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.place import place
 from lowering.machine.touched import tile_pattern, touched_runs
@@ -170,10 +171,13 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(homes, placement.element_tiles[moves.elements])
 
 
-@examples(80)
-@given(placements())
-def test_bytes_per_tile_are_those_counted_one_by_one(placement):
-    exchange = plan_exchange(placement)
+@examples(60)
+@given(placements(), st.sampled_from([0, exchange_pass._SHORT, 1 << 40]))
+def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
+    """In either way to count: by the ends of runs, or by flags of elements."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange_pass, "_SHORT", short)
+        exchange = plan_exchange(placement)
     for moment in timeline(placement.plan).moments:
         step, moved = moment.step, exchange.of(moment.step)
         read, written = set(), set()

@@ -45,6 +45,7 @@ def test_a_stream_takes_as_long_as_the_slower_of_host_and_tiles():
     assert (first.host_cycles, first.exchange_cycles, first.sync_cycles) == (400, 0, 90)
     assert (last.host_cycles, last.exchange_cycles, last.sync_cycles) == (3 * 400, 0, 3 * 90)
     assert profile.host_cycles == 1600
+    assert profile.notes == ("streams count for the time of the host's link; what the host itself takes is left out",)
     assert profile.total_cycles == 1600 + 4 * 90
     assert profile.step_frame()["host_cycles"].tolist() == [400, 1200]
     assert "host" in str(profile.summary()).split("Cycles")[1]

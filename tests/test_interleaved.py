@@ -68,7 +68,7 @@ def counted_one_by_one(placement, liveness):
 def test_what_must_be_interleaved_is_that_counted_one_by_one(placement):
     liveness = live_ranges(plan_exchange(placement))
     assert not interleaved_bytes(liveness).any()
-    with patch.object(interleaved, "family_cycles", asks):
+    with patch.object(interleaved, "family_cycles", asks), patch.object(interleaved, "_multiplies", bool):
         found = interleaved_bytes(liveness)
     np.testing.assert_array_equal(found, counted_one_by_one(placement, liveness))
 

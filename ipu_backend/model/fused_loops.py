@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, TURN_OVERHEAD, compiled_loop
 from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
-from ipu_backend.model.shared import shared
+from ipu_backend.model.shared import SUPERVISOR_CYCLES, shared
 
 
 class Operation(NamedTuple):
@@ -131,7 +131,8 @@ class FusedLoop:
         else:
             worker = base + turns * max(sum(arithmetic), moved)
         worker += turns * sum(cycles for _, cycles in conversions)
-        supervisor = min(own.row(in_place).supervisor for own in self.operations)
+        ways = [own.row(in_place).supervisor for own in self.operations]
+        supervisor = SUPERVISOR_CYCLES if SUPERVISOR_CYCLES in ways else max(ways)  # of two operands, of one, a cast
         shares = has_turns and mode.workers > 1
         found = Cost(worker, supervisor if shares else 0, fits, min(turns * sum(guesses), worker))
         return sum((own.ending(mode) for own in self.accumulations.values()), found)

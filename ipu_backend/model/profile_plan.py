@@ -59,6 +59,8 @@ def _notes(plan: Plan) -> Iterator[str]:
     steps = [moment.step for moment in timeline(plan).moments]
     if any(isinstance(step, SwitchStep) for step in steps):
         yield "of the branches of an If or Switch the one that takes longest counts; the others have 0 turns"
+    if any(isinstance(step, StreamStep) for step in steps):
+        yield "streams count for the time of the host's link; what the host itself takes is left out"
     for step in dict.fromkeys(steps):
         if isinstance(step, WhileStep):
             turns, said, _ = step.counted_turns

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.views.sources import Variable
+from lowering.jaxprs.equations import inner_jaxprs
 from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
@@ -22,12 +24,22 @@ from lowering.plan.runs import Runs, difference, intersection, union, union_of
 from lowering.plan.steps import ExecuteStep
 
 
+def _multiplies(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a jaxpr has a product, which alone a matrix unit computes; others are not estimated for its sake."""
+    return any(
+        eqn.primitive.name in ("dot_general", "conv_general_dilated") or any(map(_multiplies, inner_jaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
 def _asking(liveness: Liveness) -> dict[Family, tuple[Field, ...]]:
     """The fields of each family that ask for interleaved memory."""
     placement = liveness.placement
     target = placement.plan.graph.target
     found = {}
     for family in placement.vertex_tiles if target.interleaved_bytes else ():
+        if not _multiplies(family.codelet.jaxpr.jaxpr):
+            continue
         names = {name for own in family_cycles(family, target).distinct for name in own.interleaved}
         if names:
             found[family] = tuple(field for field in family.fields if field.name in names)

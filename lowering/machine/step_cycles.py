@@ -127,12 +127,7 @@ class StepTimes:
         if families not in self._compute:
             target = self.target
             placed = [PlacedVertices(self.vertex_tiles[own], family_cycles(own, target)) for own in families]
-            by_tile = tile_cycles(placed, target.num_tiles, target.num_workers)
-            if target.launch_cycles:
-                runs = np.zeros(target.num_tiles, bool)
-                for own in placed:
-                    runs[own.tiles] = True
-                by_tile = by_tile + target.launch_cycles * runs
+            by_tile = tile_cycles(placed, target.num_tiles, target.num_workers, target.launch_cycles)
             whole, fitted, guessed = (
                 sum(cycles.total(len(tiles), attrgetter(what)) for tiles, cycles in placed)
                 for what in ("counted", "fitted", "guessed")

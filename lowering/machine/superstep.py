@@ -126,7 +126,9 @@ def _deal(loads: np.ndarray, cycles: int, counts: np.ndarray) -> np.ndarray:
     return loads + (dealt + (rank < left[:, None])) * cycles
 
 
-def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: int) -> np.ndarray:
+def tile_cycles(
+    placed: Sequence[PlacedVertices], num_tiles: int, num_workers: int, launch_cycles: int = 0
+) -> np.ndarray:
     """Cycles that each tile computes for in a step, int64 of shape (num_tiles,).
 
     V vertices of c cycles on a tile take `ceil(V / num_workers) * num_workers * c`. Those that all workers share run
@@ -136,6 +138,7 @@ def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: i
         placed: the vertices of the step.
         num_tiles: of the machine.
         num_workers: threads of a tile.
+        launch_cycles: of a tile that has any of the vertices, before they run.
 
     >>> from codelet.target import VertexCycles
     >>> both = PlacedVertices(np.array([0, 0, 1]), FamilyCycles((VertexCycles(10),)))
@@ -151,6 +154,7 @@ def tile_cycles(placed: Sequence[PlacedVertices], num_tiles: int, num_workers: i
             here = np.flatnonzero(dealt)
             loads[here] = _deal(loads[here], each, dealt[here])
     total = num_workers * loads.max(axis=1)
+    total[np.unique(tiles)] += launch_cycles
     for own, vertices in placed:
         alone = vertices.numbers(lambda own: own.tile_cycles(num_workers) if own.shared else own.supervisor)
         if alone.any():
