@@ -39,12 +39,17 @@ def _step(graph: cl.Graph, name: str, u: cl.Tensor, v: cl.Tensor) -> cl.Program:
     return cl.Execute(step)
 
 
-def lower_copied(side: int, steps: int) -> cl.Lowered:
+def heat_steps(side: int, steps: int) -> tuple[cl.Graph, cl.Program]:
     """Every turn takes one step from `u` to `v`, and copies `v` back."""
     graph = cl.Graph()
     u, v = graph.add_variable("u", (side, side)), graph.add_variable("v", (side, side))
     turn = cl.Sequence(_step(graph, "step", u, v), cl.Copy(v, u))
-    return cl.lower(graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(steps, turn)), inputs=[u], outputs=[u])
+    return graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(steps, turn))
+
+
+def lower_copied(side: int, steps: int) -> cl.Lowered:
+    """Those steps, fused."""
+    return cl.lower(*heat_steps(side, steps), inputs=["u"], outputs=["u"])
 
 
 def lower_there_and_back(side: int, steps: int) -> cl.Lowered:

@@ -1,4 +1,4 @@
-"""One training step of the main job on the tile array, beside the same step fused.
+"""One training step of the main job on the tile array, and steps of a stencil, beside the same fused.
 
 The network's vertices, with a mapping to tiles that fills most of the machine: the dot products of a chunk of the
 inputs and a block of rows are on one tile, with their weights; a layer with few weights is split by images as
@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import numpy as np
 
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
+from benchmarks.heat import heat_steps
 from benchmarks.mnist_step import training_arguments
 from codelet.models.mnist import SIZES, Layer, dot, network, relu, total
 from ipu_backend.jobs.mnist import make_optimizer, make_step
@@ -69,8 +71,8 @@ def network_on_tiles(batch: int) -> cl.Lowered:
 
 
 @benchmark
-def tile_array(batch: int = 32) -> Generator[Comparison | Row, Row, None]:
-    """A training step of `codelet mnist` on 1,280 tiles, beside fused; a prototype took 10 times as long."""
+def tile_array(batch: int = 32, side: int = 1024, steps: int = 20) -> Generator[Comparison | Row, Row, None]:
+    """A training step of `codelet mnist` on 1,280 tiles, and a stencil on tiles as it is placed, beside fused."""
     optimizer = make_optimizer(1000)
 
     def step(run: cl.Lowered, *arguments: Any) -> Any:
@@ -91,4 +93,21 @@ def tile_array(batch: int = 32) -> Generator[Comparison | Row, Row, None]:
         # As in `mnist_step`: Adam's first step divides each slope by its own size, and its rounding with it.
         tolerance=1e-4,
         ours_held=lambda: (network_on_tiles(batch),),
+    )
+
+    def heat_on(execution: Literal["fused", "tiles"]) -> cl.Lowered:
+        return cl.Engine(*heat_steps(side, steps), execution=execution).function(inputs=["u"], outputs=["u"])
+
+    def square(random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        return (random.standard_normal((side, side), np.float32),)
+
+    fused = heat_on("fused")
+    yield Comparison(
+        "tile_array/heat",
+        ours=jax.jit(lambda lowered, u: lowered({"u": u})["u"]),
+        plain=jax.jit(lambda u: fused({"u": u})["u"]),
+        arguments=square,
+        bar=40,
+        note="of fused",
+        ours_held=lambda: (heat_on("tiles"),),
     )

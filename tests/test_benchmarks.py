@@ -36,7 +36,7 @@ SMALL = {
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "stream_train": {"batch": 2, "steps": 3},
-    "tile_array": {"batch": 2},
+    "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
 
 ROWS = {
@@ -77,7 +77,7 @@ ROWS = {
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
     "stream_train": ["stream_train"],
-    "tile_array": ["tile_array"],
+    "tile_array": ["tile_array", "tile_array/heat"],
 }
 
 KEYS = {

@@ -20,6 +20,7 @@ from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from ipu_backend.executions.positions import Positions, changes
+from ipu_backend.executions.row_boxes import RowBox, row_box
 from lowering.arrays import Array, constant, reshape, slice_, take
 from lowering.machine.pieces import Pieces, pieces_of, side_by_side
 from lowering.machine.placement import Placement
@@ -129,6 +130,7 @@ class RowSelection:
         self.shape = (*places.shape, *extents)
         self.run = math.prod(extents)
         self.start: int | None = None
+        self.box: RowBox | None = None
         if not math.prod(self.shape):
             return
         flat = None if real.all() else np.flatnonzero(np.broadcast_to(real, places.shape))
@@ -140,6 +142,9 @@ class RowSelection:
                 break
         if len(added) == 1 and steps == together and int(added[0]) + math.prod(self.shape[1:]) <= width:
             self.start = int(added[0])
+        elif len(added) == 1:
+            along = [(step, n) for step, n in zip((*steps, 1), (*places.shape[1:], self.run), strict=True) if n > 1]
+            self.box = row_box(int(added[0]), [step for step, _ in along], [n for _, n in along], width)
         if self.run < LEAST_RUN:
             shape, steps, starts, most = (*places.shape, self.run), (*steps, 1), starts * self.run, width - 1
         else:
@@ -153,6 +158,8 @@ class RowSelection:
         if self.start is not None:
             stop = self.start + math.prod(self.shape[1:])
             return reshape(slice_(rows, (0, self.start), (len(rows), stop), (1, 1)), self.shape)
+        if self.box is not None:
+            return reshape(self.box.of(rows), self.shape)
         together = self.run if self.run >= LEAST_RUN else 1
         return reshape(jax.vmap(partial(_taken, run=together))(rows, self.places.array()), self.shape)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from codelet.views.sources import Variable
+from ipu_backend.executions.tile_boxes import in_boxes
 from ipu_backend.executions.tile_layout import Layouts, Selection
 from lowering.machine.exchange import Transfer
 from lowering.machine.pieces import Pieces, pieces_of, side_by_side
@@ -90,9 +91,16 @@ def receive(
         touched = of_variables(planned.touched, variables, space)
         homes, numbers = np.divmod(touched.starts, space)
         rows, lengths = np.searchsorted(tiles, homes), touched.lengths
-        counts = np.bincount(rows, lengths, len(tiles)).astype(np.int64)
-        width = int(counts.max(initial=0))
-        places = np.cumsum(lengths) - lengths - (np.cumsum(counts) - counts)[rows]
+        boxed = None
+        if len(variables) == 1:
+            first = variables[0].first_element
+            boxed = in_boxes(rows, Runs(numbers - first, numbers - first + lengths), variables[0].shape)
+        if boxed is not None:
+            rows, numbers, lengths, places, width = boxed._replace(starts=boxed.starts + first)
+        else:
+            counts = np.bincount(rows, lengths, len(tiles)).astype(np.int64)
+            width = int(counts.max(initial=0))
+            places = np.cumsum(lengths) - lengths - (np.cumsum(counts) - counts)[rows]
         flat, size = layouts.flat(variables)
         words = pieces_of(rows * width + places, numbers, lengths).then(flat)
         bringing = Bringing(variables, tiles, Selection((len(tiles), width), words, size), None, padding)
