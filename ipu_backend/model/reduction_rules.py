@@ -122,8 +122,14 @@ def _arg_reduce(eqn: Equation, mode: Mode) -> Cost:
     if not results:
         return FREE
     if mode.compiled:  # compare, and choose both of two
+        turn = 2 * software_factor(dtype) + 1
         own = mode.share(results)
-        return compiled_loop(own * each, 2 * software_factor(dtype) + 1, mode, results=own)
+        alone = compiled_loop(own * each, turn, mode, results=own)
+        if mode.workers == 1:
+            return alone
+        parts = compiled_loop(results * mode.share(each), turn, mode, results=results)
+        parts += compiled_loop(results * mode.workers, turn, mode, results=results)
+        return min(alone, parts, key=lambda cost: tile_cycles(cost, mode))
     one_by_one = mode.share(results) * arg_reduce_cycles(each, dtype)
     if mode.workers == 1:
         return shared(one_by_one, mode)
