@@ -19,7 +19,7 @@ class Series:
     """Measurements of one program.
 
     Attributes:
-        program: its name among `measured_programs.PROGRAMS`.
+        program: its name among `measured_vertices.PROGRAMS`.
         figure: what of it was measured.
         kind: how.
         values: what was published, by the program's argument; cycles unless the figure says bytes.
