@@ -338,7 +338,9 @@ def test_copies_within_tiles_are_in_rows_or_strided(copy, in_rows, strided):
     source, to = copy(x, y)
     exchange = cl.Engine(graph, cl.Copy(source, to if to is not y else z)).machine().exchange
     (step,) = exchange.steps
+    assert isinstance(step, CopyStep)
     copied = step_traffic(step, exchange).copied
+    assert copied is not None
     assert (int(copied.row_bytes.sum()), int(copied.strided_elements.sum())) == (4 * in_rows, strided)
     phase = StepTimes({}, graph.target).copy(copied)
     rows = [own // 4 for own in copied.row_bytes.tolist()]
@@ -346,7 +348,7 @@ def test_copies_within_tiles_are_in_rows_or_strided(copy, in_rows, strided):
         6 * ((23 + -(-row // 12)) * (row > 0) + (1 + 8 * -(-alone // 6)) * (alone > 0)) + 80 * (row + alone > 0)
         for row, alone in zip(rows, copied.strided_elements.tolist(), strict=True)
     ]
-    assert phase.by_tile.tolist() == expected
+    np.testing.assert_array_equal(phase.by_tile, expected)
     assert (phase.guessed > 0, phase.fitted > 0) == (in_rows > 0, in_rows + strided > 0)
 
 
