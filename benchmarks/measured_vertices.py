@@ -21,7 +21,7 @@ PROGRAMS: dict[str, Callable[[Any], Figures]] = {}
 """Those of `measured_programs.py` as well."""
 
 BOW, MK1, MK2 = cl.IPU("bow"), cl.IPU("mk1"), cl.IPU("mk2")
-C600 = cl.IPU("bow", clock_hertz=1.5e9)
+C600 = cl.IPU("bow", clock_hertz=1.5e9)  # which has the unit for float8
 F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
 
 

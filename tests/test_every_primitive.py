@@ -228,6 +228,17 @@ def test_every_function_has_a_rule():
     assert without == {}
 
 
+@pytest.mark.parametrize("vector_bytes", [4, 16, 32])
+def test_machines_that_are_no_ipu_have_cycles_for_all(vector_bytes):
+    machine = cl.Machine(
+        name="other", num_tiles=4, bytes_per_tile=2**20, clock_hertz=1e9, num_workers=3, vector_bytes=vector_bytes
+    )
+    for name, (function, *arguments) in CASES.items():
+        jaxpr = jax.make_jaxpr(function)(*arguments)
+        for mode in ({}, {"workers": 3}):
+            assert 0 < jaxpr_cost(jaxpr, Mode(machine, **mode)).counted < 10**7, name
+
+
 A, NONE, Z = of(3), of(0), of(0, 3)
 
 EMPTY = {

@@ -133,11 +133,13 @@ def test_copies_within_a_tile():
         ({"num_tiles": 1.5}, "num_tiles is not a whole number from 1"),
         ({"paired_exchange": 1}, "paired_exchange is neither True nor False"),
         ({"clock_hertz": True}, "clock_hertz is not a number from 1"),
+        ({"route": (52, 2, 0)}, "rows of a route is not a whole number from 1\n  given:    0"),
+        ({"route": (-1, 2, 23)}, "cycles of a route is not a whole number from 0"),
     ],
 )
 def test_numbers_no_machine_has(changes, said):
     with pytest.raises(TargetError, match=said):
-        cl.IPU(**changes)
+        cl.IPU(**{name: Route(*own) if name == "route" else own for name, own in changes.items()})
     assert cl.IPU(sync_cycles=0).sync_cycles == 0
 
 

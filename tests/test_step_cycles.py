@@ -314,6 +314,44 @@ def test_what_whole_pairs_alone_receive_moves_at_twice_the_rate(tiles, partner_s
         assert (phase.by_tile - target.exchange_overhead_cycles).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(
+    ("copy", "in_rows", "strided"),
+    [
+        (lambda x, y: (x[:8], y[:8]), 8, 0),
+        (lambda x, y: (x[7::-1], y[7::-1]), 8, 0),
+        (lambda x, y: (x[7::-1], y[:8]), 0, 8),
+        (lambda x, y: (x[:16:2], y[:8]), 0, 8),
+        (lambda x, y: (x[:8], y[:16:2]), 0, 8),
+        (lambda x, y: (x[:16].reshape(4, 4).T, y[:16].reshape(4, 4)), 0, 16),
+        (lambda x, y: (x[0].broadcast_to((6,)), y[:6]), 0, 6),
+        (lambda x, y: (x[:8].pad(((4, 4),)), y[:16]), 16, 0),
+        (lambda x, y: (x[8:24], y[8:24]), 16, 0),
+        (lambda x, y: (x[8:24], y), 0, 0),
+    ],
+)
+def test_copies_within_tiles_are_in_rows_or_strided(copy, in_rows, strided):
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, y, z = graph.add_variable("x", (32,)), graph.add_variable("y", (32,)), graph.add_variable("z", (16,))
+    graph.set_tile_mapping(x, np.arange(32) // 16)
+    graph.set_tile_mapping(y, np.arange(32) // 16)
+    graph.set_tile_mapping(z, 3)
+    source, to = copy(x, y)
+    exchange = cl.Engine(graph, cl.Copy(source, to if to is not y else z)).machine().exchange
+    (step,) = exchange.steps
+    assert isinstance(step, CopyStep)
+    copied = step_traffic(step, exchange).copied
+    assert copied is not None
+    assert (int(copied.row_bytes.sum()), int(copied.strided_elements.sum())) == (4 * in_rows, strided)
+    phase = StepTimes({}, graph.target).copy(copied)
+    rows = [own // 4 for own in copied.row_bytes.tolist()]
+    expected = [
+        6 * ((23 + -(-row // 12)) * (row > 0) + (1 + 8 * -(-alone // 6)) * (alone > 0)) + 80 * (row + alone > 0)
+        for row, alone in zip(rows, copied.strided_elements.tolist(), strict=True)
+    ]
+    np.testing.assert_array_equal(phase.by_tile, expected)
+    assert (phase.guessed > 0, phase.fitted > 0) == (in_rows > 0, in_rows + strided > 0)
+
+
 class Supposed(cl.Machine):
     """A machine that says of each vertex what its cycles rest on."""
 

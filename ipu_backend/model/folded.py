@@ -3,7 +3,9 @@
 In come the equations of a jaxpr in order, and what leaves it; out come the equations, with these in place of several:
 
 - `reduce_sum` that reads float16 and sums in float32, or writes float16, where a cast stood before or behind it; and
-  whose parameter `squared` says that it sums squares (PopLibs' `SQUARE_ADD`).
+  whose parameter `squared` says that it sums squares (PopLibs' `SQUARE_ADD`). A sum that is scaled by a known number,
+  as a mean is, takes no longer (lib/popops/reduction/CycleEstimationFunctions.cpp @ b2996457: its form with a scale is
+  the only one).
 - `sum_of_products`: a product of two arrays that is only summed.
 - `scaled_add`: `x + s * y`, or with `subtracts` `x - s * y`, of a number s, where a codelet does nothing else with
   arrays: beside other operations on the same elements it is part of their loop.
@@ -47,6 +49,13 @@ def _is_square(eqn: Equation) -> bool:
         return False
     twice = _is_plain(eqn, "mul") and eqn.operands[0] is eqn.operands[1]
     return twice or _is_plain(eqn, "square") or (_is_plain(eqn, "integer_pow", "y") and eqn.params["y"] == 2)
+
+
+def _is_scaled(eqn: Equation, value: Any) -> bool:
+    """Whether an equation multiplies or divides a value by a number that is known before."""
+    if not (_is_plain(eqn, "mul") or _is_plain(eqn, "div")) or eqn.results[0].aval.dtype not in _FLOATS:
+        return False
+    return eqn.operands[0] is value and isinstance(eqn.operands[1], jax_core.Literal) and size_of(eqn.operands[1]) == 1
 
 
 class _Uses:
@@ -109,14 +118,19 @@ def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
         else:
             break
         uses.fold(before)
-    views, behind = [], uses.user(eqn.results[0])
-    while behind is not None and behind.primitive in _VIEWS and size_of(behind.results[0]) == eqn.size:
-        views.append(behind)
-        behind = uses.user(behind.results[0])
-    if behind is not None and _is_cast(behind, np.float32, np.float16):
-        for own in (*views, behind):
-            uses.fold(own)
-        eqn = eqn._replace(results=behind.results)
+    passed: list[Equation] = []
+    result = eqn.results[0]
+    while (behind := uses.user(result)) is not None:
+        is_view = behind.primitive in _VIEWS and size_of(behind.results[0]) == eqn.size
+        is_last = _is_scaled(behind, result) or _is_cast(behind, np.float32, np.float16)
+        if not is_view and not is_last:
+            break
+        passed.append(behind)
+        result = behind.results[0]
+        if is_last:
+            for own in passed:
+                uses.fold(own)
+            passed, eqn = [], eqn._replace(results=behind.results)
     return eqn
 
 

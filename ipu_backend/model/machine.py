@@ -26,11 +26,23 @@ class Route:
         cycles: to a tile of the first row.
         row_cycles: more for each further row.
         rows: of pairs of tiles in a column; pairs are numbered along columns, there and back.
+
+    Raises:
+        TargetError: a number that no chip has.
+
+    >>> Route(cycles=50, row_cycles=2, rows=2).arrival_cycles(10)
+    array([50, 50, 52, 52, 52, 52, 50, 50, 50, 50])
     """
 
     cycles: int
     row_cycles: int
     rows: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("cycles", 0), ("row_cycles", 0), ("rows", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise TargetError(f"{name} of a route is not a whole number from {least}", given=value)
 
     def arrival_cycles(self, num_tiles: int) -> np.ndarray:
         """Cycles under way to each tile of a chip, int64 of shape (num_tiles,)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_backend.model.compiled_loops import RESULT_CYCLES, TURN_OVERHEAD, compiled_loop, in_turns
+from ipu_backend.model.compiled_loops import RESULT_CYCLES, compiled_loop, in_turns, turn_overhead
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor, vector_width
@@ -122,8 +122,14 @@ def _arg_reduce(eqn: Equation, mode: Mode) -> Cost:
     if not results:
         return FREE
     if mode.compiled:  # compare, and choose both of two
+        turn = 2 * software_factor(dtype) + 1
         own = mode.share(results)
-        return compiled_loop(own * each, 2 * software_factor(dtype) + 1, mode, results=own)
+        alone = compiled_loop(own * each, turn, mode, results=own)
+        if mode.workers == 1:
+            return alone
+        parts = compiled_loop(results * mode.share(each), turn, mode, results=results)
+        parts += compiled_loop(results * mode.workers, turn, mode, results=results)
+        return min(alone, parts, key=lambda cost: tile_cycles(cost, mode))
     one_by_one = mode.share(results) * arg_reduce_cycles(each, dtype)
     if mode.workers == 1:
         return shared(one_by_one, mode)
@@ -141,7 +147,7 @@ def _cumulative(eqn: Equation, mode: Mode) -> Cost:
         return FREE
     length = eqn.operands[0].aval.shape[eqn.params["axis"]]
     operation = (27 if eqn.primitive == "cumlogsumexp" else 1) * software_factor(eqn.dtype)
-    turn = operation + 2 + (TURN_OVERHEAD if mode.compiled else 0)
+    turn = operation + 2 + (turn_overhead(mode, stores=True) if mode.compiled else 0)
     elements = mode.share(eqn.size // length) * length
     if mode.workers > 2:
         elements = min(elements, 2 * mode.share(eqn.size))

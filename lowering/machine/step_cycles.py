@@ -71,12 +71,13 @@ def moving_moments(line: Timeline) -> Iterator[Moment]:
 def _copied(step: CopyStep, placement: Placement) -> Copied:
     """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
     source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
-    homes = placement.element_tiles
-    tiles = homes[to]
-    stays = (source < 0) | (homes[source] == tiles)  # padding is written where it is
-    source, to, tiles = source[stays], to[stays], tiles[stays]
-    alike = (np.diff(source) == 1) | (source[1:] < 0) & (source[:-1] < 0)
-    near = alike & (np.diff(to) == 1) & (np.diff(tiles) == 0)
+    tiles = placement.element_tiles[to]
+    (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
+    if len(stays) < len(to):
+        source, to, tiles = source[stays], to[stays], tiles[stays]
+    ahead = to[1:] - to[:-1]
+    alike = (source[1:] - source[:-1] == ahead) | (source[1:] < 0) & (source[:-1] < 0)
+    near = alike & (abs(ahead) == 1) & (tiles[1:] == tiles[:-1])
     in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
     count = functools.partial(np.bincount, minlength=placement.num_tiles)
     return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
@@ -147,7 +148,7 @@ class StepTimes:
         most = max(1, int((by_tile + launch).max(initial=0)))
         launched = int(launch.max(initial=0)) / most
         guessed = (1 - launched) * in_rows / max(1, in_rows + strided)
-        return Phase("compute", by_tile + launch, None, launched, 1 - guessed, guessed)
+        return Phase("compute", by_tile + launch, None, launched, float(by_tile.any()) - guessed, guessed)
 
     def exchange(self, traffic: Traffic | None) -> tuple[Phase, ...]:
         """The phases in which something moves: none where nothing does."""
