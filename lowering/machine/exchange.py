@@ -29,7 +29,6 @@ from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
 from lowering.plan.runs import (
     NONE,
-    Overlaps,
     Runs,
     difference,
     overlaps,
@@ -72,31 +71,54 @@ class _Homes:
         numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
         return runs_of(numbers)
 
-    def parted(self, paired: Runs) -> tuple[Runs, np.ndarray, np.ndarray]:
-        """All elements in stretches of one home, of which all or none are in a set: the home of each, and whether."""
-        runs, tiles = self.placement.stretches
-        if not len(paired.starts):
-            return runs, tiles, np.zeros(len(tiles), bool)
-        starts = np.sort(np.concatenate([runs.starts, paired.starts, paired.stops]), kind="stable")
-        starts = starts[np.append(True, starts[1:] > starts[:-1])]
-        parts = Runs(starts, np.append(starts[1:], self.num_elements))
-        inside = np.searchsorted(paired.starts, starts, "right") > np.searchsorted(paired.stops, starts, "right")
-        return parts, self.placement.element_tiles[starts], inside
+    def is_full(self, stretches: np.ndarray) -> bool:
+        """Whether so many stretches are counted faster by a flag for each element of the graph."""
+        return _SHORT * len(stretches) >= self.num_elements
 
-    def once(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> Overlaps:
+    def parts(self, paired: Runs) -> Runs:
+        """All elements in stretches of one home, of which all or none are in a set."""
+        runs, _ = self.placement.stretches
+        if not len(paired.starts):
+            return runs
+        ends = runs.starts, paired.starts, paired.stops
+        if self.is_full(paired.starts):
+            is_end = np.zeros(self.num_elements, bool)
+            for own in ends:
+                is_end[own] = True
+            starts = np.flatnonzero(is_end)
+        else:
+            starts = np.sort(np.concatenate(ends), kind="stable")
+            starts = starts[np.append(True, starts[1:] > starts[:-1])]
+        return Runs(starts, np.append(starts[1:], self.num_elements))
+
+    def among(self, elements: np.ndarray, paired: Runs) -> np.ndarray:
+        """Whether each of some elements is in a set."""
+        if self.is_full(elements):
+            flags = np.zeros(self.num_elements, bool)
+            flags[paired.numbers()] = True
+            return flags[elements]
+        return np.searchsorted(paired.starts, elements, "right") > np.searchsorted(paired.stops, elements, "right")
+
+    def cut(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stretches cut where parts end, in any order: their ends, and of which stretch each is."""
+        (one,), (many,) = np.nonzero(stops - starts == 1), np.nonzero(stops - starts > 1)
+        found = overlaps(starts[many], stops[many], parts)
+        columns = (starts[one], found.starts), (stops[one], found.stops), (one, many[found.first])
+        begins, ends, which = map(np.concatenate, columns)
+        return begins, ends, which
+
+    def once(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> tuple[np.ndarray, np.ndarray]:
         """Stretches that may overlap: each element once, cut where no stretch goes on and where parts end."""
-        if _SHORT * len(starts) < self.num_elements:
+        if not self.is_full(starts):
             # Elements are even numbers and what joins two of them odd ones, so that what only touches stays apart.
             runs = union(2 * starts, 2 * stops - 1)
-            return overlaps(runs.starts // 2, runs.stops // 2 + 1, parts)
-        # As many stretches as would fill the graph: flags for each element instead, and whether it goes on.
+            return self.cut(runs.starts // 2, runs.stops // 2 + 1, parts)[:2]
+        # Flags for each element, and whether it goes on from the one before.
         begins, ends = (np.bincount(own, minlength=self.num_elements + 1) for own in (starts, stops))
         covered = np.cumsum(begins - ends)[:-1] > 0
         joined = np.cumsum(np.append(0, begins[:-1]) - ends)[:-1] > 0
         joined[parts.starts] = False
-        first = np.flatnonzero(covered & ~joined)
-        last = np.flatnonzero(covered & ~np.append(joined[1:], False))
-        return Overlaps(first, last + 1, first, np.searchsorted(parts.starts, first, "right") - 1)
+        return np.flatnonzero(covered & ~joined), np.flatnonzero(covered & ~np.append(joined[1:], False)) + 1
 
     def sizes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
         """Bytes of stretches of elements, each of one variable."""
@@ -176,24 +198,29 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
     target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
-    pairs = target.paired_exchange and not to_home  # what goes home goes to one tile
-    parts, home_of, to_pairs = homes.parted(sent_to_pairs(tiles, starts, stops, count) if pairs else NONE)
-    there = overlaps(starts, stops, parts)
-    here = there if to_home else homes.once(starts, stops, parts)
-    received = Messages(tiles[there.first], homes.sizes(there.starts, there.stops), there.second, target)
-    sent = Messages(home_of[here.second], homes.sizes(here.starts, here.stops), here.second, target)
+    paired = NONE  # what goes home goes to one tile
+    if target.paired_exchange and not to_home:
+        paired = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
+    parts, element_tiles = homes.parts(paired), placement.element_tiles
+    begins, ends, which = homes.cut(starts, stops, parts)
+    received = Messages(tiles[which], homes.sizes(begins, ends), begins, target)
+    begins, ends = (begins, ends) if to_home else homes.once(starts, stops, parts)
+    sent = Messages(element_tiles[begins], homes.sizes(begins, ends), begins, target)
     if to_home:
         received, sent = sent, received
-    paired = [None, None]
-    if to_pairs.any():
+    at_twice = [None, None]
+    if len(paired.starts):
         of_partner = np.append(sent.words_by_tile, 0)[np.minimum(np.arange(target.num_tiles) ^ 1, target.num_tiles)]
-        at_twice = to_pairs & (of_partner == 0)[home_of]
-        paired = [own.by_tile(own.words * at_twice[own.parts]) for own in (received, sent)]
+        is_silent = of_partner == 0
+        at_twice = [
+            own.by_tile(own.words * (homes.among(own.elements, paired) & is_silent[element_tiles[own.elements]]))
+            for own in (received, sent)
+        ]
     between = homes.bytes_between(away, to_home=to_home)
     return Transfer(
         received.bytes_by_tile,
         sent.bytes_by_tile,
-        Traffic(received.words_by_tile, sent.words_by_tile, *paired, bytes_between=between),
+        Traffic(received.words_by_tile, sent.words_by_tile, *at_twice, bytes_between=between),
         received.count_by_tile,
         sent.count_by_tile,
         touched,

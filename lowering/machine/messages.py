@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codelet.target import Target
-from lowering.plan.runs import NONE, Runs, difference, intersection, union, union_of
+from lowering.plan.runs import NONE, Runs, difference, intersection, runs_of, union, union_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +26,13 @@ class Messages:
     Attributes:
         tiles: who sends or receives each.
         num_bytes: of each, int64.
-        parts: in which stretch of elements each lies: see `_Homes.parted`.
+        elements: the first of each.
         target: the machine.
     """
 
     tiles: np.ndarray
     num_bytes: np.ndarray
-    parts: np.ndarray
+    elements: np.ndarray
     target: Target
 
     @functools.cached_property
@@ -62,7 +62,9 @@ class Messages:
         return self.by_tile(None if self.words.max(initial=0) <= most else -(-self.words // most))
 
 
-def sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, count: int) -> Runs:
+def sent_to_pairs(
+    tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, count: int, *, counted: bool = False
+) -> Runs:
     """Of elements that tiles receive those that only whole pairs do, both tiles 2k and 2k + 1.
 
     Args:
@@ -70,6 +72,7 @@ def sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, coun
         starts: where each begins.
         stops: where each ends.
         count: more than the number of any element.
+        counted: whether to count for each element who receives it, which is faster for as many stretches.
 
     >>> two = np.array([0, 0]), np.array([4, 3])
     >>> sent_to_pairs(np.array([2, 3]), *two, 10)
@@ -82,6 +85,12 @@ def sent_to_pairs(tiles: np.ndarray, starts: np.ndarray, stops: np.ndarray, coun
     both = intersection(first, second)
     if not len(both.starts):
         return NONE
+    if counted:
+        everyone, in_pairs = (
+            np.cumsum(np.bincount(first, minlength=count + 1) - np.bincount(last, minlength=count + 1))
+            for first, last in ((starts, stops), (both.starts % count, both.starts % count + both.lengths))
+        )
+        return runs_of(np.flatnonzero((everyone == 2 * in_pairs) & (everyone > 0)))
     halves = union_of([difference(first, both), difference(second, both)])
     whole, half = (union(own.starts % count, own.starts % count + own.lengths) for own in (both, halves))
     return difference(whole, half)
