@@ -177,6 +177,7 @@ RULES = [
         _two_and_number,
         lambda t, n: oracle.scaled_add(t, n),
     ),
+    Rule("fill", lambda x: jnp.full(x.shape, 2, x.dtype), _one, lambda t, n: oracle.fill(t, n)),
     Rule(
         "select",
         lambda c, x, y: jnp.where(c, x, y),

@@ -6,7 +6,7 @@ import pytest
 
 import codelet as cl
 from benchmarks import machine
-from benchmarks.measured_programs import PROGRAMS
+from benchmarks.measured_vertices import PROGRAMS
 from benchmarks.measurements import BOUND, HARDWARE, MEASURED, Series
 
 

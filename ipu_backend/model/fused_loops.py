@@ -2,20 +2,14 @@
 
 In come the operations that share a loop, and what it loads and stores; out comes what it takes.
 
-- One operation in assembly takes its row of the tables.
+- One operation in assembly takes its row of the tables; of a matrix and a vector, what `vector_broadcasts.py` says.
 - Several in assembly take max(A, L + S) a turn of one vector, with arithmetic A, loads L and stores S: instructions
   are issued in pairs, one of which loads or stores, and the loop is the hardware's.
-- What is compiled takes A + L + S + 3 a turn of one element, or of one vector where its author says that it is
-  written so.
+- What is compiled takes A + L + S a turn of one element, and 3 to go round; or of one vector where its author says that
+  it is written so, and 1; or nothing to go round where it stores nothing (`compiled_loops.py` says whence).
 - One element takes no loop, and no base.
 - A reduction of what a loop computes is an operation of the loop that accumulates: it adds to A, and stores once for
   each of its results.
-
-The 3 is what PopLibs' own integer operations, compiled from C++, leave: 7 cycles an element for 1 + 2 + 1 + 3, and 6
-for 1 + 1 + 1 + 3 with a scalar (popopsCycleEstimators.hpp @ d4209ec8); and what it adds to a turn from C++ beyond one
-in assembly (5 against 2: .cpp @ 82cd24e5, binaryOpInnerLoopCycles). No source states the sum, and compilers differ:
-what popc makes of counted loops takes 0 to 1 beside A + L + S, and 4 where a bound is read again. So the 3 counts as a
-fit.
 """
 
 from __future__ import annotations
@@ -25,17 +19,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, TURN_OVERHEAD, compiled_loop
+from ipu_backend.model.compiled_loops import BEGIN_CYCLES, RESULT_CYCLES, compiled_loop, turn_overhead
 from ipu_backend.model.costs import Cost, Mode, ceil_div, fitted, sourced
 from ipu_backend.model.rows import Conversion, Loop, Row
 from ipu_backend.model.shared import SUPERVISOR_CYCLES, shared
+from ipu_backend.model.vector_broadcasts import MatrixAndVector
 
 
 class Operation(NamedTuple):
-    """An operation in a loop, and whether it takes one number beside one operand."""
+    """An operation in a loop.
+
+    Attributes:
+        loop: what it takes.
+        by_scalar: whether it takes one number beside one operand.
+        on_matrix: how it takes a vector beside a matrix, if it does.
+    """
 
     loop: Loop
     by_scalar: bool
+    on_matrix: MatrixAndVector | None = None
 
     def arithmetic(self, elements: int) -> int:
         """Its own cycles in a turn of so many elements."""
@@ -107,6 +109,10 @@ class FusedLoop:
             in_place: whether one of them is stored where it is read from.
             mode: how the vertex runs.
         """
+        if not mode.compiled and self.is_vertex and self.operations[0].on_matrix and mode.machine.tables.folds:
+            whole = self.operations[0].on_matrix.cost(in_place, mode)
+            if whole is not None:
+                return whole
         has_turns, share = self.size > 1, mode.share(self.size)
         lanes = min((own.loop.lanes for own in self.operations if own.loop.lanes), default=4)
         elements = lanes if has_turns and (mode.vectorised or not mode.compiled) else 1
@@ -123,7 +129,7 @@ class FusedLoop:
         guesses += [cycles for own, cycles in conversions if own.is_guess]
 
         base = max(operation.row(in_place=False).base for operation in self.operations) if has_turns else 0
-        fits = turns * TURN_OVERHEAD if mode.compiled and has_turns else 0
+        fits = turns * turn_overhead(mode, stores=bool(stored)) if mode.compiled and has_turns else 0
         if mode.compiled:
             worker = base + turns * (sum(arithmetic) + moved) + fits
         elif has_turns and self.is_vertex:

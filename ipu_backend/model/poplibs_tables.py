@@ -8,7 +8,7 @@ and compares it row by row; tests/test_tables.py, without it, a second transcrip
 A line holds names, and for columns (a dtype each, separated by blanks) a row for results elsewhere and, after a bar,
 one for results in place where it is another. A row reads cycles/elements, v for a vector; +n where n cycles are added
 to load, store and go round; and :n for its arithmetic. Without :n that is all its cycles; but of an integer's row for
-one element, compiled from C++, what A + L + S + 3 leaves it (see `fused_loops.py`). Rows with :1 mostly load and
+one element, compiled from C++, what A + L + S + 3 leaves it (see `compiled_loops.py`). Rows with :1 mostly load and
 store, or pack the bits of booleans.
 """
 

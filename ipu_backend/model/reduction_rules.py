@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_backend.model.compiled_loops import RESULT_CYCLES, TURN_OVERHEAD, compiled_loop, in_turns
+from ipu_backend.model.compiled_loops import RESULT_CYCLES, compiled_loop, in_turns, turn_overhead
 from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor, vector_width
@@ -147,7 +147,7 @@ def _cumulative(eqn: Equation, mode: Mode) -> Cost:
         return FREE
     length = eqn.operands[0].aval.shape[eqn.params["axis"]]
     operation = (27 if eqn.primitive == "cumlogsumexp" else 1) * software_factor(eqn.dtype)
-    turn = operation + 2 + (TURN_OVERHEAD if mode.compiled else 0)
+    turn = operation + 2 + (turn_overhead(mode, stores=True) if mode.compiled else 0)
     elements = mode.share(eqn.size // length) * length
     if mode.workers > 2:
         elements = min(elements, 2 * mode.share(eqn.size))

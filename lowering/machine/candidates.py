@@ -13,6 +13,7 @@ from lowering.check.sizes import check_host_size
 from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_tiles
 from lowering.machine.placement import Placement
 from lowering.machine.placer import Placer
+from lowering.machine.step_cycles import least_cycles
 from lowering.machine.votes import sharing
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
@@ -72,6 +73,20 @@ def ways_of(plan: Plan) -> Iterator[Way]:
     """The ways that may differ for a plan."""
     several = any(has_blocks(family) for family in plan.families if family.tile is None)
     return (way for way in WAYS if several or way not in ("rows", "blocks"))
+
+
+def least_of_rows(linear: Placement) -> int:
+    """What a plan takes at least with families in rows, and the others as evenly as laid out in order.
+
+    Args:
+        linear: that.
+    """
+    plan = linear.plan
+    laid = {
+        family: row_tiles(family, plan.graph.target) if family.tile is None and has_blocks(family) else tiles
+        for family, tiles in linear.vertex_tiles.items()
+    }
+    return least_cycles(Placement(plan, linear.num_tiles, linear.element_tiles, laid))
 
 
 def place_by(plan: Plan, way: Way) -> Placement:

@@ -5,6 +5,8 @@ Source: `poputil::mapTensorLinearly` of Poplar's API reference, and `calcLinearT
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 GRAIN_BYTES = 8
@@ -14,7 +16,7 @@ MIN_BYTES = 128
 """A tile that holds any of a variable holds this much, where there is as much (PopLibs: minBytesPerTile)."""
 
 
-def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.ndarray:
+def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int, out: np.ndarray | None = None) -> np.ndarray:
     """The tiles of things in a row, in ranges of nearly equal length: int32 of shape (size,).
 
     Args:
@@ -22,6 +24,7 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.nda
         num_tiles: tiles to use, from 0.
         grain: a range is a multiple of this, but for the last.
         least: a tile that has any has so many, where there are as many.
+        out: what to write them to, if it is there already.
 
     Source: `calcLinearTileMapping` and `splitRegions` of the open PopLibs.
 
@@ -35,4 +38,7 @@ def linear_tiles(size: int, num_tiles: int, *, grain: int, least: int) -> np.nda
         most = max(most, -(-grains // ranges))
     used = -(-grains // most) if grains else 0
     ends = [min(size, (k + 1) * grains // used * grain) for k in range(used)]
-    return np.repeat(np.arange(used, dtype=np.int32), np.diff([0, *ends]))
+    tiles = np.empty(size, np.int32) if out is None else out
+    for tile, (start, stop) in enumerate(itertools.pairwise([0, *ends])):
+        tiles[start:stop] = tile
+    return tiles

@@ -32,7 +32,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from codelet.errors import ProgramError
-from lowering.machine.candidates import Way, place_by, ways_of
+from lowering.machine.candidates import Way, least_of_rows, place_by, ways_of
 from lowering.machine.exchange import Exchange, plan_exchange
 from lowering.machine.placement import Placement
 from lowering.machine.step_cycles import least_cycles, total_cycles
@@ -66,15 +66,13 @@ def _cheapest(plan: Plan) -> Exchange:
     cycles, fit = total_cycles(found), fits(found.placement)
     if fit and cycles <= least_cycles(linear):
         return found
-    tried = [found.placement]
     for way in ways_of(plan):
-        if way == "bytes":
+        if way == "bytes" or (way == "rows" and fit and least_of_rows(linear) >= cycles):
             continue
         other = linear if way == "linear" else place_by(plan, way)
-        if (fit and least_cycles(other) >= cycles) or any(_are_same(other, before) for before in tried):
+        if fit and (least_cycles(other) >= cycles or not fits(other)):
             continue
-        tried.append(other)
-        if fit and not fits(other):
+        if _are_same(other, found.placement):
             continue
         compared = plan_exchange(other)
         total, other_fits = total_cycles(compared), fits(other)

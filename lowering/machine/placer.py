@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -40,9 +41,16 @@ class Placer:
         self.plan = plan
         self.num_tiles = plan.graph.target.num_tiles
         self.num_workers = plan.graph.target.num_workers
-        self.elements = np.full(num_elements(plan), -1, np.int32)
+        self.elements = np.empty(num_elements(plan), np.int32)
         self.known: set[Variable] = set()
         self._placed: set[Variable] = set()
+        # A variable is set to -1 when it is first looked at: most are written at once, and may be large.
+        self._unset = set() if plan.graph.has_tile_mapping else set(plan.variables)
+        end = 0
+        for variable in sorted(plan.variables, key=lambda variable: variable.first_element):
+            self.elements[end : variable.first_element] = -1
+            end = variable.first_element + variable.size
+        self.elements[end:] = -1
         if plan.graph.has_tile_mapping:
             # The graph may have grown since; what is mapped is all that was there, or the check says so.
             self.elements[:] = plan.graph.tile_mapping()[: len(self.elements)]
@@ -54,7 +62,16 @@ class Placer:
                 self.put(family, np.ascontiguousarray(given).reshape(-1))
 
     def _of(self, variable: Variable) -> np.ndarray:
-        return self.elements[variable.first_element :][: variable.size]
+        own = self.elements[variable.first_element :][: variable.size]
+        if variable in self._unset:
+            own[:] = -1
+            self._unset.discard(variable)
+        return own
+
+    def _set(self, source: Source) -> None:
+        """See that the elements of a source have a tile, or -1."""
+        for variable in source_variables(source):
+            self._of(variable)
 
     def _is_placed(self, variable: Variable) -> bool:
         """Whether all of a variable has a tile."""
@@ -73,13 +90,15 @@ class Placer:
         for variable in variables:
             if self._is_placed(variable):
                 continue
-            own, itemsize = self._of(variable), variable.dtype.itemsize
+            itemsize = variable.dtype.itemsize
             grain, least = max(1, GRAIN_BYTES // itemsize), MIN_BYTES // itemsize
-            tiles = linear_tiles(own.size, self.num_tiles, grain=grain, least=least)
+            lay = partial(linear_tiles, variable.size, self.num_tiles, grain=grain, least=least)
             if variable in self.known:
-                np.copyto(own, tiles, where=own < 0)
+                own = self._of(variable)
+                np.copyto(own, lay(), where=own < 0)
             else:
-                own[:] = tiles
+                self._unset.discard(variable)
+                lay(out=self._of(variable))
             self.known.add(variable)
             self._placed.add(variable)
 
@@ -96,9 +115,10 @@ class Placer:
                 view[...] = spread
         else:
             elements = tensor.elements(axes)
-            self._put(elements, np.broadcast_to(spread, elements.shape))
+            self._put(tensor.source, elements, np.broadcast_to(spread, elements.shape))
 
-    def _put(self, elements: np.ndarray, tiles: np.ndarray) -> None:
+    def _put(self, source: Source, elements: np.ndarray, tiles: np.ndarray) -> None:
+        self._set(source)
         elements, tiles = elements.reshape(-1), np.broadcast_to(tiles, elements.shape).reshape(-1)
         free = (elements >= 0) & (self.elements[elements] < 0)
         # Of several that want an element the first has it.
@@ -116,7 +136,8 @@ class Placer:
             else:
                 self.known.update(source_variables(tensor.source))
                 elements = tensor.elements(free_axes(family, tensor))
-                self._put(elements, tiles[np.broadcast_to(vertex_numbers(family, tensor), elements.shape)])
+                own = np.broadcast_to(vertex_numbers(family, tensor), elements.shape)
+                self._put(tensor.source, elements, tiles[own])
 
     def follow_reader(self, family: Family) -> None:
         """Put what the vertices of a family read on one tile alone, and has no tile yet, there.
@@ -154,7 +175,8 @@ class Placer:
             self.known.add(step.whole_variables[1])
         elif step.source.size:
             to, elements = step.destination.elements().reshape(-1), step.source.elements().reshape(-1)
-            self._put(to, np.where(elements < 0, -1, self.elements[elements]))
+            self._set(step.source.source)
+            self._put(step.destination.source, to, np.where(elements < 0, -1, self.elements[elements]))
             self.known.update(source_variables(step.destination.source))
 
     # --- vertices -------------------------------------------------------------------------------------
@@ -183,6 +205,9 @@ class Placer:
         bound = int((1 + slack) * least_bound(list(cycles.values()), counts, load, self.num_workers))
         for family in every:
             if family in families and family not in self.vertices:
+                for field in family.fields:
+                    if field.tensor is not None:
+                        self._set(field.tensor.source)
                 wanted = wanted_tiles(family, self.elements)
                 spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
                 wanted = np.where(wanted < 0, spread, wanted)
