@@ -141,7 +141,14 @@ MEASURED: tuple[Series, ...] = (
     Series("halos", "sync of a phase", MODEL, {100: 166}, _HALO),
     Series("halos", "compute of a phase", MODEL, {100: 600}, _HALO),
     # the host
-    Series("stream_in", "host", HARDWARE, {"one int32, quickest": 1_491, "one int32, slowest": 1_771}, _PROFILING),
+    Series(
+        "stream_in",
+        "host",
+        HARDWARE,
+        {"one int32, quickest": 1_491, "one int32, slowest": 1_771},
+        _PROFILING,
+        is_source=True,
+    ),
     Series(
         "stream_in", "host", HARDWARE, {"a float32 image": 37.3 * _MK1_MS, "a float16 image": 18.6 * _MK1_MS}, _WALL
     ),
