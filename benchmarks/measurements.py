@@ -92,8 +92,8 @@ MEASURED: tuple[Series, ...] = (
     Series("jacobi_eigenvectors", "compute", BOUND, {256: 2200}, _JACOBI, _COUNTERS),
     Series("tile_copy", "compute", BOUND, {512: 5000}, f"{_TESSELLATE} test_tile_lax_basic.py @ 39d8d037", _COUNTERS),
     Series("tridiagonal", "compute", BOUND, {1472: 180_000}, f"{_TESSELLATE} tests @ 6d630797", _COUNTERS),
-    # compiled C++
-    Series("matrix_vector", "compute, mean of tiles", HARDWARE, {"compiled": 28_300.3}, _TUTORIAL),
+    # compiled C++; the first is why a loop that stores nothing is taken to go round at no cost
+    Series("matrix_vector", "compute, mean of tiles", HARDWARE, {"compiled": 28_300.3}, _TUTORIAL, is_source=True),
     Series("matrix_vector", "compute, mean of tiles", MODEL, {"as Poplar's estimate": 3_717.6}, _TUTORIAL),
     Series("matrix_vector", "exchange", HARDWARE, {"compiled": 8_743.1}, _TUTORIAL),
     Series("matrix_vector", "exchange", MODEL, {"as Poplar's estimate": 8_697.4}, _TUTORIAL),
@@ -141,7 +141,14 @@ MEASURED: tuple[Series, ...] = (
     Series("halos", "sync of a phase", MODEL, {100: 166}, _HALO),
     Series("halos", "compute of a phase", MODEL, {100: 600}, _HALO),
     # the host
-    Series("stream_in", "host", HARDWARE, {"one int32, quickest": 1_491, "one int32, slowest": 1_771}, _PROFILING),
+    Series(
+        "stream_in",
+        "host",
+        HARDWARE,
+        {"one int32, quickest": 1_491, "one int32, slowest": 1_771},
+        _PROFILING,
+        is_source=True,
+    ),
     Series(
         "stream_in", "host", HARDWARE, {"a float32 image": 37.3 * _MK1_MS, "a float16 image": 18.6 * _MK1_MS}, _WALL
     ),

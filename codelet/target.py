@@ -69,6 +69,7 @@ class Target(Protocol):
         exchange_overhead_cycles: of every exchange, whatever it moves.
         launch_cycles: of a tile that starts the vertices of a compute set.
         host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
+        host_overhead_cycles: of every copy from or to a stream, whatever it moves.
         link_bytes_per_second: of one link between chips, after what its protocol takes.
         hop_seconds: of a sync from one chip to the next.
         stack_bytes: what a tile keeps for the stacks of its workers and its supervisor.
@@ -106,6 +107,8 @@ class Target(Protocol):
 
     @property
     def host_bytes_per_cycle(self) -> float: ...
+    @property
+    def host_overhead_cycles(self) -> int: ...
     @property
     def link_bytes_per_second(self) -> float: ...
     @property

@@ -10,8 +10,9 @@ ROOM = 600  # elements: 2,400 bytes, 400 cycles of the link
 
 
 def chip(**changes):
-    """Four tiles that start vertices and messages at once."""
-    return cl.IPU(**{"num_tiles": 4, "launch_cycles": 0, "exchange_overhead_cycles": 0, "route": None, **changes})
+    """Four tiles that start vertices, messages and streams at once."""
+    nothing = {"launch_cycles": 0, "exchange_overhead_cycles": 0, "host_overhead_cycles": 0, "route": None}
+    return cl.IPU(**{"num_tiles": 4, **nothing, **changes})
 
 
 def takes(cycles):
@@ -54,7 +55,8 @@ def test_a_stream_takes_as_long_as_the_slower_of_host_and_tiles():
     # With a link of a megabyte a cycle the tiles decide: 300 words, under way to row 1 of the chip, and the overhead.
     fast = cl.IPU(num_tiles=4, host_bytes_per_cycle=1e6)
     (step,) = streaming(lambda receive, body, send, n: receive, target=fast).profile().steps
-    assert (step.host_cycles, step.exchange_cycles) == (100 + 300 + 52 + 2, 0)
+    assert (step.host_cycles, step.exchange_cycles) == (1500 + 100 + 300 + 52 + 2, 0)
+    assert step.fitted_cycles == 1500
     # Two chips have a link each.
     two = chip(num_chips=2, host_bytes_per_cycle=2)
     (step,) = streaming(lambda receive, body, send, n: receive, target=two).profile().steps

@@ -46,6 +46,8 @@ _EVERY_CHIP: dict[str, Any] = {
     "exchange_overhead_cycles": 100,  # the same, fixedOverheadExchangeCycles
     "launch_cycles": 80,  # a fit: 47 to 106 cycles more than PopLibs' formulae were measured on Bow (tessellate-ipu)
     "host_bytes_per_cycle": 6.0,  # Poplar's model of its tutorial 6: 40,044,000 bytes in 6,663,551 cycles
+    # A fit: one number took 1,491 to 1,771 on Mk2, in Graphcore's tutorial on lightweight profiling.
+    "host_overhead_cycles": 1500,
     "link_bytes_per_second": 128 * 2**30 * 0.85 / 8,  # PopLibs, poplibs_test/Util.cpp @ f69d60c6
     "hop_seconds": 15e-9,  # the same
     "stack_bytes": 3168,  # Poplar's report of one adder on 1,216 tiles, in the user guide of its TensorFlow

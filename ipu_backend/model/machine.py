@@ -51,7 +51,14 @@ class Route:
 
 
 _MAY_BE_ZERO = {
-    *("sync_cycles", "exchange_overhead_cycles", "launch_cycles", "hop_seconds", "interleaved_bytes"),
+    *(
+        "sync_cycles",
+        "exchange_overhead_cycles",
+        "launch_cycles",
+        "host_overhead_cycles",
+        "hop_seconds",
+        "interleaved_bytes",
+    ),
     *("stack_bytes", "control_code_bytes", "host_code_bytes", "float16_macs_per_cycle", "float32_macs_per_cycle"),
     "float8_macs_per_cycle",
 }
@@ -103,6 +110,7 @@ class Machine:
         route: how long a word is under way; None for no time.
         launch_cycles: of a tile that starts the vertices of a compute set.
         host_bytes_per_cycle: what streams from and to the host move, of all tiles of a chip together.
+        host_overhead_cycles: of every copy from or to a stream, whatever it moves.
         link_bytes_per_second: of one link between chips, after what its protocol takes.
         hop_seconds: of a sync from one chip to the next.
         stack_bytes: what a tile keeps for stacks.
@@ -138,6 +146,7 @@ class Machine:
     route: Route | None = None
     launch_cycles: int = 0
     host_bytes_per_cycle: float = 4.0
+    host_overhead_cycles: int = 0
     link_bytes_per_second: float = 1e9
     hop_seconds: float = 0.0
     stack_bytes: int = 0

@@ -9,10 +9,10 @@ that is on its way yet, so that all of it takes time; in each later one only wha
 turn. The link moves one thing at a time: streams of one loop add up, and two do not pass in the same rest.
 
 On the chip that takes tiles which do nothing else ("overlapped I/O"): they, and the copies from them, are left out.
-What the host itself takes is left out too, since it depends on the host: a copy of one number was measured to take the
-tiles 1,500 cycles, and to wait 165,000 for the host (Graphcore's tutorial on lightweight profiling). Left out too is a
-sync with the host, for which no number is published. Source of the rest: Poplar and PopLibs User Guide, "Data streams",
-and the option bufferingDepth of Graph::addHostToDeviceFIFO.
+However little a stream moves, it takes `host_overhead_cycles`. What the host itself takes is left out, since it
+depends on the host: a copy of one number was measured to make the tiles wait 165,000 cycles for it, besides the 1,500
+in which it moved (Graphcore's tutorial on lightweight profiling). Source of the rest: Poplar and PopLibs User Guide,
+"Data streams", and the option bufferingDepth of Graph::addHostToDeviceFIFO.
 """
 
 from __future__ import annotations

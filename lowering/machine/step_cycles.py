@@ -168,7 +168,9 @@ class StepTimes:
         if not phases:
             return ()
         sync, exchange = phases
-        return sync, Phase("host", max(moved.host_cycles, exchange.slowest))
+        overhead = self.target.host_overhead_cycles
+        cycles = overhead + max(moved.host_cycles, exchange.slowest)
+        return sync, Phase("host", cycles, fitted=overhead / max(1, cycles))
 
     def of(self, step: MovingStep, moved: StepTraffic) -> StepCycles:
         """The phases of one turn of a step by itself.
