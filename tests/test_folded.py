@@ -54,6 +54,7 @@ def test_sums_of_squares_and_of_products():
     assert cost(dot, x, x, compiled=True) == cost(jnp.dot, x, x, compiled=True)
     shared = cost(dot, x, x, compiled=True, workers=6)
     assert shared.worker * 5 < cost(dot, x, x, compiled=True).worker
+    assert kept(lambda x: (x * x[0]).sum(), ones(1)) == ["squeeze", "mul", "reduce_sum"]
     rows, across = (cost(lambda x, y, axis=axis: (x * y).sum(axis), ones(8, 64), ones(8, 64)) for axis in (1, 0))
     assert rows.worker == 17 + 8 * (12 + 32)
     assert across.worker == 17 + 32 * (12 + 16)

@@ -110,7 +110,7 @@ def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
         elif (
             _is_plain(before, "mul")
             and not eqn.params.get("squared")
-            and all(size_of(operand) == size_of(before.results[0]) for operand in before.operands)
+            and all(operand.aval.shape == before.results[0].aval.shape for operand in before.operands)
         ):
             eqn = eqn._replace(primitive="sum_of_products", operands=before.operands)
             uses.fold(before)
