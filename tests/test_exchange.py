@@ -124,7 +124,8 @@ def counted_transfer(placement, pairs, to_home):
         receivers.setdefault((element, sender), set()).add(receiver)
         of_sender.setdefault(sender, set()).add(element)
         of_receiver.setdefault(receiver, set()).add((element, sender))
-    whole = {key: target.paired_exchange and {tile ^ 1 for tile in tiles} == tiles for key, tiles in receivers.items()}
+    is_silent = {sender: target.paired_exchange and (sender ^ 1) not in of_sender for sender in of_sender}
+    whole = {key: is_silent[key[1]] and {tile ^ 1 for tile in tiles} == tiles for key, tiles in receivers.items()}
     count = lambda: np.zeros(TILES, int)  # noqa: E731
     received, sent = ({name: count() for name in ("bytes", "words", "paired", "messages")} for _ in range(2))
 
@@ -134,7 +135,7 @@ def counted_transfer(placement, pairs, to_home):
         to["bytes"][tile] += num_bytes
         to["words"][tile] += words
         to["messages"][tile] += -(-words // target.max_message_words)
-        if whole[elements[0], sender] and (sender ^ 1) not in of_sender:
+        if whole[elements[0], sender]:
             to["paired"][tile] += words
 
     for sender, elements in of_sender.items():

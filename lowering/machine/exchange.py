@@ -27,14 +27,7 @@ from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.placement import Placement
 from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
-from lowering.plan.runs import (
-    NONE,
-    Runs,
-    difference,
-    overlaps,
-    runs_of,
-    union,
-)
+from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
@@ -76,10 +69,8 @@ class _Homes:
         return _SHORT * len(stretches) >= self.num_elements
 
     def parts(self, paired: Runs) -> Runs:
-        """All elements in stretches of one home, of which all or none are in a set."""
+        """All elements in stretches of one home, of which all or none are in a set of some."""
         runs, _ = self.placement.stretches
-        if not len(paired.starts):
-            return runs
         ends = runs.starts, paired.starts, paired.stops
         if self.is_full(paired.starts):
             is_end = np.zeros(self.num_elements, bool)
@@ -198,11 +189,20 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
     target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
-    paired = NONE  # what goes home goes to one tile
-    if target.paired_exchange and not to_home:
-        paired = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
-    parts, element_tiles = homes.parts(paired), placement.element_tiles
+    (parts, homes_of_parts), element_tiles = placement.stretches, placement.element_tiles
     begins, ends, which = homes.cut(starts, stops, parts)
+    paired = NONE
+    if target.paired_exchange and not to_home:  # what goes home goes to one tile
+        sends = np.zeros(target.num_tiles + 2, bool)
+        sends[element_tiles[begins]] = True
+        is_silent = ~sends[np.arange(target.num_tiles) ^ 1]
+        if is_silent[element_tiles[begins]].any():
+            alone = (homes_of_parts >= 0) & is_silent[homes_of_parts]
+            to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
+            paired = intersection(to_pairs, Runs(parts.starts[alone], parts.stops[alone]))
+    if len(paired.starts):
+        parts = homes.parts(paired)
+        begins, ends, which = homes.cut(starts, stops, parts)
     received = Messages(tiles[which], homes.sizes(begins, ends), begins, target)
     begins, ends = (begins, ends) if to_home else homes.once(starts, stops, parts)
     sent = Messages(element_tiles[begins], homes.sizes(begins, ends), begins, target)
@@ -210,12 +210,7 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         received, sent = sent, received
     at_twice = [None, None]
     if len(paired.starts):
-        of_partner = np.append(sent.words_by_tile, 0)[np.minimum(np.arange(target.num_tiles) ^ 1, target.num_tiles)]
-        is_silent = of_partner == 0
-        at_twice = [
-            own.by_tile(own.words * (homes.among(own.elements, paired) & is_silent[element_tiles[own.elements]]))
-            for own in (received, sent)
-        ]
+        at_twice = [own.by_tile(own.words * homes.among(own.elements, paired)) for own in (received, sent)]
     between = homes.bytes_between(away, to_home=to_home)
     return Transfer(
         received.bytes_by_tile,
