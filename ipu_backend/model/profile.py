@@ -19,7 +19,7 @@ from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
 from codelet.target import Target
 from ipu_backend.files import written_whole
-from ipu_backend.model.step_profile import StepProfile
+from ipu_backend.model.step_profile import CountedByKind, StepProfile
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
 
@@ -51,7 +51,7 @@ _TRACKS = ("sync", "exchange", "compute")
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Profile(CountedByKind):
     """What a plan costs on the machine.
 
     Attributes:
@@ -85,43 +85,13 @@ class Profile:
         return sum(step.total_cycles for step in self.steps)
 
     def cycles_of(self, *kinds: str) -> int:
-        """Of those, the cycles of phases of some kinds."""
+        """Cycles of the phases of some kinds."""
         return sum(step.cycles_of(*kinds) for step in self.steps)
 
     @property
-    def compute_cycles(self) -> int:
-        """Of those, while the slowest tile computes."""
-        return self.cycles_of("compute")
-
-    @property
     def launch_cycles(self) -> int:
-        """Of those, while vertices are started."""
+        """Of those in which tiles compute, while vertices are started."""
         return sum(step.launch_cycles for step in self.steps)
-
-    @property
-    def exchange_cycles(self) -> int:
-        """Of all, while the busiest tile exchanges, before it computes or after."""
-        return self.cycles_of("exchange")
-
-    @property
-    def sync_cycles(self) -> int:
-        """Of all, while tiles synchronize."""
-        return self.cycles_of("sync")
-
-    @property
-    def external_exchange_cycles(self) -> int:
-        """Of all, while the busiest link between chips moves something."""
-        return self.cycles_of("external exchange")
-
-    @property
-    def external_sync_cycles(self) -> int:
-        """Of all, while chips synchronize with each other."""
-        return self.cycles_of("external sync")
-
-    @property
-    def host_cycles(self) -> int:
-        """Of all, while all wait for what moves from or to the host."""
-        return self.cycles_of("host")
 
     @property
     def fitted_cycles(self) -> int:

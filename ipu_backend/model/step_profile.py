@@ -1,7 +1,8 @@
-"""What one step of a program costs on the machine, for all its turns."""
+"""What one step of a program costs on the machine, for all its turns; and what is told of it and of a whole program."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,46 @@ import numpy as np
 from lowering.machine.phases import Phase, StepCycles
 
 
+class CountedByKind:
+    """What is told of cycles that are counted by the kinds of phases; of a step, for all its turns."""
+
+    @abstractmethod
+    def cycles_of(self, *kinds: str) -> int:
+        """Cycles of the phases of some kinds."""
+
+    @property
+    def compute_cycles(self) -> int:
+        """By how much computing prolongs the program: cycles of the slowest tile, if all wait before."""
+        return self.cycles_of("compute")
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Cycles of the busiest tile in exchanges, before it computes or after."""
+        return self.cycles_of("exchange")
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles in which tiles wait for each other."""
+        return self.cycles_of("sync")
+
+    @property
+    def external_exchange_cycles(self) -> int:
+        """Cycles of the busiest link between chips."""
+        return self.cycles_of("external exchange")
+
+    @property
+    def external_sync_cycles(self) -> int:
+        """Cycles in which chips wait for each other."""
+        return self.cycles_of("external sync")
+
+    @property
+    def host_cycles(self) -> int:
+        """Cycles in which all wait for what moves from or to the host."""
+        return self.cycles_of("host")
+
+
 @dataclass(frozen=True, eq=False)
-class StepProfile:
+class StepProfile(CountedByKind):
     """One step, for all turns that the repeats around it make.
 
     Attributes:
@@ -57,13 +96,8 @@ class StepProfile:
         return self.cycles.by_tile("compute")
 
     @property
-    def compute_cycles(self) -> int:
-        """By how much computing prolongs the program, for all turns: cycles of the slowest tile, if all wait before."""
-        return self.cycles_of("compute")
-
-    @property
     def launch_cycles(self) -> int:
-        """Of those, while vertices are started."""
+        """Of those in which tiles compute, while vertices are started."""
         return self._rest_on("launch")
 
     @property
@@ -75,31 +109,6 @@ class StepProfile:
     def exchange_after_cycles(self) -> int:
         """Cycles of the busiest tile after that, for all turns."""
         return self.exchange_cycles - self.exchange_before_cycles
-
-    @property
-    def exchange_cycles(self) -> int:
-        """Cycles of both exchanges, for all turns."""
-        return self.cycles_of("exchange")
-
-    @property
-    def sync_cycles(self) -> int:
-        """Cycles, for all turns."""
-        return self.cycles_of("sync")
-
-    @property
-    def external_exchange_cycles(self) -> int:
-        """Cycles of the busiest link between chips, for all turns."""
-        return self.cycles_of("external exchange")
-
-    @property
-    def external_sync_cycles(self) -> int:
-        """Cycles in which chips wait for each other, for all turns."""
-        return self.cycles_of("external sync")
-
-    @property
-    def host_cycles(self) -> int:
-        """Cycles in which all wait for what moves from or to the host, for all turns."""
-        return self.cycles_of("host")
 
     @property
     def total_cycles(self) -> int:
