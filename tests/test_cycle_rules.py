@@ -349,6 +349,10 @@ def test_what_leaves_as_a_view_is_copied_by_its_runs():
 def test_linear_algebra(n, dtype):
     name, a = NAMES[dtype], ones(n, n, dtype=dtype)
     cholesky = lambda x: lax.linalg.cholesky(x, symmetrize_input=False)  # noqa: E731
+    try:
+        jax.eval_shape(cholesky, a)
+    except TypeError:
+        pytest.skip("this release of JAX has no linear algebra in float16")
     cut_out = of_worker(lambda x: jnp.tril(x), a)
     assert 6 * (of_worker(cholesky, a) - cut_out) == pytest.approx(products.cholesky(name, n), rel=0.05)
     for is_lower in (True, False):

@@ -116,6 +116,16 @@ def _integer_pow(eqn: Equation, mode: Mode) -> Loop:
     return loop._replace(rows=Rows(row, is_vertex=False, is_guess=once.is_guess))
 
 
+@rule("polynomial")
+def _polynomial(eqn: Equation, mode: Mode) -> Loop:
+    """Horner's rule: a product and a sum for each coefficient after the first. A guess, as no vertex does it."""
+    once = rows_of("mul", eqn.dtype, mode)
+    loop = loop_with(once, eqn.dtype, mode)
+    turn = max(1, 2 * (len(eqn.operands) - 2)) * once.plain.arithmetic
+    row = Row(turn, once.plain.elements or loop.width, arithmetic=turn, base=once.plain.base, supervisor=20)
+    return loop._replace(rows=Rows(row, is_vertex=False, is_guess=True))
+
+
 @rule("convert_element_type")
 def _convert(eqn: Equation, mode: Mode) -> Cost | Loop:
     """A cast: two and four elements a turn between floats, else one, which PopLibs calls an inaccurate guess."""

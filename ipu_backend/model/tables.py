@@ -87,7 +87,9 @@ _GUESSED_UNARY = """
 acos atan sinh cosh asinh acosh atanh erf_inv lgamma digamma bessel_i0e bessel_i1e  float half 102/1+4
 erfc                              float 41/1; half 13/1
 reduce_precision real imag conj   float half 2/v+4
-"""  # as asin, which a library of C++ computes; as erf; two instructions to mask or pick
+log2                              float 14/2; half 5/4
+one_minus_square                  float half 3/v+4
+"""  # as asin, which a library of C++ computes; as erf; two instructions to mask or pick; as log, scaled; (1+x)(1-x)
 
 _GUESSED_BINARY = """
 complex     float half 2/v+2
