@@ -64,7 +64,7 @@ def check_layer(build, *sizes, target=None):
     found, linear = place_and_exchange(plan), plan_exchange(place(plan, "linear"))
     assert total_cycles(found) <= total_cycles(linear)
     step = profile_machine(plan_machine(plan, found.placement, allow_out_of_memory=True)).steps[0]
-    assert step.balance >= 0.95, step.balance
+    assert step.balance >= 0.9, step.balance  # blocks give some of it up for what they need not exchange
     return graph.num_vertices, step.balance, total_cycles(found), total_cycles(linear)
 
 
