@@ -188,7 +188,7 @@ def multi_update_add(dtype: str, offsets: int, row: int) -> Estimate:
 
 
 def dynamic_slice(dtype: str, slices: int, n: int) -> Estimate:
-    """DynamicSlice1D, `slices` of `n` elements: popopsCycleEstimators.cpp (SDK 3.0 or later, id 9871586832)."""
+    """DynamicSlice1D, `slices` of `n` elements: popopsCycleEstimators.cpp (SDK 3.0 or later)."""
     v = VECTOR[dtype]
     return shared(n, lambda share: 35 + (24 + 2 * (share // v)) * slices, SUPERVISOR + 14)
 
@@ -251,7 +251,7 @@ def top_k(n: int, k: int) -> Estimate:
 
 
 def heap_sort(n: int, *, with_values: bool = False) -> Estimate:
-    """HeapSortVertex, at worst: popopsCycleEstimators.cpp (SDK 3.0 or later, id 9871586832)."""
+    """HeapSortVertex, at worst: popopsCycleEstimators.cpp (SDK 3.0 or later)."""
     return alone((16 if with_values else 8) * (19 * n * int(math.log2(n)) + 6 * n + 2))
 
 
