@@ -4,9 +4,9 @@ In come a codelet's jaxpr and how its vertices run; out come names of fields. A 
 writes it as it is, or as a view of it: what is computed first, or copied, is the vertex's own affair. What a product
 within a loop of the codelet reads is not counted.
 
-Source: PopLibs, lib/poplin/codelets/ConvPartial1x1Out.cpp: weights that are loaded 128 bits at a time are of interleaved
-memory alone, and so is what the vertex writes; the field it slides over may lie anywhere. PopLibs loads so where its
-option use128BitConvUnitLoad says, as this model does always.
+Source: PopLibs, lib/poplin/codelets/ConvPartial1x1Out.cpp: weights that are loaded 128 bits at a time are of
+interleaved memory alone, and so is what the vertex writes; the field it slides over may lie anywhere. PopLibs loads so
+where its option use128BitConvUnitLoad says, as this model does always.
 """
 
 from __future__ import annotations
