@@ -196,7 +196,7 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         sends = np.zeros(target.num_tiles + 2, bool)
         sends[element_tiles[begins]] = True
         is_silent = ~sends[np.arange(target.num_tiles) ^ 1]
-        if is_silent[element_tiles[begins]].any():
+        if (is_silent & sends[: target.num_tiles]).any():
             alone = (homes_of_parts >= 0) & is_silent[homes_of_parts]
             to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
             paired = intersection(to_pairs, Runs(parts.starts[alone], parts.stops[alone]))

@@ -40,6 +40,11 @@ class Messages:
         """Whole words of each, int64."""
         return -(-self.num_bytes // self.target.word_bytes)
 
+    @functools.cached_property
+    def are_words(self) -> bool:
+        """Whether each is of whole words."""
+        return not (self.num_bytes % self.target.word_bytes).any()
+
     def by_tile(self, weights: np.ndarray | None = None) -> np.ndarray:
         """How many each tile has, or weights of them summed: int64 of shape (num_tiles,)."""
         # Sums of whole numbers below 2**53, which floats hold exactly.
@@ -53,13 +58,16 @@ class Messages:
     @functools.cached_property
     def words_by_tile(self) -> np.ndarray:
         """Words of each tile, int64 of shape (num_tiles,)."""
+        if self.are_words:
+            return self.bytes_by_tile // self.target.word_bytes
         return self.by_tile(self.words)
 
     @property
     def count_by_tile(self) -> np.ndarray:
         """Messages of each tile, int64 of shape (num_tiles,)."""
         most = self.target.max_message_words
-        return self.by_tile(None if self.words.max(initial=0) <= most else -(-self.words // most))
+        are_short = self.num_bytes.max(initial=0) <= most * self.target.word_bytes
+        return self.by_tile(None if are_short else -(-self.words // most))
 
 
 def sent_to_pairs(
