@@ -6,7 +6,18 @@ weights a result in float16 and 8 in float32; 16 bytes of weights loaded a cycle
 
 from __future__ import annotations
 
-from tests.poplibs_oracle import ACCUMULATED, BYTES, VECTOR, Estimate, W, alone, ceil_div, shared
+from tests.poplibs_oracle import (
+    ACCUMULATED,
+    BYTES,
+    SUPERVISOR,
+    VECTOR,
+    Estimate,
+    W,
+    alone,
+    ceil_div,
+    reduce_continuous,
+    shared,
+)
 
 # --- the vector unit ------------------------------------------------------------------------------------
 
@@ -33,6 +44,15 @@ def horizontal_mac(dtype: str, rows: int, depth: int, columns: int, partials: st
 
     supervisor = (58 if partials == "f32" else 63) + W * 9 + 23 + 15 + 10
     return shared(rows, worker, supervisor)
+
+
+def dot_product(dtype: str, n: int) -> Estimate:
+    """One dot product; of a tile, split by channels where that is faster: a part a worker, and one adds them up."""
+    whole = horizontal_mac(dtype, 1, n, 1)
+    vectors = ceil_div(ceil_div(n, W), VECTOR[dtype])
+    part, ending = horizontal_mac(dtype, 1, vectors * VECTOR[dtype], 1), reduce_continuous(dtype, 1, W)
+    supervisor = (58 if dtype == "f32" else 63) + W * 9 + 23 + 15 + 10
+    return Estimate(min(whole.tile, supervisor + W * part.worker + SUPERVISOR + ending.tile), whole.worker)
 
 
 def outer_product(dtype: str, width: int, channels: int, groups: int = 1) -> Estimate:

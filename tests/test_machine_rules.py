@@ -218,7 +218,7 @@ RULES = [
         lambda t, size: products.matrix_unit_1x1(t, *size),
         sizes=((48, 64, 16), (192, 128, 64), (600, 64, 32)),
     ),
-    Rule("dot product", lambda x, y: lax.dot(x, y), _two, lambda t, n: products.horizontal_mac(t, 1, n, 1)),
+    Rule("dot product", lambda x, y: lax.dot(x, y), _two, products.dot_product),
     Rule(
         "matrix times a vector",
         lambda x, y: lax.dot(x, y),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ipu_backend.model.poplibs_products import (
     scaled_add_cycles,
     vertical_mac_cycles,
 )
+from ipu_backend.model.poplibs_reductions import reduce_continuous_cycles
 from ipu_backend.model.shared import as_guess, guess_shared, shared, tile_cycles
 
 MULTIPLY_ADD = 2 + 2
@@ -66,6 +68,11 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
         return found if mode.compiled and factor == 1 else as_guess(found)
     half, float_sums = dtype == np.float16, itemsize_of(eqn.results[0].aval.dtype) >= 4
     forms = [horizontal_mac_cycles(product, width, mode, half=half, float_sums=float_sums)]
+    if product.positions < mode.workers:  # each of them sums a part, and one adds the parts up
+        part, one = replace(product, depth=mode.share(product.depth)), replace(mode, workers=1)
+        worker = horizontal_mac_cycles(part, width, one, half=half, float_sums=float_sums).worker + 10 - float_sums
+        parts = reduce_continuous_cycles(product.results, mode.workers, dtype, mode.machine.vector_bytes)
+        forms.append(replace(forms[0], worker=worker) + shared(parts, mode))
     if is_float8(held):  # the vector unit has no float8
         casts = sum(mode.machine.tables.float8.read_cycles(mode.share(size_of(own))) for own in eqn.operands[:2])
         forms = [form + sourced(casts) for form in forms]
