@@ -60,6 +60,24 @@ def test_sums_of_squares_and_of_products():
     assert across.worker == 17 + 32 * (12 + 16)
 
 
+def test_histograms():
+    x, limits = ones(100), ones(18)
+    for counted in (
+        lambda x, y: (x[None] >= y[:, None]).sum(1),
+        lambda x, y: (y < x[:, None]).sum(0, dtype=jnp.float32),
+    ):
+        assert kept(counted, x, limits) == ["broadcast_in_dim", "broadcast_in_dim", "histogram"]
+        assert cost(counted, x, limits).worker == oracle.histogram("f32", 18, 100).worker
+    assert cost(counted, x, limits, compiled=True).worker == 17 + 12 * 18 + 1800 * 3
+    for other in (
+        lambda x, y: (x[None] >= y[:, None]).sum(),  # over the limits too
+        lambda x, y: (x[None] == y[:, None]).sum(1),
+        lambda x, y: (x.astype(jnp.int32)[None] >= y.astype(jnp.int32)[:, None]).sum(1),
+        lambda x, y: (x[:18] >= y).sum(),
+    ):
+        assert "histogram" not in kept(other, x, limits)
+
+
 @pytest.mark.parametrize("n", [99, 100, 1000])
 @pytest.mark.parametrize("dtype", [F32, F16])
 def test_a_scaled_add(n, dtype):

@@ -220,6 +220,12 @@ RULES = [
     ),
     Rule("dot product", lambda x, y: lax.dot(x, y), _two, products.dot_product),
     Rule(
+        "histogram",
+        lambda x, limits: (x[None] >= limits[:, None]).sum(1),
+        lambda n: [((n,), ""), ((18,), "")],
+        lambda t, n: oracle.histogram(t, 18, n),
+    ),
+    Rule(
         "matrix times a vector",
         lambda x, y: lax.dot(x, y),
         lambda size: [(size, ""), ((size[1],), "")],

@@ -7,6 +7,8 @@ In come the equations of a jaxpr in order, and what leaves it; out come the equa
   as a mean is, takes no longer (lib/popops/reduction/CycleEstimationFunctions.cpp @ b2996457: its form with a scale is
   the only one).
 - `sum_of_products`: a product of two arrays that is only summed.
+- `histogram`: how many of some data are beyond each of some limits, as a comparison of all with all that is summed over
+  the data: PopLibs' `Histogram` counts so, and then subtracts.
 - `scaled_add`: `x + s * y`, or with `subtracts` `x - s * y`, of a number s, where a codelet does nothing else with
   arrays: beside other operations on the same elements it is part of their loop.
 
@@ -134,6 +136,27 @@ def _folded_sum(eqn: Equation, uses: _Uses) -> Equation:
     return eqn
 
 
+def _histogram(eqn: Equation, uses: _Uses) -> Equation | None:
+    """A sum over data of how it compares with limits; None where it is not that."""
+    shape, axes = eqn.operands[0].aval.shape, eqn.params["axes"]
+    passed, before = [], uses.maker(eqn.operands[0])
+    while before is not None and _is_plain(before, "convert_element_type", "new_dtype", "weak_type"):
+        passed.append(before)
+        before = uses.maker(before.operands[0])
+    if before is None or not any(_is_plain(before, name) for name in ("ge", "gt", "le", "lt")) or not passed:
+        return None
+    of_data, of_limits = (
+        tuple(size if (axis in axes) == is_data else 1 for axis, size in enumerate(shape)) for is_data in (True, False)
+    )
+    for data, limits in (before.operands, before.operands[::-1]):
+        is_float = data.aval.dtype == limits.aval.dtype and data.aval.dtype in _FLOATS
+        if is_float and (data.aval.shape, limits.aval.shape) == (of_data, of_limits) and of_data != of_limits:
+            for own in (*passed, before):
+                uses.fold(own)
+            return eqn._replace(primitive="histogram", operands=(data, limits), params={})
+    return None
+
+
 def _scaled_add(eqn: Equation, uses: _Uses) -> Equation | None:
     """`x + s * y`, of which no more is made and no less comes in; None where it is not that."""
     shape, dtype = eqn.results[0].aval.shape, eqn.results[0].aval.dtype
@@ -168,7 +191,7 @@ def folded(equations: Iterable[Equation], outvars: Sequence[Any], names: Mapping
         if place not in uses.equations:
             continue
         if _is_plain(eqn, "reduce_sum", "axes"):
-            uses.equations[place] = _folded_sum(eqn, uses)
+            uses.equations[place] = _histogram(eqn, uses) or _folded_sum(eqn, uses)
         elif _is_plain(eqn, "add") or _is_plain(eqn, "sub"):
             uses.equations[place] = _scaled_add(eqn, uses) or eqn
     return list(uses.equations.values())

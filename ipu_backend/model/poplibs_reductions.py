@@ -61,6 +61,21 @@ def reduce_logical_cycles(outputs: int, pieces: int, run: int) -> int:
     return 31 + outputs * (8 + pieces * (22 + 25 * run))
 
 
+def histogram_cycles(share: int, limits: int, data: int, dtype: Any) -> int:
+    """How many of some data are beyond each limit, a pass of all data for each of a worker's `share` of the limits.
+
+    `Histogram1D` by limits (lib/popops/HistogramPerformanceEstimation.cpp @ 612afd8a), its pointers not packed.
+
+    >>> histogram_cycles(16, 16, 100, np.dtype("float32"))
+    2638
+    """
+    if dtype == np.float16:
+        each = 17 + 3 * (data // 4) + 3 * (data & 1) + 3 * (data >> 1 & 1)
+    else:
+        each = 11 + 3 * (data // 2) + 2 * (data & 1)
+    return 19 + 3 + each * share + 8 + 2 * limits
+
+
 def pooling_cycles(rows: int, width: int, vectors: int, window: int, *, is_sum: bool, backward: bool = False) -> int:
     """Pooling: `rows` of `width` results, each of `vectors` vectors of channels, from `window` positions.
 

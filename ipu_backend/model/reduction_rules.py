@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipu_backend.model.compiled_loops import RESULT_CYCLES, compiled_loop, in_turns, turn_overhead
-from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div
+from ipu_backend.model.costs import FREE, Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import rule
 from ipu_backend.model.dtypes import software_factor, vector_width
 from ipu_backend.model.equations import Equation, size_of
 from ipu_backend.model.poplibs_moves import arg_reduce_cycles, fill_cycles
 from ipu_backend.model.poplibs_reductions import (
+    histogram_cycles,
     pooling_cycles,
     reduce_continuous_cycles,
     reduce_logical_cycles,
@@ -112,6 +113,16 @@ def _reduce_by(eqn: Equation, mode: Mode) -> Cost:
     operations = sum(len(jaxpr.eqns) for jaxpr in eqn.jaxprs)
     elements = mode.share(size_of(eqn.operands[0]))
     return guess_shared(17 + RESULT_CYCLES * mode.share(eqn.size) + elements * (5 + 10 * operations), mode)
+
+
+@rule("histogram")
+def _histogram(eqn: Equation, mode: Mode) -> Cost:
+    """`Histogram1D`, whose workers share the limits; or compiled a loop over the data for each limit."""
+    data, limits = map(size_of, eqn.operands)
+    share = mode.share(limits)
+    if mode.compiled:  # compare, and count
+        return compiled_loop(share * data, (2 + 1) * software_factor(eqn.dtype), mode, results=share)
+    return sourced(histogram_cycles(share, limits, data, eqn.dtype))
 
 
 @rule("argmax", "argmin")
