@@ -156,9 +156,8 @@ def _cost(eqn: Equation, mode: Mode) -> Cost | Loop:
     cost = found(eqn, mode)
     if not cost or eqn.primitive in MOVING or eqn.primitive in _BODIES:
         return cost
-    has_float8 = not mode.machine.tables.float8.is_guess
     for atom in (*eqn.operands, *eqn.results):
-        text = guess_text(atom.aval.dtype, has_float8) if hasattr(atom.aval, "dtype") else None
+        text = guess_text(atom.aval.dtype, mode.machine.tables.has_float8) if hasattr(atom.aval, "dtype") else None
         if text is not None:
             mode.tell(f"{text}; {OTHERWISE}")
     return cost if isinstance(cost, Loop) else _with_conversions(cost, eqn, mode)

@@ -87,9 +87,8 @@ def inlined(jaxpr: jax_core.Jaxpr, names: dict[Any, Any], *, again: bool = False
 
     for eqn in jaxpr.eqns:
         operands, inner = tuple(map(outside, eqn.invars)), inner_jaxprs(eqn)
-        if (
-            eqn.primitive.name == "custom_linear_solve"
-        ):  # runs the solver alone, on its own constants and the right side
+        if eqn.primitive.name == "custom_linear_solve":
+            # It runs the solver alone, on its own constants and the right side.
             inner, own = [eqn.params["jaxprs"].solve.jaxpr], eqn.params["const_lengths"]
             before = own.matvec + own.vecmat
             operands = operands[before : before + own.solve] + operands[sum(own) :]

@@ -26,6 +26,8 @@ _VIEWS = ("reshape", "squeeze", "expand_dims", "copy", "stop_gradient")
 
 def interleaved_fields(traced: TracedCodelet, mode: Mode) -> tuple[str, ...]:
     """The fields of a codelet that must lie in interleaved memory, in their order."""
+    if mode.compiled:  # which never uses the matrix unit
+        return ()
     jaxpr = traced.jaxpr.jaxpr
     names: dict[Any, Any] = {}
     views: dict[Any, Any] = {}  # what a value is another view of

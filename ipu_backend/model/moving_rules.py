@@ -189,7 +189,7 @@ def _sliced(eqn: Equation, whole: Sequence[int], part: Sequence[int], mode: Mode
     if not count:
         return FREE
     if mode.compiled:
-        return compiled_loop(mode.share(count), MOVE, mode) + guessed(INDEX_CYCLES * len(part))
+        return _compiled(count, mode) + guessed(INDEX_CYCLES * len(part))
     run = _run(whole, part)
     runs = count // run
     forms = [dynamic_slice_cycles(runs, mode.share(run), dtype), dynamic_slice_cycles(mode.share(runs), run, dtype)]
@@ -215,6 +215,12 @@ def _rows(table: Sequence[int], indices: Sequence[int], elements: int, part: Seq
     return elements // run, run, slices * INDEX_CYCLES * max(0, indices[-1] - 1)
 
 
+def _compiled_rows(elements: int, turn: int, offsets: int, positions: int, mode: Mode) -> Cost:
+    """A compiled loop over the elements of rows of a table, each row's position computed first."""
+    index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
+    return compiled_loop(mode.share(elements), turn, mode) + guessed(index)
+
+
 @rule("gather")
 def _gather(eqn: Equation, mode: Mode) -> Cost:
     """`multiSlice` of each run of each slice: a run is a row of a table."""
@@ -223,8 +229,7 @@ def _gather(eqn: Equation, mode: Mode) -> Cost:
     table, indices = (own.aval.shape for own in eqn.operands)
     offsets, run, positions = _rows(table, indices, eqn.size, eqn.params["slice_sizes"])
     if mode.compiled:
-        index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
-        return compiled_loop(mode.share(eqn.size), MOVE, mode) + guessed(index)
+        return _compiled_rows(eqn.size, MOVE, offsets, positions, mode)
     worker = multi_slice_cycles(offsets, run, eqn.results[0].aval.dtype)
     return Cost(worker + positions, guessed=positions)
 
@@ -246,9 +251,8 @@ def _scatter(eqn: Equation, mode: Mode) -> Cost:
     offsets, run, positions = _rows(table, indices, elements, part)
     dtype = eqn.results[0].aval.dtype
     if mode.compiled:
-        index = (INDEX_CYCLES + positions // max(1, offsets)) * mode.share(offsets)
         turn = MOVE + (0 if eqn.primitive == "scatter" else 2)  # what it is added to is loaded too
-        return compiled_loop(mode.share(elements), turn, mode) + guessed(index)
+        return _compiled_rows(elements, turn, offsets, positions, mode)
     if eqn.primitive == "scatter":
         worker = multi_slice_cycles(offsets, run, dtype, update=True)
     else:

@@ -154,8 +154,8 @@ def _convolution(eqn: Equation, mode: Mode) -> Cost:
 
 
 def weights_of(eqn: Equation, mode: Mode) -> int | None:
-    """Which operand the matrix unit loads as weights; None for an equation that runs without it."""
-    if eqn.primitive not in ("dot_general", "conv_general_dilated") or mode.compiled:
+    """Which operand the matrix unit loads as weights in assembly; None for an equation that runs without it."""
+    if eqn.primitive not in ("dot_general", "conv_general_dilated"):
         return None
     ways = zip((1, 0), _dots(eqn), strict=True) if eqn.primitive == "dot_general" else [(1, _positions(eqn))]
     best = cycle_rules[eqn.primitive](eqn, mode)

@@ -69,7 +69,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     estimated = [family for family in plan.families if family.codelet.codelet.hints.cycles is None]
     dtypes = (field.type.dtype for family in estimated for field in family.fields)
     target = plan.graph.target
-    has_float8 = isinstance(target, Machine) and not target.tables.float8.is_guess
+    has_float8 = isinstance(target, Machine) and target.tables.has_float8
     yield from filter(None, (guess_text(dtype, has_float8) for dtype in sorted(set(dtypes), key=str)))
 
 

@@ -149,6 +149,11 @@ class Tables:
     folds: bool = False
     float8: Conversion = field(hash=False, repr=False, default=IN_SOFTWARE)
 
+    @property
+    def has_float8(self) -> bool:
+        """Whether the machine has a unit that converts float8."""
+        return not self.float8.is_guess
+
 
 POPLIBS = Tables("PopLibs", elementwise_loops, folds=True)
 """PopLibs'."""
