@@ -19,8 +19,8 @@ from ipu_backend.model.machine import Route, TargetError
 from ipu_backend.model.profile import FigureError, Profile
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
 from lowering.machine.step_cycles import StepTraffic, moving_moments
-from lowering.machine.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exchange_cycles, tile_cycles
-from lowering.machine.vertex_cycles import FamilyCycles
+from codelet.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exchange_cycles, tile_cycles
+from codelet.target import FamilyCycles
 from lowering.pipeline import plan_engine
 from lowering.plan.timeline import timeline
 

@@ -19,7 +19,7 @@ from lowering.machine.step_cycles import (
     step_traffic,
     total_cycles,
 )
-from lowering.machine.superstep import PlacedVertices, tile_cycles
+from codelet.superstep import PlacedVertices, tile_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, SwitchStep, UndefStep, WhileStep
 from lowering.plan.timeline import timeline

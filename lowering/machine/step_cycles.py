@@ -23,7 +23,7 @@ from lowering.machine.exchange import Exchange
 from lowering.machine.host import hidden_cycles, host_cycles
 from lowering.machine.phases import Phase, StepCycles, in_a_row
 from lowering.machine.placement import Placement
-from lowering.machine.superstep import (
+from codelet.superstep import (
     STRIDED_CYCLES,
     Copied,
     PlacedVertices,
