@@ -65,7 +65,7 @@ _NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "conte
 
 
 def _is_the_users(frame: FrameType) -> bool:
-    """Whether a user wrote what a frame runs. Models that ship with codelet are written as a user writes: they count."""
+    """Whether a user wrote what a frame runs. Models that ship with codelet are written as a user writes."""
     module = frame.f_globals.get("__name__", "")
     return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
 

@@ -117,7 +117,7 @@ def add_blocks(
     for pieces in itertools.product(*map(_pieces, cuts)):
         several = {cut.name: n for cut, (_, n, _) in zip(cuts, pieces, strict=True) if n > 1}
         symbols = cl.grid(**several) if several else ()
-        by_name = dict(zip(several, symbols if len(several) > 1 else (symbols,), strict=False))
+        by_name = dict(zip(several, symbols if isinstance(symbols, tuple) else (symbols,), strict=True))
         numbers = [first + by_name.get(cut.name, 0) for cut, (first, _, _) in zip(cuts, pieces, strict=True)]
         blocks = [
             Block(number, slice(number * cut.grain, number * cut.grain + size))

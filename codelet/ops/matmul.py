@@ -102,7 +102,7 @@ def _planned(
     codelets: Codelets,
     name: str,
 ) -> tuple[tuple[cl.Tensor, cl.Tensor], Product, Plan, tuple[int, ...]]:
-    """The operands as (batch, rows, summed) and (batch, summed, columns), how they are multiplied, the results' shape."""
+    """The operands as (batch, rows, summed) and (batch, summed, columns), their product, its plan, its shape."""
     check_tensors(name, graph, a=a, b=b)
     dtype = check_same_dtype(name, a=a, b=b)
     (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, dimension_numbers)
