@@ -10,3 +10,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 """
 
 from codelet.ops.matmul import dot_general as dot_general
+from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
+from codelet.ops.matmul import matmul as matmul
+from codelet.ops.matmul import matmul_gradients as matmul_gradients
+from codelet.ops.matmul import plan_matmul as plan_matmul
