@@ -7,12 +7,13 @@
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
-           -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
-                                                      patchwork, reads, partition, mixed_radix), by which
-                                                      kernel (kernels: ragged by segments and row_rules,
-                                                      convolutions, vmapped with small_windows and draws), how
-                                                      all is written (writes, by assembly); calls
-                                                      in a row as loops (calls)
+           -> how each compute set and copy runs    compute_sets: of what families, whatever the grain (grains: refine,
+                                                      by unmap, and join_families); what is read (short_axes,
+                                                      extend; inputs, by sources, patchwork, reads, partition,
+                                                      mixed_radix), by which kernel (kernels: ragged by segments
+                                                      and row_rules, convolutions, vmapped with small_windows and
+                                                      draws), how all is written (writes, by assembly); calls in a
+                                                      row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
            -> sums of products contracted           contract

@@ -16,6 +16,7 @@ from codelet.views.tensor import Tensor
 from lowering.arrays import Arrays
 from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made
+from lowering.fast.grains import Grain, choose_grains
 from lowering.fast.inputs import Inputs
 from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
@@ -83,13 +84,15 @@ class FusedStep(ExecuteStep):
     Attributes:
         extensions: arrays extended beyond their ends, made before its families run.
         divided: variables of which its fields read pieces, and how.
-        merged: its families as they run, short axes merged, reading the extensions.
-        choices: the kernel of each family.
+        grains: its families as they run, each with those that it stands for.
+        merged: the same with short axes merged, reading the extensions.
+        choices: the kernel of each.
         stores: how what they compute is written.
     """
 
     extensions: tuple[Extension, ...] = ()
     divided: tuple[tuple[Variable, Division], ...] = ()
+    grains: tuple[Grain, ...] = ()
     merged: tuple[Family, ...] = ()
     choices: tuple[Choice, ...] = ()
     stores: tuple[Store, ...] = ()
@@ -102,8 +105,8 @@ class FusedStep(ExecuteStep):
         """The step as text."""
         first, *_ = super().lines()
         yield first
-        for family, merged, (kernel, refused) in zip(self.families, self.merged, self.choices, strict=True):
-            yield from ("  " + line for line in str(family).split("\n"))
+        for grain, merged, (kernel, refused) in zip(self.grains, self.merged, self.choices, strict=True):
+            yield from ("  " + line for line in grain.lines())
             yield f"    runs {kernel.text(merged.names)}"
             yield from (f"      not {name}: {why}" for name, why in refused)
             yield from (f"      reads {name}: {how}" for name, how in kernel.reads.items())
@@ -112,7 +115,8 @@ class FusedStep(ExecuteStep):
 
 def _fused(step: ExecuteStep) -> FusedStep:
     """A compute set with how it runs."""
-    extensions, merged = extend_families([merge_short_axes(family) for family in step.families])
+    grains = choose_grains(step.families)
+    extensions, merged = extend_families([merge_short_axes(grain.family) for grain in grains])
     inputs = Inputs(merged)
     written = [
         (field.tensor, (k, field.name))
@@ -125,6 +129,7 @@ def _fused(step: ExecuteStep) -> FusedStep:
         step.families,
         tuple(extensions),
         tuple(inputs.divided.items()),
+        tuple(grains),
         merged,
         tuple(choose_kernel(family, inputs) for family in merged),
         _plan_stores(written),
