@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import pickle
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 
@@ -64,16 +64,28 @@ _NOT_THE_USERS = ("codelet", "lowering", "ipu_backend", "jax", "equinox", "conte
 """The packages whose lines a user did not write: codelet's own, and those that call codelet on a user's behalf."""
 
 
+def _is_the_users(frame: FrameType) -> bool:
+    """Whether a user wrote what a frame runs. Models that ship with codelet are written as a user writes."""
+    module = frame.f_globals.get("__name__", "")
+    return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
+
+
 def user_line() -> Line | None:
     """The innermost line on the stack that the user wrote."""
     frame = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        # Model-building code that ships with codelet is written as a user writes: its lines count.
-        if module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models"):
+        if _is_the_users(frame):
             return Line(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def adding_frame(frame: FrameType) -> FrameType:
+    """Of a frame that adds vertices, the one whose line they are of: of an operation of codelet's, its caller's."""
+    caller: FrameType | None = frame
+    while caller is not None and caller.f_globals.get("__name__", "").startswith("codelet.ops."):
+        caller = caller.f_back
+    return frame if caller is None else caller
 
 
 class CodeletError(Exception):
@@ -150,6 +162,10 @@ class UnnamedError(ViewError, AttributeError):
 
 class OutOfBoundsError(ViewError, IndexError):
     """A view that reaches outside its tensor."""
+
+
+class OperationError(CodeletError, ValueError):
+    """An operation of `codelet.ops` given shapes, dtypes, axes or options that do not fit."""
 
 
 # --- vertices and graphs ------------------------------------------------------------------------------

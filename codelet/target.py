@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,6 +49,39 @@ class VertexCycles:
         311
         """
         return self.supervisor + num_workers * self.worker
+
+
+_COUNTED = attrgetter("counted")
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyCycles:
+    """What the vertices of a family take, each of its tile.
+
+    Attributes:
+        distinct: what occurs.
+        of_vertex: which of them each vertex takes, int32, in row-major order over the family's axes; None
+            where all take the first.
+    """
+
+    distinct: tuple[VertexCycles, ...]
+    of_vertex: np.ndarray | None = None
+
+    def numbers(self, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
+        """A number of each that occurs, int64."""
+        return np.array([what(own) for own in self.distinct], np.int64)
+
+    def of_each(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
+        """A number of every vertex, int64."""
+        numbers = self.numbers(what)
+        return np.full(num_vertices, numbers[0]) if self.of_vertex is None else numbers[self.of_vertex]
+
+    def total(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> int:
+        """A number of all vertices together."""
+        numbers = self.numbers(what)
+        if self.of_vertex is None:
+            return int(numbers[0]) * num_vertices
+        return int(np.bincount(self.of_vertex, minlength=len(numbers)) @ numbers)
 
 
 @runtime_checkable

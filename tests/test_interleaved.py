@@ -10,12 +10,11 @@ from hypothesis import given
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
-from codelet.target import VertexCycles
+from codelet.target import FamilyCycles, VertexCycles
 from lowering.machine import interleaved
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.interleaved import interleaved_bytes
 from lowering.machine.liveness import live_ranges
-from lowering.machine.vertex_cycles import FamilyCycles
 from lowering.plan.steps import ExecuteStep
 from tests.examples import examples
 from tests.placements import TILES, placements, vertices_of

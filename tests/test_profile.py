@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.target import VertexCycles
+from codelet.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exchange_cycles, tile_cycles
+from codelet.target import FamilyCycles, VertexCycles
 from ipu_backend.jobs.matvec import dot_vertex_cycles, estimate_matvec, search_matvec
 from ipu_backend.model.machine import Route, TargetError
 from ipu_backend.model.profile import FigureError, Profile
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
 from lowering.machine.step_cycles import StepTraffic, moving_moments
-from lowering.machine.superstep import Copied, PlacedVertices, Traffic, copy_cycles, exchange_cycles, tile_cycles
-from lowering.machine.vertex_cycles import FamilyCycles
 from lowering.pipeline import plan_engine
 from lowering.plan.timeline import timeline
 

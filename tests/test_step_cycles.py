@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.superstep import PlacedVertices, tile_cycles
 from codelet.target import VertexCycles
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
 from lowering.machine.exchange import plan_exchange
@@ -19,7 +20,6 @@ from lowering.machine.step_cycles import (
     step_traffic,
     total_cycles,
 )
-from lowering.machine.superstep import PlacedVertices, tile_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, SwitchStep, UndefStep, WhileStep
 from lowering.plan.timeline import timeline

@@ -99,13 +99,18 @@ class Graph:
             self._target = default_target()
         return self._target
 
-    def scope(self, name: str) -> contextlib.AbstractContextManager[None]:
+    def scope(self, name: str, *, unique: bool = False) -> contextlib.AbstractContextManager[None]:
         """Names given inside are prefixed with `name/`.
+
+        Args:
+            name: of the scope; the scopes that it is entered in stand before it.
+            unique: take `name_2`, `name_3`, ... where the name is taken, so that a function that builds something may
+                be called again.
 
         Raises:
             VariableError: a name that is none.
         """
-        return self._names.scope(name)
+        return self._names.scope(name, unique)
 
     # --- variables ------------------------------------------------------------------------------------
 

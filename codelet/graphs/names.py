@@ -6,6 +6,7 @@ Scopes are of the thread that enters them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -34,18 +35,19 @@ class Names:
 
     def __init__(self) -> None:
         self.lines: dict[str, Line | None] = {}
+        self._entered: set[str] = set()
         self._inside = _Scopes()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is built on outside of any scope."""
-        return {"lines": self.lines}
+        return {"lines": self.lines, "_entered": self._entered}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _inside=_Scopes())
 
     @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Names given inside are prefixed with `name/`.
+    def scope(self, name: str, unique: bool = False) -> Iterator[None]:
+        """Names given inside are prefixed with `name/`, or where that is to be unique and is taken, `name_2/`, ...
 
         Raises:
             VariableError: a name that is none.
@@ -55,6 +57,9 @@ class Names:
                 "a scope's name is not a name", given=repr(name), expected="a string that is not empty", fix="str(name)"
             )
         scope = self._inside.scopes
+        if unique:
+            name = self.free(name)
+        self._entered.add(self.full(name))
         scope.append(name)
         try:
             yield
@@ -89,10 +94,6 @@ class Names:
         return full
 
     def free(self, name: str) -> str:
-        """`name`, or `name_2`, `name_3`, ..., whichever is free."""
-        if self.full(name) not in self.lines:
-            return name
-        number = 2
-        while self.full(f"{name}_{number}") in self.lines:
-            number += 1
-        return f"{name}_{number}"
+        """`name`, or `name_2`, `name_3`, ..., whichever is free: no thing's name, and no scope's."""
+        tried = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        return next(own for own in tried if self.full(own) not in self.lines and self.full(own) not in self._entered)

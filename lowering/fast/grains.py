@@ -1,41 +1,35 @@
-"""Grains: the families of a compute set as they run, which are the same whatever the grain of the graph is.
+"""Grains: the families of a compute set as fast execution runs them, the same whatever the grain of the graph is.
 
-In come families of blocks, the same computation cut this way or that. Out come, where that gains something, families
-of their elements (`refine.py`), parts of one joined to it (`join_families.py`): a convolution of patches is one whole
+In come families of blocks, a computation cut this way or that. Out come, where that gains something, families of
+their elements (`refine.py`), parts of one joined to it (`join_families.py`): a convolution of patches is one whole
 convolution, and what is left over where no block divides an extent is no kernel of its own. Every family that gains
-nothing by it runs as it is: products of blocks side by side are contracted to one (`lowering/jaxprs/contract.py`).
+nothing by it stays as it is: products of blocks side by side are contracted to one (`lowering/jaxprs/contract.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from codelet.graphs.family import Family, counted
+from codelet.graphs.family import Family
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
 from lowering.fast.refine import refine
 from lowering.jaxprs.unmap import unmap
+from lowering.plan.steps import ExecuteStep
 
 
 @dataclass(frozen=True, eq=False)
-class Grain:
-    """A family as it runs, and those of the graph that it stands for, in whose place it runs."""
+class WholeStep(ExecuteStep):
+    """A compute set of which some families stand for others, their blocks or parts.
 
-    family: Family
-    parts: tuple[Family, ...]
+    Attributes:
+        parts: the families of the graph that a family stands for.
+    """
 
-    def lines(self) -> list[str]:
-        """What it is made of, as text."""
-        rows = [row for part in self.parts for row in str(part).split("\n")]
-        if self.parts == (self.family,):
-            return rows
-        family = self.family
-        over = " x ".join(f"{name}: {n}" for name, n in zip(family.axis_names, family.extents, strict=True))
-        how = "as one family" if len(self.parts) > 1 else "as elements"
-        return [*rows, f"  {how}: {counted(family.num_vertices, 'vertex', 'vertices')} over {over}"]
+    parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
 
 
 def _convolves(family: Family) -> bool:
@@ -50,20 +44,23 @@ def _is_no_copy(family: Family) -> bool:
     return not isinstance(found, str) or not found
 
 
-def choose_grains(families: Sequence[Family]) -> list[Grain]:
-    """The families of a compute set as they run, each with those that it stands for."""
+def join_blocks(step: ExecuteStep) -> ExecuteStep:
+    """A compute set with families of elements for those of blocks that gain by it."""
+    families = step.families
     written = [{f.tensor.source for f in own.fields if f.is_written and f.tensor is not None} for own in families]
     writers = Counter(source for sources in written for source in sources)
-    shares = [any(writers[source] > 1 for source in sources) for sources in written]
     convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
-    chosen = [k for k in range(len(families)) if shares[k] or convolves[k]]
+    chosen = [k for k in range(len(families)) if convolves[k] or any(writers[source] > 1 for source in written[k])]
     refined = [refine(families[k]) or families[k] for k in chosen]
-    made: dict[int, Grain] = {}
+    instead: dict[Family, list[Family]] = {}
+    parts: dict[Family, tuple[Family, ...]] = {}
     for family, numbers in join_families(refined):
-        parts = [chosen[k] for k in numbers]
-        whole = len(parts) > 1 or (convolves[parts[0]] and family is not families[parts[0]])
-        if whole and (not any(convolves[k] for k in parts) or _is_no_copy(family)):
-            made[parts[0]] = Grain(family, tuple(families[k] for k in parts))
-            made.update(dict.fromkeys(parts[1:]))  # type: ignore[arg-type]
-    own = [made.get(k, Grain(family, (family,))) for k, family in enumerate(families)]
-    return [grain for grain in own if grain is not None]
+        own = [chosen[k] for k in numbers]
+        is_other = len(own) > 1 or (convolves[own[0]] and family is not families[own[0]])
+        if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
+            parts[family] = tuple(families[k] for k in own)
+            instead.update({families[k]: [family] if k == own[0] else [] for k in own})
+    if not parts:
+        return step
+    made = tuple(one for family in families for one in instead.get(family, [family]))
+    return WholeStep(step.name, made, parts, reads=step.reads, writes=step.writes, line=step.line)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from codelet.target import VertexCycles
-from lowering.machine.vertex_cycles import FamilyCycles
+from codelet.target import FamilyCycles, VertexCycles
 from lowering.plan.runs import Runs
 
 

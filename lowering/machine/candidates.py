@@ -70,9 +70,11 @@ def lay_in_blocks(family: Family, target: Target) -> np.ndarray:
 
 
 def ways_of(plan: Plan) -> Iterator[Way]:
-    """The ways that may differ for a plan."""
+    """The ways that may differ for a plan: where all vertices have tiles, rows are no other than blocks."""
     several = any(has_blocks(family) for family in plan.families if family.tile is None)
-    return (way for way in WAYS if several or way not in ("rows", "blocks"))
+    given = any(family.tile is not None for family in plan.families)
+    left_out = set() if several else {"rows"} if given else {"rows", "blocks"}
+    return (way for way in WAYS if way not in left_out)
 
 
 def least_of_rows(linear: Placement) -> int:

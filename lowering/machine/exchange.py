@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
+from codelet.superstep import Traffic
 from lowering.machine.chips import moves_between_chips
 from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.placement import Placement
-from lowering.machine.superstep import Traffic
 from lowering.machine.touched import Touches
 from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step

@@ -17,13 +17,7 @@ from operator import attrgetter
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.target import Target
-from lowering.machine.chips import external_exchange_cycles, external_sync_cycles
-from lowering.machine.exchange import Exchange
-from lowering.machine.host import hidden_cycles, host_cycles
-from lowering.machine.phases import Phase, StepCycles, in_a_row
-from lowering.machine.placement import Placement
-from lowering.machine.superstep import (
+from codelet.superstep import (
     STRIDED_CYCLES,
     Copied,
     PlacedVertices,
@@ -32,6 +26,12 @@ from lowering.machine.superstep import (
     exchange_cycles,
     tile_cycles,
 )
+from codelet.target import Target
+from lowering.machine.chips import external_exchange_cycles, external_sync_cycles
+from lowering.machine.exchange import Exchange
+from lowering.machine.host import hidden_cycles, host_cycles
+from lowering.machine.phases import Phase, StepCycles, in_a_row
+from lowering.machine.placement import Placement
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep

@@ -3,48 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
 from codelet.graphs.family import Family
-from codelet.target import Target, VertexCycles
+from codelet.target import FamilyCycles, Target
 from codelet.views.rows import groups_of, together
-
-_COUNTED = attrgetter("counted")
-
-
-@dataclass(frozen=True, eq=False)
-class FamilyCycles:
-    """What the vertices of a family take, each of its tile.
-
-    Attributes:
-        distinct: what occurs.
-        of_vertex: which of them each vertex takes, int32, in row-major order over the family's axes; None
-            where all take the first.
-    """
-
-    distinct: tuple[VertexCycles, ...]
-    of_vertex: np.ndarray | None = None
-
-    def numbers(self, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
-        """A number of each that occurs, int64."""
-        return np.array([what(own) for own in self.distinct], np.int64)
-
-    def of_each(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> np.ndarray:
-        """A number of every vertex, int64."""
-        numbers = self.numbers(what)
-        return np.full(num_vertices, numbers[0]) if self.of_vertex is None else numbers[self.of_vertex]
-
-    def total(self, num_vertices: int, what: Callable[[VertexCycles], int] = _COUNTED) -> int:
-        """A number of all vertices together."""
-        numbers = self.numbers(what)
-        if self.of_vertex is None:
-            return int(numbers[0]) * num_vertices
-        return int(np.bincount(self.of_vertex, minlength=len(numbers)) @ numbers)
-
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()
 """What was found of a family, for a target: placing asks first, and the profile again."""

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codelet.target import Target
-from lowering.machine.vertex_cycles import FamilyCycles
+from codelet.target import FamilyCycles, Target
 
 
 class PlacedVertices(NamedTuple):

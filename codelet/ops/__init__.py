@@ -1,0 +1,12 @@
+"""Operations made of codelets, planned over the tiles of a machine by their cycles: what Poplar's PopLibs are.
+
+Each is a plain function of a graph and tensors: it adds compute sets in a scope of its name, and returns tensors. It is
+built of codelets and `graph.add_vertex` alone, as a user's own operation would be, and differentiated through
+`cl.lower`; every one that has a gradient has it as an operation as well.
+
+    arguments, blocks      what operations are given, and vertices block by block
+    planning, partials     the search for the cheapest way, and sums of partial results
+    matmul                 matrix products (product_planning plans them)
+"""
+
+from codelet.ops.matmul import dot_general as dot_general

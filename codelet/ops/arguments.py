@@ -1,0 +1,152 @@
+"""What operations are given: tensors of one graph, axes, dtypes; and what is told where they do not fit.
+
+Every mistake is an `OperationError` (or `ForeignGraphError`) at the user's own line, told before anything is added.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import FieldTypeError, ForeignGraphError, OperationError
+
+
+def check_tensors(operation: str, graph: cl.Graph, **tensors: object) -> None:
+    """See that operands are tensors of a graph, the same for all of the operation: without symbols and ragged rows.
+
+    Args:
+        operation: its name, for what is told.
+        graph: the graph it is added to.
+        tensors: the operands, by the names of the parameters.
+
+    Raises:
+        FieldTypeError: no graph, or an operand that is no tensor, or depends on symbols.
+        ForeignGraphError: a tensor of another graph.
+    """
+    if not isinstance(graph, cl.Graph):
+        raise FieldTypeError(
+            f"ops.{operation} is not given a graph first",
+            given=f"{graph!r:.80}",
+            expected=f"ops.{operation}(graph, {', '.join(tensors)}, ...)",
+        )
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, cl.Tensor):
+            raise FieldTypeError(
+                f"ops.{operation} is given something else than a tensor for {name!r}",
+                given=f"{type(tensor).__name__}: {tensor!r:.60}",
+                expected="a tensor of the graph",
+                fix="graph.add_constant(name, value) makes one of numbers",
+            )
+        if tensor.graph is not graph:
+            raise ForeignGraphError(
+                f"ops.{operation} is given a tensor of another graph for {name!r}",
+                given=tensor,
+                expected="tensors of the graph that comes first",
+            )
+        if tensor.axes or tensor.rows is not None:
+            raise FieldTypeError(
+                f"ops.{operation} is given a view that depends on symbols for {name!r}",
+                given=tensor,
+                expected="the whole tensor: operations add vertices for all of their operands by themselves",
+            )
+
+
+def check_floating(operation: str, **tensors: cl.Tensor) -> None:
+    """See that operands are of floating point.
+
+    Raises:
+        OperationError: one that is not.
+    """
+    for name, tensor in tensors.items():
+        if not jnp.issubdtype(tensor.dtype, jnp.inexact):
+            raise OperationError(
+                f"ops.{operation} is given numbers that are not of floating point for {name!r}",
+                given=tensor,
+                expected="float32, float16 or bfloat16",
+                fix=f"ops.cast(graph, {name}, jnp.float32)",
+            )
+
+
+def check_same_dtype(operation: str, **tensors: cl.Tensor) -> np.dtype:
+    """The dtype that operands have in common.
+
+    Raises:
+        OperationError: they have several.
+    """
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    if len(dtypes) != 1:
+        raise OperationError(
+            f"the operands of ops.{operation} are of several dtypes",
+            given=", ".join(f"{name}: {tensor.dtype}" for name, tensor in tensors.items()),
+            expected="one",
+            fix="ops.cast(graph, tensor, dtype)",
+        )
+    return dtypes.pop()
+
+
+def checked_dtype(operation: str, name: str, dtype: Any) -> np.dtype:
+    """A dtype that an operation is to compute in or give, as JAX has it now: 64 bits only with x64.
+
+    Raises:
+        OperationError: something that is none.
+    """
+    try:
+        return np.dtype(jnp.zeros((), dtype).dtype)
+    except TypeError:
+        raise OperationError(
+            f"{name} of ops.{operation} is no dtype", given=repr(dtype), expected="jnp.float32, say"
+        ) from None
+
+
+def checked_axis(operation: str, name: str, axis: Any, ndim: int) -> int:
+    """An axis, counted from the end where it is negative, as it is counted from the beginning.
+
+    Raises:
+        OperationError: one that there is not.
+    """
+    try:
+        own = operator.index(axis)
+    except TypeError:
+        own = ndim
+    if isinstance(axis, bool) or not -ndim <= own < ndim:
+        raise OperationError(
+            f"{name} of ops.{operation} is an axis that there is not",
+            given=repr(axis),
+            expected=f"{-ndim} to {ndim - 1}, of {ndim} dimensions" if ndim else "none: there are no dimensions",
+        )
+    return own % ndim
+
+
+def checked_axes(operation: str, name: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
+    """Axes in increasing order: all of them for None, and a single number for one.
+
+    Raises:
+        OperationError: one that there is not, or twice.
+    """
+    if axes is None:
+        return tuple(range(ndim))
+    several = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    own = [checked_axis(operation, name, axis, ndim) for axis in several]
+    if len(set(own)) < len(own):
+        raise OperationError(f"{name} of ops.{operation} has an axis twice", given=axes, expected="each once")
+    return tuple(sorted(own))
+
+
+def checked_grain(operation: str, grain: Any) -> int | None:
+    """About how much a vertex is to have; None for the planner to choose.
+
+    Raises:
+        OperationError: something else than a whole number from 1.
+    """
+    if grain is not None and (not isinstance(grain, int) or isinstance(grain, bool) or grain < 1):
+        raise OperationError(
+            f"grain of ops.{operation} is not a whole number from 1",
+            given=repr(grain),
+            expected="about how many multiply-adds, or elements, a vertex has",
+        )
+    return grain

@@ -1,0 +1,130 @@
+"""Blocks: dimensions cut over tiles and over the vertices of each tile, and the vertices added block by block.
+
+In come the cuts of a grid of elements and a codelet that makes a block of any size; vertices are added for all blocks:
+one family for those of full size, and where no number of vertices divides a dimension one more for those at its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import codelet as cl
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A dimension, cut over tiles, and on each tile over vertices.
+
+    Attributes:
+        name: of the dimension, in print.
+        extent: of all of it, in elements.
+        block: elements of a tile; the last has what is left.
+        grain: elements of a vertex; divides `block`, or is all of it. The last vertex has what is left.
+    """
+
+    name: str
+    extent: int
+    block: int
+    grain: int
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.grain <= self.block <= max(1, self.extent), self
+        assert self.block % self.grain == 0 or self.block >= self.extent, self
+
+    @property
+    def parts(self) -> int:
+        """Over how many tiles it is cut."""
+        return -(-self.extent // self.block)
+
+    @property
+    def vertices(self) -> int:
+        """Into how many vertices it is cut."""
+        return -(-self.extent // self.grain)
+
+    @property
+    def vertices_of_tile(self) -> int:
+        """How many of them a tile has, that with the most."""
+        return -(-self.block // self.grain)
+
+    def __str__(self) -> str:
+        whole = f"{self.name} {self.extent:,}"
+        if self.parts == 1 and self.vertices == 1:
+            return f"{whole} whole"
+        cut = f"{whole} in {self.parts:,} x {self.block:,}"
+        return cut if self.grain == self.block else f"{cut}, each in {self.vertices_of_tile:,} x {self.grain:,}"
+
+
+class Block(NamedTuple):
+    """The elements of a vertex along a dimension; both may depend on symbols.
+
+    Attributes:
+        number: of the vertex along the dimension.
+        elements: a slice, whose length does not depend on symbols.
+    """
+
+    number: Any
+    elements: slice
+
+
+def whole(name: str, extent: int) -> Cut:
+    """A dimension that is not cut."""
+    return Cut(name, extent, max(1, extent), max(1, extent))
+
+
+def num_tiles(cuts: Sequence[Cut]) -> int:
+    """How many tiles have a part of a grid."""
+    return math.prod(cut.parts for cut in cuts)
+
+
+def num_vertices(cuts: Sequence[Cut]) -> int:
+    """How many vertices a grid is cut into."""
+    return math.prod(cut.vertices for cut in cuts)
+
+
+def _pieces(cut: Cut) -> Iterator[tuple[int, int, int]]:
+    """Vertices of one size along a dimension: the first, how many, and their size."""
+    full, left = divmod(cut.extent, cut.grain)
+    if full:
+        yield 0, full, cut.grain
+    if left:
+        yield full, 1, left
+
+
+def add_blocks(
+    graph: cl.Graph,
+    compute_set: str,
+    codelet: cl.Codelet,
+    cuts: Sequence[Cut],
+    fields: Callable[..., Mapping[str, Any]],
+    *,
+    first_tile: int = 0,
+) -> None:
+    """Add a vertex for every block of a grid of elements. Blocks follow one another on the tiles, the last cut fastest.
+
+    Args:
+        graph: where.
+        compute_set: the name of one.
+        codelet: makes a block, whatever its size; all of its results must be among the fields.
+        cuts: of the dimensions, each by another name.
+        fields: from a `Block` for each dimension to the vertex's fields.
+        first_tile: the tile of the first block.
+    """
+    strides = [math.prod(cut.parts for cut in cuts[d + 1 :]) for d in range(len(cuts))]
+    for pieces in itertools.product(*map(_pieces, cuts)):
+        several = {cut.name: n for cut, (_, n, _) in zip(cuts, pieces, strict=True) if n > 1}
+        symbols = cl.grid(**several) if several else ()
+        by_name = dict(zip(several, symbols if isinstance(symbols, tuple) else (symbols,), strict=True))
+        numbers = [first + by_name.get(cut.name, 0) for cut, (first, _, _) in zip(cuts, pieces, strict=True)]
+        blocks = [
+            Block(number, slice(number * cut.grain, number * cut.grain + size))
+            for cut, number, (_, _, size) in zip(cuts, numbers, pieces, strict=True)
+        ]
+        tile: Any = first_tile
+        for cut, number, stride in zip(cuts, numbers, strides, strict=True):
+            if cut.parts > 1:
+                tile = tile + number // cut.vertices_of_tile * stride
+        graph.add_vertex(compute_set, codelet, tile=tile, **fields(*blocks))

@@ -1,0 +1,249 @@
+"""Planning: of the ways to spread an operation over the tiles the one that takes the fewest cycles.
+
+In come options: ways to cut the dimensions of an operation, each with a bound below its cycles and a function that
+counts them. Out comes a `Plan`: the cheapest of those whose operands, results and temporaries fit a share of the tiles'
+memory. Each compute set of an option is priced as `codelet/superstep.py` counts a step, for its fullest tile:
+
+    sync and overhead     where anything moves
+    exchange              what a tile receives that it alone does not read; what one tile alone reads, lives there
+    launch and compute    its vertices, each of which takes what the target says of its codelet
+
+The profile of the whole graph asks the same functions, with all that really moves.
+
+Source: PopLibs plans convolutions and matrix products so (lib/poplin/ConvPlan.cpp), with 0.6 of a tile's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.blocks import Cut, num_tiles, num_vertices
+from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
+from codelet.target import FamilyCycles, Target, VertexCycles
+from codelet.tracing.field_types import FieldType
+
+MEMORY_SHARE = 0.6
+"""Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
+
+Types = Mapping[str, tuple[Sequence[int], object]]
+"""The shape and dtype of each input field of a vertex."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one compute set of an operation takes.
+
+    Attributes:
+        name: of the compute set.
+        num_vertices: of all tiles.
+        num_tiles: that have any.
+        sync: cycles of the synchronization before an exchange; 0 where nothing moves.
+        exchange: cycles, with what each exchange takes whatever it moves.
+        compute: cycles of the fullest tile, with the launch.
+        tile_bytes: what the fullest tile holds while it runs: inputs, results, temporaries.
+    """
+
+    name: str
+    num_vertices: int
+    num_tiles: int
+    sync: int
+    exchange: int
+    compute: int
+    tile_bytes: int
+
+    @property
+    def cycles(self) -> int:
+        """Of the whole step."""
+        return self.sync + self.exchange + self.compute
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.num_vertices:,} vertices on {self.num_tiles:,} tiles, "
+            f"{self.sync + self.exchange:,} + {self.compute:,} cycles, {self.tile_bytes:,} bytes a tile"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an operation is spread over the tiles, and what that costs.
+
+    Attributes:
+        operation: what is planned, with its sizes.
+        cuts: of the dimensions.
+        steps: what each compute set takes, in order.
+        details: what else was chosen, by name.
+        next_best: the next best of the other options; None where there was none.
+        num_options: how many ways there were.
+    """
+
+    operation: str
+    cuts: tuple[Cut, ...]
+    steps: tuple[StepCost, ...]
+    details: tuple[tuple[str, object], ...] = ()
+    next_best: Plan | None = field(default=None, compare=False)
+    num_options: int = field(default=1, compare=False)
+
+    @property
+    def total_cycles(self) -> int:
+        """Of all steps."""
+        return sum(step.cycles for step in self.steps)
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Of the exchanges of all steps, with the syncs before them."""
+        return sum(step.sync + step.exchange for step in self.steps)
+
+    @property
+    def compute_cycles(self) -> int:
+        """Of what all steps compute."""
+        return sum(step.compute for step in self.steps)
+
+    @property
+    def tile_bytes(self) -> int:
+        """What the fullest tile holds in any of the steps."""
+        return max((step.tile_bytes for step in self.steps), default=0)
+
+    def detail(self, name: str) -> object:
+        """What was chosen under a name."""
+        return dict(self.details)[name]
+
+    def cut(self, name: str) -> Cut:
+        """The cut of a dimension."""
+        return next(cut for cut in self.cuts if cut.name == name)
+
+    def choice_text(self) -> str:
+        """What was chosen, in one line."""
+        chosen = [*map(str, self.cuts), *(f"{name} {value}" for name, value in self.details)]
+        return "; ".join(chosen)
+
+    def __str__(self) -> str:
+        lines = [
+            f"plan of {self.operation}: {self.total_cycles:,} cycles, "
+            f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute",
+            f"  {self.choice_text()}",
+            *(f"  {step}" for step in self.steps),
+        ]
+        other = self.next_best
+        if other is not None:
+            lines.append(f"  next best of {self.num_options:,}: {other.total_cycles:,} cycles, {other.choice_text()}")
+        return "\n".join(lines)
+
+
+# --- prices ---------------------------------------------------------------------------------------------
+
+
+def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: object) -> VertexCycles:
+    """What a vertex takes whose inputs have these types."""
+    types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
+    return target.estimate_cycles(codelet.trace(types, static))  # type: ignore[arg-type]
+
+
+def step_cost(
+    target: Target,
+    name: str,
+    cuts: Sequence[Cut],
+    vertex: VertexCycles,
+    *,
+    received_bytes: int,
+    tile_bytes: int,
+) -> StepCost:
+    """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile.
+
+    Args:
+        target: the machine.
+        name: of the compute set.
+        cuts: of the dimensions of the grid.
+        vertex: what a vertex of full size takes.
+        received_bytes: what the fullest tile receives of others.
+        tile_bytes: what it holds: inputs, results, temporaries.
+    """
+    tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
+    placed = PlacedVertices(np.zeros(of_tile, np.int64), FamilyCycles((vertex,)))
+    compute = int(tile_cycles([placed], 1, target.num_workers, target.launch_cycles)[0])
+    if not received_bytes:
+        return StepCost(name, num_vertices(cuts), tiles, 0, 0, compute, tile_bytes)
+    exchange = moved_cycles(target, received_bytes, tiles)
+    return StepCost(name, num_vertices(cuts), tiles, target.sync_cycles, exchange, compute, tile_bytes)
+
+
+def moved_cycles(target: Target, received_bytes: int, tiles: int) -> int:
+    """Cycles of an exchange in which the fullest of the first `tiles` tiles receives so much, without the sync."""
+    words = np.array([-(-received_bytes // target.word_bytes)])
+    arrival = target.arrival_cycles()[: max(1, tiles)].max(keepdims=True)
+    traffic = Traffic(words, np.zeros(1, np.int64))
+    return int(exchange_cycles(traffic, target, arrival)[0]) + target.exchange_overhead_cycles
+
+
+# --- the search: which blocks to try ----------------------------------------------------------------------
+
+
+def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -> list[int]:
+    """The sizes of blocks worth trying: for every number of parts the least that makes no more, the largest first.
+
+    Args:
+        extent: of the dimension.
+        multiple: what a size is rounded up to a multiple of, where it is not all of the dimension.
+        most_parts: into how many parts at most.
+
+    >>> block_sizes(10)
+    [10, 5, 4, 3, 2, 1]
+    >>> block_sizes(100, multiple=16, most_parts=4)
+    [100, 64, 48, 32]
+    """
+    sizes, parts = [max(1, extent)], 2
+    while parts <= min(extent, most_parts or extent):
+        least = -(-extent // parts)
+        size = -(-least // multiple) * multiple
+        if size < sizes[-1]:
+            sizes.append(size)
+        # The next number of parts whose blocks are smaller.
+        parts = max(parts + 1, -(-extent // max(1, least - 1)) if least > 1 else extent + 1)
+    return sizes
+
+
+# --- the search -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to spread an operation.
+
+    Attributes:
+        cuts: of its dimensions.
+        bound: cycles that it takes at least.
+        price: what its compute sets take; asked only where the bound does not rule it out.
+        details: what else it chooses.
+    """
+
+    cuts: tuple[Cut, ...]
+    bound: float
+    price: Callable[[], Sequence[StepCost]]
+    details: tuple[tuple[str, object], ...] = ()
+
+
+def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
+    """The plan of the fewest cycles among those that fit the memory; where none does, the one that takes least of it.
+
+    Of equals it is the one on fewer tiles, then of fewer vertices, then the first.
+
+    Args:
+        operation: what is planned, for print.
+        target: the machine.
+        options: the ways there are; at least one.
+        memory_share: of a tile's memory, what may be taken.
+    """
+    ordered = sorted(options, key=lambda option: option.bound)
+    memory = int(memory_share * target.bytes_per_tile)
+    best: list[tuple[tuple[int, ...], Plan]] = []  # the two best so far
+    for option in ordered:
+        if len(best) == 2 and not best[1][0][0] and option.bound > best[1][1].total_cycles:
+            break
+        plan = Plan(operation, option.cuts, tuple(option.price()), option.details)
+        over, sizes = max(0, plan.tile_bytes - memory), (num_tiles(option.cuts), num_vertices(option.cuts))
+        best = sorted([*best, ((over, plan.total_cycles, *sizes), plan)], key=lambda entry: entry[0])[:2]
+    return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=len(ordered))
