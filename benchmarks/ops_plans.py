@@ -87,7 +87,7 @@ def table() -> str:
 
 def main() -> None:
     """Print the table, and perhaps write it."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Plans of square matrix products.")
     parser.add_argument("--write", action="store_true", help="put the table into docs/operations.md")
     made = table()
     print(made)

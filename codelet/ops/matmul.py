@@ -441,9 +441,9 @@ def plan_matmul(
     """
     own = checked_dtype("plan_matmul", "dtype", dtype)
     sums = checked_dtype("plan_matmul", "partials", partials or _float_sums(own))
-    sizes: dict[Role, int] = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
-    extents = {role: n for role, n in sizes.items() if role != "batch" or n > 1}
-    product = Product(tuple(Dimension(role, role, n) for role, n in extents.items()), own, sums, own)
+    extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
+    kept = [role for role in ROLES if role != "batch" or batch > 1]
+    product = Product(tuple(Dimension(role, role, extents[role]) for role in kept), own, sums, own)
     return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
 
 
