@@ -10,3 +10,4 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 """
 
 from codelet.ops.matmul import dot_general as dot_general
+from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
