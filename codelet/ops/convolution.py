@@ -1,280 +1,35 @@
 """Convolutions in any number of dimensions, as `jax.lax.conv_general_dilated`, and their gradients as operations.
 
-All three are one convolution of operands seen another way (`Convolved`): the gradient by the input is that of the
-cotangent, among zeros where there are strides, with the kernel reversed; the gradient by the kernel that of the input,
-channels as batch, with the cotangent for the kernel.
+All three are one convolution of operands seen in another way: see `conv_arguments.py`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 import codelet as cl
-from codelet.errors import OperationError
-from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_dtype, checked_grain
-from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.conv_planning import (
-    CODELETS,
-    Convolved,
-    Kind,
-    cuts_of_phase,
-    num_partials,
-    parts_of,
-    plan_convolved,
-    static_values,
+from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
+from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.conv_arguments import (
+    Seen,
+    check_cotangent,
+    checked_sizes,
+    seen_by_input,
+    seen_by_kernel,
+    seen_forward,
 )
+from codelet.ops.conv_planning import plan_convolved
+from codelet.ops.conv_prices import num_partials
+from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.partials import add_up, plan_sum, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
-from codelet.ops.windows import Along, Phase, along, checked_padding, num_windows, whole_numbers
+from codelet.ops.windows import Phase
 
-# --- what they are given --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """A convolution as `lax.conv_general_dilated` is given it, checked; shapes by the order of their dimensions.
-
-    Attributes:
-        numbers: which dimension is what.
-        image: (batch, channels, field).
-        kernel: (results, channels of a group, taps).
-        out: (batch, results, field).
-        strides, padding, lhs_dilation, rhs_dilation: for each spatial dimension.
-        feature_groups, batch_groups: how many there are.
-    """
-
-    numbers: lax.ConvDimensionNumbers
-    image: tuple[int, ...]
-    kernel: tuple[int, ...]
-    out: tuple[int, ...]
-    strides: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    lhs_dilation: tuple[int, ...]
-    rhs_dilation: tuple[int, ...]
-    feature_groups: int
-    batch_groups: int
-
-    @property
-    def groups(self) -> int:
-        """Of either kind."""
-        return self.feature_groups * self.batch_groups
-
-    @property
-    def field(self) -> range:
-        """The spatial dimensions, by number."""
-        return range(len(self.strides))
-
-
-def _in_order(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
-    return tuple(shape[d] for d in spec)
-
-
-def _as_stored(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
-    """A shape in order as the array has it."""
-    return tuple(shape[spec.index(d)] for d in range(len(spec)))
-
-
-def _checked_groups(name: str, what: str, count: Any) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise OperationError(
-            f"{what} of ops.{name} is not a whole number from 1", given=repr(count), expected="how many groups there are"
-        )
-    return count
-
-
-def _checked(
-    name: str,
-    lhs_shape: tuple[int, ...],
-    rhs_shape: tuple[int, ...],
-    window_strides: Any,
-    padding: Any,
-    lhs_dilation: Any,
-    rhs_dilation: Any,
-    dimension_numbers: Any,
-    feature_group_count: Any,
-    batch_group_count: Any,
-) -> _Sizes:
-    """The sizes of a convolution.
-
-    Raises:
-        OperationError: what does not fit.
-    """
-    given, rank = f"{lhs_shape} by {rhs_shape}", len(lhs_shape) - 2
-    if rank < 0 or len(rhs_shape) != rank + 2:
-        raise OperationError(
-            f"the operands of ops.{name} have not the dimensions of a convolution",
-            given=given,
-            expected="(batch, channels, field...) by (results, channels, taps...), as many of both",
-        )
-    try:
-        numbers = lax.conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
-    except (TypeError, ValueError, IndexError, AttributeError) as error:
-        raise OperationError(
-            f"the dimension numbers of ops.{name} do not fit",
-            given=repr(dimension_numbers),
-            expected='("NCHW", "OIHW", "NCHW"), say, as lax.conv_dimension_numbers takes them',
-            fix=str(error).split("\n")[0],
-        ) from None
-    image, kernel = _in_order(lhs_shape, numbers.lhs_spec), _in_order(rhs_shape, numbers.rhs_spec)
-    features = _checked_groups(name, "feature_group_count", feature_group_count)
-    batches = _checked_groups(name, "batch_group_count", batch_group_count)
-    if features > 1 and batches > 1:
-        raise OperationError(
-            f"ops.{name} is given groups of channels and of the batch",
-            given=f"feature_group_count={features}, batch_group_count={batches}",
-            expected="one of them to be 1",
-        )
-    if image[1] != features * kernel[1] or kernel[0] % (features * batches) or image[0] % batches:
-        raise OperationError(
-            f"the channels of ops.{name} do not fit",
-            given=f"{given}: {image[1]} channels, kernels of {kernel[1]} channels, {kernel[0]} of them, batch {image[0]}",
-            expected=f"channels {features} times those of the kernels; {features * batches} groups of kernels of one size",
-        )
-    strides = whole_numbers(name, "window_strides", window_strides, rank)
-    left, right = (
-        whole_numbers(name, what, values, rank)
-        for what, values in (("lhs_dilation", lhs_dilation), ("rhs_dilation", rhs_dilation))
-    )
-    reaches = [(k - 1) * d + 1 if k else 0 for k, d in zip(kernel[2:], right, strict=True)]
-    pads = checked_padding(name, padding, image[2:], reaches, strides)
-    each = zip(image[2:], kernel[2:], pads, strides, right, left, strict=True)
-    out = (image[0] // batches, kernel[0], *(num_windows(*own) for own in each))
-    return _Sizes(numbers, image, kernel, out, strides, pads, left, right, features, batches)
-
-
-# --- the three of them as one ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A convolution with its operands seen as (batch, groups, channels, field), (groups, results, channels, taps).
-
-    Attributes:
-        own: its sizes.
-        x: the image, padded by what the windows reach.
-        w: the kernels.
-        order: of (batch, groups, results, field), as the results are stored.
-        shape: of the results as they are returned.
-    """
-
-    own: Convolved
-    x: cl.Tensor
-    w: cl.Tensor
-    order: tuple[int, ...]
-    shape: tuple[int, ...]
-
-
-def _split(tensor: cl.Tensor, spec: Sequence[int], groups: int, at: int) -> cl.Tensor:
-    """A tensor as (its first two dimensions, field), groups of dimension `at`, 0 or 1, in front of it."""
-    moved = tensor.transpose(*spec)
-    extents = list(moved.shape)
-    extents[at : at + 1] = [groups, extents[at] // groups]
-    return moved.reshape(extents)
-
-
-def _padded(tensor: cl.Tensor, spec: Sequence[int], fields: Sequence[Along]) -> cl.Tensor:
-    """A tensor with as many zeros around its spatial dimensions as windows reach."""
-    widths = [(0, 0)] * tensor.ndim
-    for d, field in zip(spec[2:], fields, strict=True):
-        widths[d] = field.widths
-    return tensor.pad(widths) if any(map(any, widths)) else tensor
-
-
-def _swapped(tensor: cl.Tensor, first: int, second: int) -> cl.Tensor:
-    order = list(range(tensor.ndim))
-    order[first], order[second] = second, first
-    return tensor.transpose(*order)
-
-
-def _image_split(tensor: cl.Tensor, spec: Sequence[int], sizes: _Sizes) -> cl.Tensor:
-    """The image as (batch, groups, channels, field)."""
-    if sizes.batch_groups > 1:
-        return _swapped(_split(tensor, spec, sizes.groups, 0), 0, 1)
-    return _split(tensor, spec, sizes.groups, 1)
-
-
-def _stored(spec: Sequence[int], roles: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The order in which dimensions are stored, by the dimensions of each in the order of an array's own."""
-    return tuple(own for d in range(len(spec)) for own in roles[list(spec).index(d)])
-
-
-def _seen_forward(x: cl.Tensor, w: cl.Tensor, sizes: _Sizes, partials: np.dtype, out: np.dtype) -> _Seen:
-    lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.image[2 + d],
-            sizes.out[2 + d],
-            sizes.kernel[2 + d],
-            low=sizes.padding[d][0],
-            stride=sizes.strides[d],
-            dilation=sizes.rhs_dilation[d],
-            between=sizes.lhs_dilation[d],
-        )
-        for d in sizes.field
-    )
-    groups = sizes.groups
-    own = Convolved(sizes.out[0], groups, sizes.out[1] // groups, sizes.kernel[1], fields, x.dtype, partials, out)
-    image = _image_split(_padded(x, lhs, fields), lhs, sizes)
-    order = _stored(results, [(0,), (1, 2), *((3 + d,) for d in sizes.field)])
-    return _Seen(own, image, _split(w, rhs, groups, 0), order, _as_stored(sizes.out, results))
-
-
-def _seen_by_input(g: cl.Tensor, w: cl.Tensor, sizes: _Sizes, partials: np.dtype, out: np.dtype) -> _Seen:
-    lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.out[2 + d],
-            sizes.image[2 + d],
-            sizes.kernel[2 + d],
-            low=(sizes.kernel[2 + d] - 1) * sizes.rhs_dilation[d] - sizes.padding[d][0],
-            stride=sizes.lhs_dilation[d],
-            dilation=sizes.rhs_dilation[d],
-            between=sizes.strides[d],
-        )
-        for d in sizes.field
-    )
-    groups = sizes.groups
-    batch, channels = sizes.image[0] // sizes.batch_groups, sizes.kernel[1]
-    own = Convolved(batch, groups, channels, sizes.out[1] // groups, fields, g.dtype, partials, out)
-    cotangent = _split(_padded(g, results, fields), results, groups, 1)
-    reversed_kernel = _swapped(_split(w, rhs, groups, 0), 1, 2)
-    reversed_kernel = reversed_kernel[(..., *[slice(None, None, -1)] * len(fields))]
-    outer = [(1, 0), (2,)] if sizes.batch_groups > 1 else [(0,), (1, 2)]
-    order = _stored(lhs, [*outer, *((3 + d,) for d in sizes.field)])
-    return _Seen(own, cotangent, reversed_kernel, order, _as_stored(sizes.image, lhs))
-
-
-def _seen_by_kernel(g: cl.Tensor, x: cl.Tensor, sizes: _Sizes, partials: np.dtype, out: np.dtype) -> _Seen:
-    lhs, rhs, results = sizes.numbers
-    fields = tuple(
-        along(
-            sizes.image[2 + d],
-            sizes.kernel[2 + d],
-            sizes.out[2 + d],
-            low=sizes.padding[d][0],
-            stride=sizes.rhs_dilation[d],
-            dilation=sizes.strides[d],
-            between=sizes.lhs_dilation[d],
-        )
-        for d in sizes.field
-    )
-    groups = sizes.groups
-    own = Convolved(sizes.kernel[1], groups, sizes.out[1] // groups, sizes.out[0], fields, g.dtype, partials, out)
-    image = _swapped(_image_split(_padded(x, lhs, fields), lhs, sizes), 0, 2)
-    cotangent = _split(g, results, groups, 1)
-    rest = range(3, cotangent.ndim)
-    order = _stored(rhs, [(1, 2), (0,), *((3 + d,) for d in sizes.field)])
-    return _Seen(own, image, cotangent.transpose(1, 2, 0, *rest), order, _as_stored(sizes.kernel, rhs))
-
-
-# --- vertices -------------------------------------------------------------------------------------------------
+# --- vertices ---------------------------------------------------------------------------------------------
 
 
 @cl.codelet
@@ -288,10 +43,16 @@ def _length(elements: slice) -> Any:
 
 
 def _add_phase(
-    seen: _Seen, graph: cl.Graph, cuts: Sequence[Any], phase: Sequence[Phase], kind: Kind, codelet: cl.Codelet, out: Any
+    seen: Seen,
+    graph: cl.Graph,
+    cuts: Sequence[Cut],
+    phase: Sequence[Phase],
+    kind: Kind,
+    codelet: cl.Codelet,
+    out: cl.Tensor,
 ) -> None:
     """The vertices of the results of one phase, of `out` of shape (partials..., batch, groups, results, field)."""
-    own, rank = seen.own, seen.own.rank
+    own = seen.own
     ours = cuts_of_phase(cuts, phase)
     count = num_partials(cuts)
     empty = not all(one.taps for one in phase) or not own.in_channels
@@ -328,13 +89,17 @@ def _add_phase(
             **static_values(own, kind, dtype),
         }
 
-    add_blocks(
-        graph, "convolve", zeros if empty else codelet, ours, fields, parts=[cut.parts for cut in cuts]
-    )
-    assert rank == len(phase)
+    add_blocks(graph, "convolve", zeros if empty else codelet, ours, fields, parts=[cut.parts for cut in cuts])
 
 
-def _add(graph: cl.Graph, seen: _Seen, plan: Plan) -> cl.Tensor:
+def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
+    """The vertices of a convolution, planned, in a scope."""
+    plan = plan_convolved(graph.target, seen.own, grain, memory_share)
+    with graph.scope(name, unique=True):
+        return _add_planned(graph, seen, plan)
+
+
+def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     """The vertices of a planned convolution."""
     own = seen.own
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
@@ -347,7 +112,7 @@ def _add(graph: cl.Graph, seen: _Seen, plan: Plan) -> cl.Tensor:
         i = cl.grid(out.size)
         graph.add_vertex("fill", zeros, out=out.flatten()[i], shape=(), dtype=own.out_dtype.name)
         return out.reshape(seen.shape)
-    kind, codelet = next((kind, own) for (kind, _), own in CODELETS.items() if own.name == plan.detail("codelet"))
+    kind, codelet = codelet_named(plan.detail("codelet"))
     count, written, extra = num_partials(plan.cuts), out, 0
     if count > 1:
         vertices = parts_of([cut.vertices for cut in plan.cuts])
@@ -363,7 +128,7 @@ def _add(graph: cl.Graph, seen: _Seen, plan: Plan) -> cl.Tensor:
     return out.reshape(seen.shape)
 
 
-# --- operations -----------------------------------------------------------------------------------------------
+# --- operations -------------------------------------------------------------------------------------------
 
 
 def _dtypes(name: str, dtype: np.dtype, preferred_element_type: Any, partials: Any) -> tuple[np.dtype, np.dtype]:
@@ -420,7 +185,7 @@ def conv_general_dilated(
     """
     check_tensors(name, graph, lhs=lhs, rhs=rhs)
     dtype = check_same_dtype(name, lhs=lhs, rhs=rhs)
-    sizes = _checked(
+    sizes = checked_sizes(
         name,
         lhs.shape,
         rhs.shape,
@@ -432,7 +197,127 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    seen = _seen_forward(lhs, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
-    plan = plan_convolved(graph.target, seen.own, checked_grain(name, grain), memory_share)
-    with graph.scope(name, unique=True):
-        return _add(graph, seen, plan)
+    seen = seen_forward(lhs, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+
+
+def conv_input_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    rhs: cl.Tensor,
+    lhs_shape: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "conv_input_gradient",
+) -> cl.Tensor:
+    """The gradient of `conv_general_dilated` by its image, from that of its results.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        rhs: the kernels, of the same dtype.
+        lhs_shape: the shape of the image.
+        window_strides: of the convolution.
+        padding: of the convolution.
+        lhs_dilation: of the convolution.
+        rhs_dilation: of the convolution.
+        dimension_numbers: of the convolution.
+        feature_group_count: of the convolution.
+        batch_group_count: of the convolution.
+        preferred_element_type: dtype of the gradient; the operands' when left off.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, rhs=rhs)
+    dtype = check_same_dtype(name, cotangent=cotangent, rhs=rhs)
+    sizes = checked_sizes(
+        name,
+        tuple(lhs_shape),
+        rhs.shape,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    check_cotangent(name, cotangent, sizes)
+    seen = seen_by_input(cotangent, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+
+
+def conv_kernel_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    lhs: cl.Tensor,
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "conv_kernel_gradient",
+) -> cl.Tensor:
+    """The gradient of `conv_general_dilated` by its kernels, from that of its results.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        lhs: the image, of the same dtype.
+        rhs_shape: the shape of the kernels.
+        window_strides: of the convolution.
+        padding: of the convolution.
+        lhs_dilation: of the convolution.
+        rhs_dilation: of the convolution.
+        dimension_numbers: of the convolution.
+        feature_group_count: of the convolution.
+        batch_group_count: of the convolution.
+        preferred_element_type: dtype of the gradient; the operands' when left off.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, lhs=lhs)
+    dtype = check_same_dtype(name, cotangent=cotangent, lhs=lhs)
+    sizes = checked_sizes(
+        name,
+        lhs.shape,
+        tuple(rhs_shape),
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    check_cotangent(name, cotangent, sizes)
+    seen = seen_by_kernel(cotangent, lhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
