@@ -15,3 +15,7 @@ from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.matmul import dot_general as dot_general
+from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
+from codelet.ops.matmul import matmul as matmul
+from codelet.ops.matmul import matmul_gradients as matmul_gradients
+from codelet.ops.matmul import plan_matmul as plan_matmul
