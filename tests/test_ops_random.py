@@ -179,6 +179,16 @@ def test_any_grain_on_any_number_of_tiles_draws_the_same(count, grain, tiles):
     np.testing.assert_array_equal(ours(KEY), jax.random.bits(KEY, (count,)))
 
 
+def test_the_program_is_the_same_whatever_the_grain():
+    def lowered(grain):
+        def build(graph, key, x):
+            return cl.ops.uniform(graph, key, (103,), grain=grain), cl.ops.dropout(graph, key, x, grain=grain)
+
+        return str(cl.lower(build, target=TARGET).at(KEY, jnp.ones((7, 3))).jaxpr)
+
+    assert lowered(None) == lowered(10)
+
+
 # --- plans ------------------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ def draw_truths(key, counter, p, *, count, mode):
 def drop(key, counter, x, *, kept, dtype):
     """A stretch of elements, some of them 0, the others as much larger."""
     mask = _bernoulli(key, counter, np.array(kept, dtype), 0, "low")
-    return jnp.where(mask, x / kept, jnp.zeros_like(x))
+    return jnp.where(mask, x / kept, 0)
 
 
 def make_keys(key, counter):
