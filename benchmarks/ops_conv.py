@@ -47,7 +47,11 @@ def compare_kind(net: str, layer: Convolution, kind: str, *, finest: bool) -> Co
     """A layer forward, or a gradient of it as an operation, planned or with a vertex for each result."""
     name, channels, side, filters, window, stride, padding = layer
     small = (side + 2 * padding - window) // stride + 1
-    images, kernels, results = (1, channels, side, side), (filters, channels, window, window), (1, filters, small, small)
+    images, kernels, results = (
+        (1, channels, side, side),
+        (filters, channels, window, window),
+        (1, filters, small, small),
+    )
     around = ((padding, padding),) * 2
     plain = lambda x, w: lax.conv_general_dilated(x, w, (stride, stride), around)  # noqa: E731
     image, kernel = (jax.ShapeDtypeStruct(shape, np.float32) for shape in (images, kernels))
