@@ -33,6 +33,11 @@ SMALL = {
     "matvec": {"rows": 3, "columns": 32},
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "ops_conv": {
+        "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
+        "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
+    },
+    "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "stream_train": {"batch": 2, "steps": 3},
@@ -74,6 +79,20 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "ops_conv": [
+        f"ops_conv/{part}/{kind}{finest}"
+        for kind in ("forward", "by_input", "by_kernel")
+        for finest in ("", "/finest")
+        for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
+    ],
+    "ops_random": [
+        "ops_random/uniform",
+        "ops_random/uniform/fine",
+        "ops_random/normal",
+        "ops_random/dropout",
+        "ops_random/dropout/gradient",
+        "ops_random/dropout/gradient_operation",
+    ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
     "stream_train": ["stream_train"],
