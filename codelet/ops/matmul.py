@@ -13,7 +13,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.partials import plan_sum, sum_partials
+from codelet.ops.partials import float_sums, plan_sum, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import CODELETS, Codelets, Dimension, Product, Role, num_partials, plan_product
 
@@ -37,11 +37,6 @@ def _flattened(tensor: cl.Tensor, counts: Sequence[int], merged: Sequence[bool])
         shape += [math.prod(own)] if merge and count else own
         first += count
     return tensor.reshape(shape)
-
-
-def _float_sums(dtype: np.dtype) -> np.dtype:
-    """What sums of a dtype are kept in: float32 for what is shorter."""
-    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
 def dot_general(
@@ -130,7 +125,7 @@ def _planned(
     }
     dimensions = tuple(_dimension(role, k, own) for role, sizes in extents.items() for k, own in enumerate(sizes))
     out = checked_dtype(name, "preferred_element_type", preferred_element_type or dtype)
-    sums = checked_dtype(name, "partials", partials or _float_sums(out))
+    sums = checked_dtype(name, "partials", partials or float_sums(out))
     own = Product(dimensions, dtype, sums, out)
     grain = checked_grain(name, grain)
     empty = not all(dimension.extent for dimension in dimensions)

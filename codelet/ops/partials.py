@@ -18,6 +18,11 @@ from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, 
 from codelet.target import Target
 
 
+def float_sums(dtype: np.dtype) -> np.dtype:
+    """What sums of a dtype are kept in: float32 for what is shorter."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
+
+
 @cl.codelet(workers=6, issue="assembly")
 def add_up(partials, *, dtype):
     """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
