@@ -1,5 +1,6 @@
-"""Choices between values, element by element: `select` as `jax.numpy.where`, `select_n` and `clamp` as in `jax.lax`; and
-`cast`, the choice of another dtype. Operands are broadcast to one another.
+"""Choices between values, element by element: `select` as `jax.numpy.where`, `select_n` and `clamp` as in `jax.lax`.
+
+And `cast`, the choice of another dtype. Operands are broadcast to one another.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ def select_gradient(
     name: str = "select_gradient",
 ) -> tuple[cl.Tensor | None, cl.Tensor | None]:
     """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
-    _, first, second = map_gradient(
-        graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name
-    )
+    _, first, second = map_gradient(graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name)
     return first, second
 
 
@@ -165,7 +164,9 @@ def _checked_bounds(name: str, graph: cl.Graph, low: Any, x: cl.Tensor, high: An
             )
 
 
-def clamp(graph: cl.Graph, low: Any, x: cl.Tensor, high: Any, *, grain: int | None = None, name: str = "clamp") -> cl.Tensor:
+def clamp(
+    graph: cl.Graph, low: Any, x: cl.Tensor, high: Any, *, grain: int | None = None, name: str = "clamp"
+) -> cl.Tensor:
     """Elements kept between two bounds, as `jax.lax.clamp`.
 
     Args:

@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,9 @@ class ElementFunction:
     def on(self, *elements: Any) -> Any:
         """It, given elements for those of its parameters that are no numbers."""
         left = iter(elements)
-        return self.held.function(*(self.numbers[k] if k in self.numbers else next(left) for k in range(len(self.dtypes))))
+        return self.held.function(
+            *(self.numbers[k] if k in self.numbers else next(left) for k in range(len(self.dtypes)))
+        )
 
 
 def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor | Number]) -> ElementFunction:
@@ -132,7 +134,14 @@ def _slopes(own: ElementFunction, given: tuple[bool, ...], *elements: Any) -> li
     return list(pull(list(cotangents)))
 
 
-def _over_block(function: Callable[..., list[Any]], dimensions: Sequence[tuple[int, ...]], rank: int) -> Callable[..., Any]:
+def _picked(own: ElementFunction, given: tuple[bool, ...], picked: tuple[int, ...], *elements: Any) -> list[Any]:
+    slopes = _slopes(own, given, *elements)
+    return [slopes[k] for k in picked]
+
+
+def _over_block(
+    function: Callable[..., list[Any]], dimensions: Sequence[tuple[int, ...]], rank: int
+) -> Callable[..., Any]:
     """A function of elements as one of blocks, each of which has some of `rank` dimensions."""
     for d in reversed(range(rank)):
         # The outer dimensions are taken off first, and so are in front when the inner ones are.
@@ -143,22 +152,16 @@ def _over_block(function: Callable[..., list[Any]], dimensions: Sequence[tuple[i
 
 
 def _blocks(function: Callable[..., list[Any]], name: str, count: int, workers: int) -> cl.Codelet:
-    """A codelet that gives the results of a function of elements for blocks of them, or sums of them over dimensions."""
+    """A codelet that gives the results of a function of elements for blocks of them."""
 
-    def block(*fields: Any, dimensions: Any, kept: Any, sums: Any, dtypes: Any) -> dict[str, Any]:
-        rank = 1 + max((d for own in (*dimensions, *kept) for d in own), default=-1)
+    def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
+        rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(function, dimensions, rank)(*fields)
-        named = {}
-        for k, (result, own) in enumerate(zip(results, kept, strict=True)):
-            axes = tuple(d for d in range(rank) if d not in own)
-            if axes:
-                result = jnp.sum(result, axes, dtype=sums[k])
-            named[f"out{k}"] = result.astype(dtypes[k])
-        return named
+        return {f"out{k}": result for k, result in enumerate(results)}
 
     fields = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count)]
-    static = [inspect.Parameter(own, inspect.Parameter.KEYWORD_ONLY) for own in ("dimensions", "kept", "sums", "dtypes")]
-    block.__signature__ = inspect.Signature([*fields, *static])  # type: ignore[attr-defined]
+    static = inspect.Parameter("dimensions", inspect.Parameter.KEYWORD_ONLY)
+    block.__signature__ = inspect.Signature([*fields, static])  # type: ignore[attr-defined]
     block.__name__ = block.__qualname__ = name if name.isidentifier() else "map"
     return cl.codelet(block, workers=workers, issue="assembly")
 
@@ -173,12 +176,43 @@ def value_codelets(own: ElementFunction) -> ElementCodelets:
     return _codelets(functools.partial(_results, own), own.name, own.num_fields)
 
 
+class Slopes(NamedTuple):
+    """The gradients of a function by its smooth operands.
+
+    Attributes:
+        codelets: what gives those that are neither fields nor like others; None where there are none.
+        dtypes: of what they give.
+        sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet.
+    """
+
+    codelets: ElementCodelets | None
+    dtypes: tuple[np.dtype, ...]
+    sources: tuple[tuple[str, int], ...]
+
+
 @functools.lru_cache(maxsize=1024)
-def slope_codelets(own: ElementFunction, given: tuple[bool, ...]) -> ElementCodelets:
-    """Codelets that give the gradients by the smooth operands of a function, from some of its results' cotangents.
+def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
+    """The gradients by the smooth operands of a function, from the cotangents of some of its results.
 
     Args:
         own: the function.
         given: of which of its results there are cotangents: these are the first fields.
     """
-    return _codelets(functools.partial(_slopes, own, given), f"{own.name}_gradient", sum(given) + own.num_fields)
+    _, results = result_types(own)
+    cotangents = [dtype for dtype, there in zip(results, given, strict=True) if there]
+    dtypes = [*cotangents, *(dtype for dtype in own.dtypes if dtype is not None)]
+    jaxpr = jax.make_jaxpr(functools.partial(_slopes, own, given))(
+        *(jax.ShapeDtypeStruct((), own) for own in dtypes)
+    ).jaxpr
+    sources: list[tuple[str, int]] = []
+    picked: list[int] = []
+    for k, out in enumerate(jaxpr.outvars):
+        if any(out is field for field in jaxpr.invars):
+            sources.append(("field", next(n for n, field in enumerate(jaxpr.invars) if out is field)))
+            continue
+        same = next((n for n, other in enumerate(picked) if jaxpr.outvars[other] is out), len(picked))
+        sources.append(("result", same))
+        picked += [k] * (same == len(picked))
+    name = f"{own.name}_gradient"
+    codelets = _codelets(functools.partial(_picked, own, given, tuple(picked)), name, len(dtypes)) if picked else None
+    return Slopes(codelets, tuple(np.dtype(jaxpr.outvars[k].aval.dtype) for k in picked), tuple(sources))

@@ -1,8 +1,8 @@
 """The layout of an elementwise operation: which dimensions its operands share, as few as their broadcasting allows.
 
-In come tensors; out come the dimensions of their results, in the order in which the largest operand lies in memory, with
-neighbours made one wherever every operand has both or neither and has them as one in memory; and views of the operands by
-these dimensions, without those along which they are the same.
+In come tensors; out come the dimensions of their results, in the order in which the largest operand lies in memory,
+with neighbours made one wherever every operand has both or neither and has them as one in memory; and views of the
+operands by these dimensions, without those along which they are the same.
 """
 
 from __future__ import annotations
@@ -36,21 +36,15 @@ class Layout:
         """Of the merged dimensions."""
         return tuple(math.prod(self.shape[d] for d in group) for group in self.groups)
 
-    def dimensions(self, tensors: Sequence[cl.Tensor], spread: Sequence[bool]) -> list[tuple[int, ...]]:
-        """The merged dimensions that each tensor has: that it is not the same along, unless all are.
-
-        Args:
-            tensors: of the operation.
-            spread: of each, whether a view of the same elements along a dimension counts as having it.
-        """
+    def dimensions(self, tensors: Sequence[cl.Tensor]) -> list[tuple[int, ...]]:
+        """The merged dimensions that each tensor has: that it is not the same along, unless all are."""
         found: list[list[int]] = [[] for _ in tensors]
         for k, group in enumerate(self.groups):
-            for wide in (spread, [True] * len(tensors)):
-                has = [_has(t, len(self.shape), group[0], own) for t, own in zip(tensors, wide, strict=True)]
-                if any(has):
-                    for own, there in zip(found, has, strict=True):
-                        own += [k] * there
-                    break
+            has = [_has(tensor, len(self.shape), group[0]) for tensor in tensors]
+            if not any(has):
+                has = [_has(tensor, len(self.shape), group[0], spread=True) for tensor in tensors]
+            for own, there in zip(found, has, strict=True):
+                own += [k] * there
         return list(map(tuple, found))
 
     def view(self, tensor: cl.Tensor, dimensions: Sequence[int]) -> cl.Tensor:
@@ -62,16 +56,15 @@ class Layout:
         view = view.transpose([rest.index(d) for d in kept]) if kept else view
         return view.reshape(tuple(self.extents[k] for k in dimensions))
 
-    def unmerged(self, made: cl.Tensor, dimensions: Sequence[int], shape: tuple[int, ...]) -> cl.Tensor:
-        """What lies by merged dimensions as a tensor of a shape that broadcasts to the layout's."""
-        kept = [d for k in dimensions for d in self.groups[k]]
-        view = made.reshape(tuple(self.shape[d] for d in kept))
-        view = view.transpose([kept.index(d) for d in sorted(kept)]) if kept else view
-        return view.reshape(shape)
+    def unmerged(self, made: cl.Tensor) -> cl.Tensor:
+        """What lies by the merged dimensions, in the layout's shape."""
+        view = made.reshape(tuple(self.shape[d] for d in self.order))
+        view = view.transpose([self.order.index(d) for d in sorted(self.order)]) if self.order else view
+        return view.reshape(self.shape)
 
 
-def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool) -> bool:
-    """Whether a tensor has a dimension of what it is broadcast to."""
+def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool = False) -> bool:
+    """Whether a tensor has a dimension of what it is broadcast to; `spread` also where it is a view of one element."""
     own = d - (rank - tensor.ndim)
     if own < 0 or tensor.shape[own] == 1:
         return False
@@ -84,13 +77,12 @@ def _stride(tensor: cl.Tensor, rank: int, d: int) -> int | None:
     return tensor.index.strides[own] if own >= 0 and tensor.index.is_strided else None
 
 
-def common_layout(operation: str, tensors: Sequence[cl.Tensor], spread: Sequence[bool]) -> Layout:
+def common_layout(operation: str, tensors: Sequence[cl.Tensor]) -> Layout:
     """The layout of tensors that are broadcast to one another.
 
     Args:
         operation: for what is told.
         tensors: one at least.
-        spread: of each, whether views of the same elements along a dimension count as having it.
 
     Raises:
         OperationError: shapes that do not fit.
@@ -104,7 +96,7 @@ def common_layout(operation: str, tensors: Sequence[cl.Tensor], spread: Sequence
             expected="shapes that are the same from their ends, but for extents of 1",
         ) from None
     rank = len(shape)
-    has = lambda d: tuple(_has(t, rank, d, s) for t, s in zip(tensors, spread, strict=True))  # noqa: E731
+    has = lambda d: tuple(_has(tensor, rank, d) for tensor in tensors)  # noqa: E731
     large = max(tensors, key=lambda tensor: tensor.size)
     order = [d for d in range(rank) if shape[d] != 1]
     strides = [_stride(large, rank, d) for d in order]

@@ -21,19 +21,19 @@ from codelet.ops.element_functions import (
     element_function,
     is_smooth,
     result_types,
-    slope_codelets,
+    slopes_of,
     value_codelets,
 )
 from codelet.ops.element_layout import Layout, common_layout
-from codelet.ops.elementwise_planning import Array, ElementCodelets, Elements, chosen_codelet, plan_elements
+from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
-from codelet.ops.partials import float_sums, plan_sum, sum_partials
+from codelet.ops.partials import plan_sum, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"
 
 
-def map(  # noqa: A001
+def map(
     graph: cl.Graph,
     function: Any,
     *operands: Any,
@@ -43,8 +43,8 @@ def map(  # noqa: A001
 ) -> Any:
     """A function of single elements for all elements of tensors that are broadcast to one another.
 
-    A number among the operands is part of the codelet, as a number in the function would be, and JAX promotes it as such;
-    one that changes is better a tensor of shape ().
+    A number among the operands is part of the codelet, as a number in the function would be, and JAX promotes it as
+    such; one that changes is better a tensor of shape ().
 
     Args:
         graph: where its compute set is added, in a scope of its name.
@@ -69,14 +69,11 @@ def map(  # noqa: A001
     """
     own, tensors = _checked(name, graph, function, operands)
     structure, dtypes = result_types(own)
-    layout = common_layout(name, tensors, [False] * len(tensors))
-    codelets, grain = value_codelets(own), checked_grain(name, grain)
-    spreading = _Spreading(graph, layout, tensors, layout.dimensions(tensors, [False] * len(tensors)))
-    every = tuple(range(len(layout.groups)))
-    results = [Array(every, dtype) for dtype in dtypes]
+    layout = common_layout(name, tensors)
+    grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        made = spreading.add(results, codelets, grain, memory_share)
-    return jax.tree.unflatten(structure, [layout.unmerged(out, every, layout.shape) for out in made])
+        made = _Spreading(graph, layout, tensors).add(dtypes, value_codelets(own), grain, memory_share)
+    return jax.tree.unflatten(structure, made)
 
 
 def plan_map(
@@ -97,10 +94,8 @@ def plan_map(
     """
     own, tensors = _checked(name, graph, function, operands)
     _, dtypes = result_types(own)
-    layout = common_layout(name, tensors, [False] * len(tensors))
-    spreading = _Spreading(graph, layout, tensors, layout.dimensions(tensors, [False] * len(tensors)))
-    results = [Array(tuple(range(len(layout.groups))), dtype) for dtype in dtypes]
-    return spreading.plan(results, value_codelets(own), checked_grain(name, grain), memory_share)
+    spreading = _Spreading(graph, common_layout(name, tensors), tensors)
+    return spreading.plan(dtypes, value_codelets(own), checked_grain(name, grain), memory_share)
 
 
 def map_gradient(
@@ -139,28 +134,43 @@ def map_gradient(
     Array([2., 4.], dtype=float32)
     """
     own, tensors = _checked(name, graph, function, operands)
-    shape = common_layout(name, tensors, [True] * len(tensors)).shape
+    shape = common_layout(name, tensors).shape
     given = _checked_cotangents(name, graph, own, cotangents, shape)
+    fields = [*(tensor for tensor in given if tensor is not None), *tensors]
     smooth = [tensor for tensor in tensors if is_smooth(tensor.dtype)]
-    present = [tensor for tensor in given if tensor is not None]
-    every, wide = [*present, *tensors], [*[True] * len(present), *(is_smooth(own.dtype) for own in tensors)]
-    layout = common_layout(name, every, wide)
-    spreading = _Spreading(graph, layout, every, layout.dimensions(every, wide))
-    by_tensor = dict(zip(tensors, spreading.dimensions[len(present) :], strict=True))
-    results = [Array(by_tensor[tensor], tensor.dtype) for tensor in smooth]
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        if present and smooth:
-            codelets = slope_codelets(own, tuple(tensor is not None for tensor in given))
-            made = spreading.add(results, codelets, grain, memory_share)
-            made = [
-                layout.unmerged(out, kept.dimensions, tensor.shape)
-                for out, kept, tensor in zip(made, results, smooth, strict=True)
-            ]
-        else:
+        if len(fields) == len(tensors):  # nothing depends on the results
             made = [fill(graph, tensor.shape, 0, tensor.dtype) for tensor in smooth]
+        else:
+            slopes = slopes_of(own, tuple(tensor is not None for tensor in given))
+            results: list[cl.Tensor] = []
+            if slopes.codelets is not None:
+                spreading = _Spreading(graph, common_layout(name, fields), fields)
+                results = spreading.add(slopes.dtypes, slopes.codelets, grain, memory_share)
+            spread = [(results if kind == "result" else fields)[k] for kind, k in slopes.sources]
+            made = [
+                _summed(graph, full.broadcast_to(shape), tensor) for full, tensor in zip(spread, smooth, strict=True)
+            ]
     left = iter(made)
     return tuple(next(left) if isinstance(t, cl.Tensor) and is_smooth(t.dtype) else None for t in operands)
+
+
+def _summed(graph: cl.Graph, gradient: cl.Tensor, tensor: cl.Tensor) -> cl.Tensor:
+    """A gradient summed over the dimensions along which its tensor was broadcast."""
+    lead = gradient.ndim - tensor.ndim
+    axes = [d for d in range(gradient.ndim) if d < lead or tensor.shape[d - lead] < gradient.shape[d]]
+    if not any(gradient.shape[d] != 1 for d in axes):
+        return gradient.reshape(tensor.shape)
+    kept = [d for d in range(gradient.ndim) if d not in axes]
+    count, size = math.prod(gradient.shape[d] for d in axes), tensor.size
+    if not count or not size:
+        return fill(graph, tensor.shape, 0, tensor.dtype)
+    partials = gradient.transpose([*axes, *kept]).reshape(count, size)
+    with graph.scope("sum", unique=True):
+        out = graph.add_variable("out", (size,), tensor.dtype)
+        sum_partials(graph, partials, out, plan_sum(graph.target, count, size, gradient.dtype, tensor.dtype))
+    return out.reshape(tensor.shape)
 
 
 # --- what is given ----------------------------------------------------------------------------------------
@@ -226,61 +236,37 @@ def _checked_cotangents(
 class _Spreading:
     """Operands by the dimensions that they share, to be spread over tiles."""
 
-    def __init__(
-        self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor], dimensions: Sequence[tuple[int, ...]]
-    ):
-        self.graph, self.layout, self.dimensions = graph, layout, dimensions
-        self.operands = tuple(Array(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
+    def __init__(self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor]):
+        self.graph, self.layout = graph, layout
+        dimensions = layout.dimensions(tensors)
+        self.operands = tuple(Operand(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
 
-    def _elements(self, results: Sequence[Array]) -> Elements:
-        return Elements(
-            self.layout.extents, self.operands, tuple(results), tuple(float_sums(own.dtype) for own in results)
-        )
-
-    def plan(self, results: Sequence[Array], codelets: ElementCodelets, grain: int | None, memory_share: float) -> Plan:
-        """How results are made."""
-        own = self._elements(results)
+    def plan(
+        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
+    ) -> Plan:
+        """How results of some dtypes are made."""
+        own = Elements(self.layout.extents, self.operands, tuple(dtypes))
         if 0 in own.extents:
             return Plan(str(own), (), ())
         return plan_elements(self.graph.target, own, codelets, grain, memory_share)
 
     def add(
-        self, results: Sequence[Array], codelets: ElementCodelets, grain: int | None, memory_share: float
+        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
     ) -> list[cl.Tensor]:
-        """Add the vertices that make results, by their own dimensions."""
-        graph, own = self.graph, self._elements(results)
-        shapes = [tuple(own.extents[d] for d in array.dimensions) for array in own.results]
-        if 0 in own.extents:
-            return [
-                fill(graph, shape, 0, array.dtype) if math.prod(shape) else graph.add_variable(f"out{k}", shape, array.dtype)
-                for k, (shape, array) in enumerate(zip(shapes, own.results, strict=True))
-            ]
-        cuts = (plan := self.plan(results, codelets, grain, memory_share)).cuts
-        static, written, sums = own.static(cuts), [], []
-        for k, (shape, array, dtype) in enumerate(zip(shapes, own.results, own.dtypes(cuts), strict=True)):
-            counts = tuple(cuts[d].vertices for d in own.missing(array)) if own.num_partials(cuts, array) > 1 else ()
-            out = f"out{k}" if len(shapes) > 1 else "out"
-            written.append(graph.add_variable(f"partials of {out}" if counts else out, (*counts, *shape), np.dtype(dtype)))
-            sums.append(counts)
+        """Add the vertices that make results of some dtypes."""
+        graph, layout = self.graph, self.layout
+        names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
+        made = [graph.add_variable(name, layout.extents, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        plan = self.plan(dtypes, codelets, grain, memory_share)
 
         def fields(*blocks: Block) -> dict[str, Any]:
-            named: dict[str, Any] = {}
-            for k, (view, array) in enumerate(zip(self.views, own.operands, strict=True)):
-                named[f"x{k}"] = view[tuple(blocks[d].elements for d in array.dimensions)]
-            for k, (out, array, counts) in enumerate(zip(written, own.results, sums, strict=True)):
-                numbers = [blocks[d].number for d in own.missing(array)] if counts else []
-                named[f"out{k}"] = out[(*numbers, *(blocks[d].elements for d in array.dimensions))]
-            return {**named, **static}
+            elements = tuple(block.elements for block in blocks)
+            named: dict[str, Any] = {f"out{k}": out[elements] for k, out in enumerate(made)}
+            for k, (view, operand) in enumerate(zip(self.views, self.operands, strict=True)):
+                named[f"x{k}"] = view[tuple(elements[d] for d in operand.dimensions)]
+            return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
 
-        add_blocks(graph, "map", chosen_codelet(plan, codelets), cuts, fields)
-        made = []
-        for k, (out, array, shape, counts) in enumerate(zip(written, own.results, shapes, sums, strict=True)):
-            if counts:
-                size, count = math.prod(shape), math.prod(counts)
-                total = graph.add_variable(f"out{k}" if len(shapes) > 1 else "out", shape, array.dtype)
-                planned = plan_sum(graph.target, count, size, out.dtype, array.dtype)
-                sum_partials(graph, out.reshape(count, size), total.flatten(), planned)
-                out = total
-            made.append(out)
-        return made
+        if plan.steps:
+            add_blocks(graph, "map", chosen_codelet(plan, codelets), plan.cuts, fields)
+        return [layout.unmerged(out) for out in made]

@@ -1,8 +1,7 @@
-"""The planner of elementwise operations: how the elements of arrays that share dimensions are cut over tiles and vertices.
+"""The planner of elementwise operations: how the elements of arrays that share dimensions are cut over tiles.
 
-In come dimensions, and which of them each operand and each result has; out comes a `Plan`. An operand without a dimension
-is the same all along it, so tiles that share the dimension receive it; a result without one is summed over it, from the
-partial sums that the blocks along it give (`codelet/ops/partials.py`).
+In come dimensions, and which of them each operand has; out comes a `Plan`. An operand without a dimension is the same
+all along it, so that tiles which share the dimension receive it.
 
 Source: PopLibs spreads elementwise operations evenly over all tiles (lib/popops/ElementWise.cpp).
 """
@@ -18,17 +17,17 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles
-from codelet.ops.partials import plan_sum
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
-from codelet.target import Target
+from codelet.target import Target, VertexCycles
 
-_CANDIDATES = 16
-"""So many of the ways to cut the dimensions over tiles, those of the least bounds, are looked at."""
+_CANDIDATES = 3
+"""So many of the ways to cut the dimensions over tiles, those of the least bounds, are looked at for every size of rows
+but for a factor of four: how fast rows are that share an operand depends on how long they are."""
 
 
 @dataclass(frozen=True)
-class Array:
-    """An operand or a result: the dimensions that it has, in order, and its dtype."""
+class Operand:
+    """An operand: the dimensions that it has, in order, and its dtype."""
 
     dimensions: tuple[int, ...]
     dtype: np.dtype
@@ -39,103 +38,84 @@ class Elements:
     """An elementwise operation, as far as its cost goes.
 
     Attributes:
-        extents: of the dimensions, one or more elements each.
+        extents: of the dimensions, which every result has.
         operands: what each element of the results is made of.
-        results: an array of all dimensions is written element by element, any other is summed over those it has not.
-        sums: the dtype of partial sums, for each result.
+        results: their dtypes.
     """
 
     extents: tuple[int, ...]
-    operands: tuple[Array, ...]
-    results: tuple[Array, ...]
-    sums: tuple[np.dtype, ...]
+    operands: tuple[Operand, ...]
+    results: tuple[np.dtype, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the dimensions, in print."""
         return ("elements",) if len(self.extents) == 1 else tuple(f"d{d}" for d in range(len(self.extents)))
 
-    def missing(self, array: Array) -> tuple[int, ...]:
-        """The dimensions that an array has not."""
-        return tuple(d for d in range(len(self.extents)) if d not in array.dimensions)
+    def missing(self, operand: Operand) -> tuple[int, ...]:
+        """The dimensions that an operand has not."""
+        return tuple(d for d in range(len(self.extents)) if d not in operand.dimensions)
 
-    def num_partials(self, cuts: tuple[Cut, ...], result: Array) -> int:
-        """How many partial sums each element of a result is made of."""
-        return math.prod(cuts[d].vertices for d in self.missing(result))
-
-    def dtypes(self, cuts: tuple[Cut, ...]) -> tuple[str, ...]:
-        """What the vertices give of each result: itself, or partial sums of it."""
-        pairs = zip(self.results, self.sums, strict=True)
-        return tuple((sums if self.num_partials(cuts, own) > 1 else own.dtype).name for own, sums in pairs)
-
-    def static(self, cuts: tuple[Cut, ...]) -> dict[str, object]:
+    @property
+    def static(self) -> dict[str, object]:
         """The static values of its codelet."""
-        return {
-            "dimensions": tuple(own.dimensions for own in self.operands),
-            "kept": tuple(own.dimensions for own in self.results),
-            "sums": tuple(own.name for own in self.sums),
-            "dtypes": self.dtypes(cuts),
-        }
+        return {"dimensions": tuple(own.dimensions for own in self.operands)}
 
     def __str__(self) -> str:
-        arrays = [f"{own.dtype}{list(own.dimensions)}" for own in (*self.operands, *self.results)]
-        return f"{' x '.join(f'{extent:,}' for extent in self.extents) or '1'} elements of {', '.join(arrays)}"
+        operands = ", ".join(f"{own.dtype}{list(own.dimensions)}" for own in self.operands)
+        sizes = " x ".join(f"{extent:,}" for extent in self.extents) or "1"
+        return f"{sizes} elements of {operands} to {', '.join(map(str, self.results))}"
 
 
 @dataclass(frozen=True)
 class ElementCodelets:
     """A codelet of all workers of a tile, and the same of one worker.
 
-    Its fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; its static values those of `Elements.static`.
+    Its fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; its static value says which dimensions each
+    operand has.
     """
 
     shared: cl.Codelet
     worker: cl.Codelet
 
 
-def _block_bytes(cuts: tuple[Cut, ...], array: Array) -> int:
-    return math.prod(cuts[d].block for d in array.dimensions) * array.dtype.itemsize
+@functools.lru_cache(maxsize=4096)
+def _vertex(target: Target, own: Elements, codelet: cl.Codelet, sizes: tuple[int, ...]) -> VertexCycles:
+    """What a vertex takes that has so much of each dimension."""
+    pairs = enumerate(own.operands)
+    types = {f"x{k}": (tuple(sizes[d] for d in operand.dimensions), operand.dtype) for k, operand in pairs}
+    return vertex_cycles(target, codelet, types, **own.static)
 
 
 def _price(target: Target, own: Elements, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    types = {
-        f"x{k}": (tuple(cuts[d].grain for d in array.dimensions), array.dtype) for k, array in enumerate(own.operands)
-    }
-    vertex = vertex_cycles(target, codelet, types, **own.static(cuts))
-    received = sum(
-        _block_bytes(cuts, array) for array in own.operands if any(cuts[d].parts > 1 for d in own.missing(array))
-    )
-    written = 0
-    for array, name in zip(own.results, own.dtypes(cuts), strict=True):
-        each = math.prod(cuts[d].vertices_of_tile for d in own.missing(array))
-        written += each * _block_bytes(cuts, Array(array.dimensions, np.dtype(name)))
-    held = sum(_block_bytes(cuts, array) for array in own.operands) + written
-    steps = [step_cost(target, "map", cuts, vertex, received_bytes=received, tile_bytes=held)]
-    for array, sums in zip(own.results, own.sums, strict=True):
-        count = own.num_partials(cuts, array)
-        if count > 1:
-            size = math.prod(own.extents[d] for d in array.dimensions)
-            steps += plan_sum(target, count, size, sums, array.dtype).steps
-    return steps
+    vertex = _vertex(target, own, codelet, tuple(cut.grain for cut in cuts))
+    received, held = 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
+    for operand in own.operands:
+        num_bytes = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        held += num_bytes
+        received += num_bytes if any(cuts[d].parts > 1 for d in own.missing(operand)) else 0
+    return [step_cost(target, "map", cuts, vertex, received_bytes=received, tile_bytes=held)]
 
 
-@functools.lru_cache(maxsize=1024)
 def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:
-    """Cycles of a tile for an element, in a block so large that little else counts."""
-    left, sizes = 1 << 14, []
-    for extent in reversed(own.extents):
-        sizes.insert(0, min(extent, max(1, left)))
-        left //= sizes[0]
-    whole = tuple(Cut(str(d), extent, extent, extent) for d, extent in enumerate(sizes))
-    types = {f"x{k}": (tuple(sizes[d] for d in array.dimensions), array.dtype) for k, array in enumerate(own.operands)}
-    return vertex_cycles(target, codelet, types, **own.static(whole)).tile_cycles(target.num_workers) / math.prod(sizes)
+    """Cycles of a tile for an element, in blocks of such forms that little else counts."""
+    rank = len(own.extents)
+    forms = {(*(1 for _ in range(rank - 1)), 1 << 11), (1 << 11, *(1 for _ in range(rank - 1))), (1 << 11,) * rank}
+    found = []
+    for form in forms:
+        left, sizes = 1 << 12, []
+        for extent, most in zip(reversed(own.extents), reversed(form[:rank]), strict=True):
+            sizes.insert(0, max(1, min(extent, most, left)))
+            left //= sizes[0]
+        found.append(_vertex(target, own, codelet, tuple(sizes)).tile_cycles(target.num_workers) / math.prod(sizes))
+    return min(found)
 
 
 def _multiple(target: Target, own: Elements, d: int, grain: int) -> int:
     """What a tile's elements along a dimension come in multiples of: vectors for all workers, along the last."""
     if grain > 1 or d < len(own.extents) - 1:
         return grain
-    vector = max(1, 8 // max((array.dtype.itemsize for array in (*own.operands, *own.results)), default=4))
+    vector = max(1, 8 // max(dtype.itemsize for dtype in (*(operand.dtype for operand in own.operands), *own.results)))
     many = target.num_workers * vector
     return many if own.extents[d] >= 4 * many else 1
 
@@ -150,17 +130,16 @@ def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...])
         every[cut] = [grid.reshape(-1) for grid in np.meshgrid(*choices, indexing="ij")]
     parts = -(-np.array(extents, np.int64)[:, None] // every)
     num_bytes = np.zeros(every.shape[1])
-    for array in own.operands:
-        shared = parts[list(own.missing(array))].prod(axis=0) > 1
-        num_bytes += shared * every[list(array.dimensions)].prod(axis=0) * array.dtype.itemsize
-    for array, sums in zip(own.results, own.sums, strict=True):
-        count = parts[list(own.missing(array))].prod(axis=0)
-        size = math.prod(extents[d] for d in array.dimensions) * sums.itemsize
-        num_bytes += (count > 1) * size * count / target.num_tiles
+    for operand in own.operands:
+        received = parts[list(own.missing(operand))].prod(axis=0) > 1
+        num_bytes += received * every[list(operand.dimensions)].prod(axis=0) * operand.dtype.itemsize
     bounds = num_bytes / target.exchange_bytes_per_cycle + rate * every.prod(axis=0)
     bounds[parts.prod(axis=0) > target.num_tiles] = np.inf
-    chosen = np.argsort(bounds, kind="stable")[:_CANDIDATES]
-    return [(float(bounds[k]), tuple(map(int, every[:, k]))) for k in chosen if np.isfinite(bounds[k])]
+    order = np.argsort(bounds, kind="stable")
+    order = order[np.isfinite(bounds[order])]
+    sizes = np.log2(every[-1][order]).astype(int) // 2 if extents else 0 * order
+    chosen = np.concatenate([order[sizes == size][:_CANDIDATES] for size in np.unique(sizes)])
+    return [(float(bounds[k]), tuple(map(int, every[:, k]))) for k in chosen]
 
 
 def _grains(own: Elements, grain: int) -> tuple[int, ...]:
@@ -181,6 +160,17 @@ def _cuts(own: Elements, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tu
     return tuple(cuts)
 
 
+def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ...]]:
+    """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or a part of it."""
+    last = len(blocks) - 1
+    longest = max(range(last), key=blocks.__getitem__)
+    for d in (last, longest):
+        lines = math.prod(blocks) // blocks[d]
+        parts = -(-num_workers // lines)
+        yield tuple(-(-blocks[d] // parts) if k == d else 1 for k in range(len(blocks)))
+    yield (*blocks[:last], -(-blocks[last] // num_workers))
+
+
 def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: int | None) -> Iterator[Option]:
     fixed = None if grain is None else _grains(own, grain)
     rate = 0.9 * min(_rate(target, own, codelets.shared), _rate(target, own, codelets.worker))
@@ -189,11 +179,11 @@ def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: in
         if fixed is not None:
             vertices = math.prod(-(-block // size) for block, size in zip(blocks, fixed, strict=True))
             ways.append((codelets.worker if vertices >= target.num_workers else codelets.shared, fixed))
+        elif len(blocks) < 2:
+            share = tuple(-(-block // target.num_workers) for block in blocks)
+            ways += [(codelets.shared, blocks), (codelets.worker, share)]
         else:
-            ways.append((codelets.shared, blocks))
-            for d in sorted(range(len(blocks)), key=lambda d: -blocks[d])[:2]:
-                share = -(-blocks[d] // target.num_workers)
-                ways.append((codelets.worker, (*blocks[:d], share, *blocks[d + 1 :])))
+            ways += [(codelets.worker, sizes) for sizes in _shares(blocks, target.num_workers)]
         for codelet, sizes in dict.fromkeys(ways):
             cuts = _cuts(own, blocks, sizes)
             if num_tiles(cuts) <= target.num_tiles:

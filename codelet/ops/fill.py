@@ -1,7 +1,7 @@
 """Numbers made of nothing: `fill` as `jax.lax.full`, `iota` as `jax.lax.broadcasted_iota`.
 
-Nothing is read, so that the fewest cycles are on the most tiles. A number that all elements share needs no memory at all
-as a view: `graph.add_constant(name, value).broadcast_to(shape)`.
+Nothing is read, so that the fewest cycles are on the most tiles. A number that all elements share needs no memory at
+all as a view: `graph.add_constant(name, value).broadcast_to(shape)`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def iota(
     own = checked_shape(name, shape)
     d = checked_axis(name, "dimension", dimension, len(own))
     kind = checked_dtype(name, "dtype", dtype)
-    if kind == bool:
+    if kind.kind == "b":
         raise OperationError(f"ops.{name} counts in a dtype without numbers", given="bool", expected="jnp.int32, say")
     extent = own[d]
     cut = _even_cut(graph.target, extent, kind, checked_grain(name, grain)) if extent else None
