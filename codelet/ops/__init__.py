@@ -26,3 +26,7 @@ from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
 from codelet.ops.matmul import dot_general as dot_general
+from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
+from codelet.ops.matmul import matmul as matmul
+from codelet.ops.matmul import matmul_gradients as matmul_gradients
+from codelet.ops.matmul import plan_matmul as plan_matmul
