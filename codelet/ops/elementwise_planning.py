@@ -161,7 +161,7 @@ def _cuts(own: Elements, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tu
 
 
 def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ...]]:
-    """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or a part of it."""
+    """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or shares."""
     last = len(blocks) - 1
     longest = max(range(last), key=blocks.__getitem__)
     for d in (last, longest):
