@@ -33,6 +33,10 @@ SMALL = {
     "matvec": {"rows": 3, "columns": 32},
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "ops_conv": {
+        "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
+        "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
+    },
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
     "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
@@ -76,12 +80,12 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
-    "ops_map": [
-        "ops_map/gelu",
-        "ops_map/gelu/gradient",
-        "ops_map/bias",
-        "ops_map/bias/gradient",
-        "ops_map/bias/operation",
+    "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
+    "ops_conv": [
+        f"ops_conv/{part}/{kind}{finest}"
+        for kind in ("forward", "by_input", "by_kernel")
+        for finest in ("", "/finest")
+        for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
     ],
     "ops_random": [
         "ops_random/uniform",
