@@ -193,7 +193,7 @@ def add_work(
     numbers = [cuts[a].vertices for a in work.summed]
     parts = {
         result.name: graph.add_variable(
-            "partials" if len(partial) == 1 else f"partials of {result.name}",
+            f"{result.name} of {work.step_name(cuts)}",
             (*numbers, *(work.axes[a].extent for a in result.axes)),
             result.partials,
         )
