@@ -7,6 +7,8 @@
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
+           -> convolutions put together             partial_sums: of the phases (phases, lines, inner_products) that
+                                                      vertices write of them
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
@@ -50,6 +52,7 @@ from lowering.check.check import check, check_graph
 from lowering.check.nesting import nesting_told
 from lowering.check.sizes import check_machine_size
 from lowering.fast.compute_sets import choose_kernels
+from lowering.fast.partial_sums import join_products
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
@@ -99,8 +102,9 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 def plan_fast(plan: Plan) -> Plan:
     """What fast execution runs of a checked plan, and how each compute set and copy of it runs; it prints."""
     with nesting_told(plan.steps):
-        fast = choose_kernels(prune(rotate(prune(plan))))
-    needed = set(fast.families)
+        pruned = prune(rotate(prune(plan)))
+        fast = choose_kernels(join_products(pruned))
+    needed = set(pruned.families)
     return replace(fast, unneeded=tuple(family for family in plan.families if family not in needed))
 
 

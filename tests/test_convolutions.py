@@ -101,6 +101,36 @@ def test_windows_that_do_not_overlap_are_a_matrix_product():
     assert "dot_general" in found
 
 
+def grouped(graph, x, w, *, apart):
+    """A convolution in groups; `apart` where they are a dimension of the images of their own."""
+    images, groups, filters = x.shape[0], *w.shape[:2]
+    channels = w.shape[2]
+    n, g, o, i, j = cl.grid(images, groups, filters, 5, 4)
+    window = (slice(2 * i, 2 * i + 3), slice(j, j + 3))
+    view = x[(n, g, slice(None), *window)] if apart else x[(n, slice(channels * g, channels * g + channels), *window)]
+    return graph.add_vertex("convolve", inner, x=view, w=w[g, o])
+
+
+@pytest.mark.parametrize(("channels", "filters", "apart"), [(2, 3, False), (2, 3, True), (1, 1, True), (1, 2, False)])
+def test_a_kernel_for_each_group_of_channels_is_one_convolution(channels, filters, apart):
+    x, w = normal(2, *((4, channels) if apart else (4 * channels,)), 11, 6), normal(4, filters, channels, 3, 3)
+    lowered = cl.lower(grouped)
+    eqns = lowered.at(x, w, apart=apart).jaxpr.jaxpr.eqns
+    (one,) = [eqn for eqn in eqns if eqn.primitive.name == "conv_general_dilated"]
+    assert one.params["feature_group_count"] == 4
+
+    def plain(x, w):
+        made = lax.conv_general_dilated(
+            x.reshape(2, -1, 11, 6), w.reshape(-1, channels, 3, 3), (2, 1), "VALID", feature_group_count=4
+        )
+        return made.reshape(2, 4, filters, 5, 4)
+
+    ours = lambda x, w: lowered(x, w, apart=apart)  # noqa: E731
+    (value, slopes), (expected, others) = at_once(with_slopes(ours), with_slopes(plain))(x, w)
+    for made, other in zip((value, *slopes), (expected, *others), strict=True):
+        np.testing.assert_allclose(made, other, rtol=1e-3, atol=1e-3)
+
+
 def test_a_kernel_that_moves_with_the_window_is_none():
     def build(graph, x, w):
         i = cl.grid(5)
@@ -129,10 +159,9 @@ def test_a_window_alone_is_none():
 def test_convolutions_mean_what_their_vertices_mean(data):
     """Any number of windows, batches and channels, in any order of dimensions."""
     draw = data.draw
-    kinds = draw(
-        st.permutations(["window", *draw(st.lists(st.sampled_from(["window", "batch", "channel", "at"]), max_size=3))])
-    )
-    sizes, items, field, axes = [], [], [], []
+    others = st.sampled_from(["window", "batch", "channel", "at", "group", "groups"])
+    kinds = draw(st.permutations(["window", *draw(st.lists(others, max_size=3))]))
+    sizes, items, field, axes, groups = [], [], [], [], []
     for kind in kinds:
         if kind == "window":
             n, k, s, d = (draw(st.integers(1, 3)) for _ in range(4))
@@ -141,9 +170,17 @@ def test_convolutions_mean_what_their_vertices_mean(data):
             axes.append(n)
             items.append(lambda i, start=start, s=s, d=d, k=k: slice(start + s * i, start + s * i + d * (k - 1) + 1, d))
             field.append(k)
+        elif kind == "groups":  # each of some channels
+            n, k, apart = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(0, 1))
+            sizes.append(n * (k + apart))
+            groups.append(len(axes))
+            axes.append(n)
+            items.append(lambda i, k=k, apart=apart: slice((k + apart) * i, (k + apart) * i + k))
+            field.append(k)
         else:
             sizes.append(draw(st.integers(1, 3)))
-            if kind == "batch":
+            if kind in ("batch", "group"):
+                groups += [len(axes)] * (kind == "group")
                 axes.append(sizes[-1])
                 items.append(lambda i: i)
             elif kind == "channel":
@@ -155,15 +192,16 @@ def test_convolutions_mean_what_their_vertices_mean(data):
     widths = [(before := draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1 - before))) for n in sizes]
     bare = [n - sum(pair) for n, pair in zip(sizes, widths, strict=True)]
     graph = cl.Graph()
-    own, w = graph.add_variable("x", tuple(bare)), graph.add_variable("w", (*kernels, *field))
+    shape = (*(axes[at] for at in groups), *kernels, *field)
+    own, w = graph.add_variable("x", tuple(bare)), graph.add_variable("w", shape)
     x = own.pad(tuple(widths), value=draw(st.sampled_from([0, 0, 2])))
     symbols = cl.grid(*axes, *kernels, 1)
     remaining = iter(symbols)
     view = x[tuple(item(next(remaining)) if callable(item) else item for item in items)]
-    y = graph.add_vertex(
-        "convolve", draw(st.sampled_from([inner, multiply_and_add])), x=view, w=w[symbols[-2]] if kernels else w
-    )
-    values = {"x": normal(*bare), "w": normal(*kernels, *field)}
+    chosen = (*(symbols[at] for at in groups), *([symbols[-2]] if kernels else []))
+    codelet = draw(st.sampled_from([inner, multiply_and_add]))
+    y = graph.add_vertex("convolve", codelet, x=view, w=w[chosen] if chosen else w)
+    values = {"x": normal(*bare), "w": normal(*shape)}
     (name,) = [v.name for v in graph.variables if v.name not in values]
     result = jax.jit(cl.lower(graph, inputs=[own, w], outputs=[y]))(values)[name]
     np.testing.assert_allclose(result, cl.interpret(graph, values, [y])[name], rtol=1e-4, atol=1e-4)

@@ -14,7 +14,7 @@ from codelet.views.boxes import box_of, hull_of
 from codelet.views.index import row_major
 from codelet.views.patchwork import MOST_CUTS
 from codelet.views.sources import Patchwork
-from lowering.fast.sources import plan_within_zeros, read_view, write_tensor
+from lowering.fast.sources import plan_among_zeros, read_view, write_tensor
 from tests.examples import examples
 from tests.strategies import rearranged, viewed
 
@@ -194,11 +194,35 @@ def test_zeros_around_an_array_are_left_to_a_convolution():
         (x.pad(1).pad(1, value=1).pad(1), (), ((1, 1),) * 3),
         (x, (), ((0, 0),) * 3),
     ]:
-        inner, found = plan_within_zeros(padded.source, kept)
+        inner, found, steps = plan_among_zeros(padded.source, kept)
         array = inner.of(as_arrays(graph, held))
         assert tuple(found) == expected
+        assert set(steps) == {1}
         assert all(found[d] == (0, 0) for d in kept)
         np.testing.assert_array_equal(np.pad(np.asarray(array), found), gather(held, padded))
+
+
+@examples(30)
+@given(st.data())
+def test_zeros_between_elements_are_left_out(data):
+    draw = data.draw
+    graph = cl.Graph()
+    x = graph.add_variable("x", (3, 2, 4))
+    view = x.transpose(draw(st.permutations(range(3))))[:, draw(st.sampled_from([slice(None), slice(0, 1)]))]
+    steps = [draw(st.integers(1, 3)) for _ in range(3)]
+    shape = [n for own in view.shape for n in (own, 1)]
+    among = view.reshape(tuple(shape)).pad([(0, n) for step in steps for n in (0, step - 1)])
+    among = among.reshape(tuple(n * step for n, step in zip(view.shape, steps, strict=True)))
+    among = among.pad([(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(3)])
+    if not among.source.has_padding:
+        return
+    held = {own.first_element: np.arange(1.0, 25.0, dtype=np.float32) for own in graph.variables}
+    inner, widths, found = plan_among_zeros(among.source, ())
+    array = np.asarray(inner.of(as_arrays(graph, held)))
+    assert 0 not in array
+    spread = np.zeros([step * (n - 1) + 1 for n, step in zip(array.shape, found, strict=True)], np.float32)
+    spread[tuple(slice(None, None, step) for step in found)] = array
+    np.testing.assert_array_equal(np.pad(spread, widths), gather(held, among).reshape(among.source.shape))
 
 
 def test_patches_that_no_cut_takes_apart_are_written_in_turn():

@@ -61,9 +61,7 @@ def _price(target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)
-            steps += plan_sum(
-                target, work.num_partials(cuts), outputs, result.partials, result.dtype, result.add
-            ).steps
+            steps += plan_sum(target, work.num_partials(cuts), outputs, result.partials, result.dtype, result.add).steps
     return steps
 
 
@@ -80,7 +78,7 @@ def _sizes(target: Target, axis: Axis, grain: int) -> list[int]:
     """The blocks of an axis that are worth trying, the largest first."""
     if axis.role == "whole":
         return [max(1, axis.extent)]
-    return block_sizes(axis.extent, grain, min(target.num_tiles, axis.most_parts or target.num_tiles))
+    return block_sizes(axis.extent, grain, target.num_tiles)
 
 
 def _thinned(sizes: list[int]) -> list[int]:
@@ -117,9 +115,7 @@ def _rate(target: Target, work: Work) -> float:
     return 0.5 * cycles / math.prod(sizes)
 
 
-def _blocks(
-    target: Target, work: Work, choices: Sequence[Sequence[int]]
-) -> list[tuple[float, tuple[int, ...]]]:
+def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> list[tuple[float, tuple[int, ...]]]:
     """Blocks of all axes with about a bound below the cycles of each, those of the least."""
     grid = np.meshgrid(*(np.array(own, np.int64) for own in choices), indexing="ij")
     parts = [-(-axis.extent // size) for axis, size in zip(work.axes, grid, strict=True)]
@@ -173,17 +169,25 @@ def _ways(
         yield work.codelet, tuple(share if a == main else block for a, block in enumerate(blocks))
 
 
+def _ways_of(
+    target: Target, work: Work, bound: float, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
+) -> Iterator[Option]:
+    """The options of one choice of blocks."""
+    for codelet, grains in _ways(target, work, blocks, fixed):
+        cuts = _cuts(work, blocks, grains)
+        if num_tiles(cuts) <= target.num_tiles:
+            price = functools.partial(_price, target, work, codelet, cuts)
+            yield Option(cuts, bound, price, (("codelet", codelet.name),))
+
+
 def _options(
     target: Target, work: Work, choices: Sequence[Sequence[int]], fixed: tuple[int, ...] | None
 ) -> list[Option]:
-    options = []
-    for bound, blocks in _blocks(target, work, choices):
-        for codelet, grains in _ways(target, work, blocks, fixed):
-            cuts = _cuts(work, blocks, grains)
-            if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, target, work, codelet, cuts)
-                options.append(Option(cuts, bound, price, (("codelet", codelet.name),)))
-    return options
+    return [
+        option
+        for bound, blocks in _blocks(target, work, choices)
+        for option in _ways_of(target, work, bound, blocks, fixed)
+    ]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -220,13 +224,13 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
 @functools.lru_cache(maxsize=4096)
 def sum_work(count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up) -> Work:
     """The work of adding up `count` partials of each of some outputs, which lie on other tiles."""
-    most_parts = math.isqrt(count) if count >= 8 else 1
-    axes = Axis("partials", count, "summed", most_parts), Axis("outputs", num_outputs, "kept")
+    axes = Axis("partials", count, "summed"), Axis("outputs", num_outputs, "kept")
     fields = (Field("partials", (0, 1), np.dtype(dtype), is_elsewhere=True),)
     results = (Result("out", (1,), np.dtype(out_dtype), np.dtype(dtype), codelet),)
     return Work("add up", axes, fields, results, codelet)
 
 
+@functools.lru_cache(maxsize=4096)
 def plan_sum(
     target: Target, count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up
 ) -> Plan:
@@ -240,4 +244,15 @@ def plan_sum(
         out_dtype: of the sums.
         codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
     """
-    return plan_work(target, sum_work(count, num_outputs, dtype, out_dtype, codelet))
+    work = sum_work(count, num_outputs, dtype, out_dtype, codelet)
+    options: list[Option] = []
+    vectors = 4 * target.num_workers
+    # One step; or several, the first of groups of a power of two up to the root.
+    for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
+        each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
+        # The more tiles the better, but for what every vertex takes however small it is.
+        shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
+        for size in sorted({min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}):
+            bound = each * size * work.fields[0].dtype.itemsize / target.exchange_bytes_per_cycle
+            options += _ways_of(target, work, bound, (each, size), None)
+    return cheapest(str(work), target, options)

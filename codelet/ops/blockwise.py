@@ -28,13 +28,11 @@ class Axis:
         name: in print.
         extent: elements.
         role: cut at will; cut where partial results may be put together; or never cut.
-        most_parts: into how many it is cut at most; None for as many as there are tiles.
     """
 
     name: str
     extent: int
     role: Role
-    most_parts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,9 @@ def _joined(tensor: cl.Tensor, dimensions: Sequence[int], a: int, b: int) -> boo
     j, k = list(dimensions).index(a), list(dimensions).index(b)
     if k != j + 1 or not tensor.index.is_strided:
         return False
-    return 1 in (tensor.shape[j], tensor.shape[k]) or tensor.index.strides[j] == tensor.index.strides[k] * tensor.shape[k]
+    return (
+        1 in (tensor.shape[j], tensor.shape[k]) or tensor.index.strides[j] == tensor.index.strides[k] * tensor.shape[k]
+    )
 
 
 def regroup(tensor: cl.Tensor, dimensions: Sequence[int], groups: Sequence[Sequence[int]]) -> cl.Tensor:

@@ -126,7 +126,8 @@ class Plan:
             f"plan of {self.operation}: {self.total_cycles:,} cycles, "
             f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute",
             f"  {self.choice_text()}",
-            *(f"  {step}" for step in self.steps),
+            *(f"  {step}" for step in self.steps[:8]),
+            *([f"  and {len(self.steps) - 8} steps more"] if len(self.steps) > 8 else []),
         ]
         other = self.next_best
         if other is not None:
@@ -204,6 +205,19 @@ def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -
         # The next number of parts whose blocks are smaller.
         parts = max(parts + 1, -(-extent // max(1, least - 1)) if least > 1 else extent + 1)
     return sizes
+
+
+def repeated(plan: Plan, turns: int, what: str) -> Plan:
+    """A plan of what is done in several turns, one after another, from that of one turn.
+
+    Args:
+        plan: of one turn.
+        turns: how many.
+        what: a detail of the plan, under which their number is found.
+    """
+    steps = tuple(replace(step, name=f"{step.name} in turn {k + 1}") for k in range(turns) for step in plan.steps)
+    other = None if plan.next_best is None else repeated(plan.next_best, turns, what)
+    return replace(plan, steps=steps, details=(*plan.details, (what, turns)), next_best=other)
 
 
 # --- the search -----------------------------------------------------------------------------------------

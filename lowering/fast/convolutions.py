@@ -24,7 +24,7 @@ from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
-from lowering.fast.sources import Viewed, plan_within_zeros
+from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
 from lowering.jaxprs.contract import is_exact, precision_of
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement
@@ -88,14 +88,14 @@ class Window:
     Attributes:
         dimension: of the array.
         axis: along which it moves, by `stride` elements.
-        key: the field's dimension that runs inside it, by `dilation` elements.
+        key: the field's dimension that runs inside it, by `dilation` elements; None where it is one element wide.
     """
 
     dimension: int
     axis: Axis
     stride: int
-    key: int
-    dilation: int
+    key: int | None = None
+    dilation: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +107,15 @@ class Convolution:
         kernel: the field that does not move with it.
         result: what the codelet calls the result, and its dtype.
         image_input: the array that the image's field views, without the zeros around it.
-        widths: how many zeros stand before and after each dimension of it, which the convolution adds by itself.
+        widths: how many zeros stand before and after each dimension of it, which the convolution adds by itself,
+        dilations: and how far apart its elements stand among zeros along each.
         kernel_input: what the kernel's field reads.
         dimensions: the access to each dimension of it.
         windows: the dimensions over which the window moves.
         batch: dimensions of the array, with the axes that choose along them.
+        groups: dimensions of the array, with the axes that choose along them, and the kernel as well.
         channels: dimensions of the array, with the field's dimensions that run along them.
-        kernel_axes: the axes that choose the kernel.
+        kernel_axes: the axes that choose the kernel alone.
         precision: of the products.
     """
 
@@ -122,10 +124,12 @@ class Convolution:
     result: tuple[str, np.dtype]
     image_input: Viewed
     widths: tuple[tuple[int, int], ...]
+    dilations: tuple[int, ...]
     kernel_input: Input
     dimensions: tuple[Dimension, ...]
     windows: tuple[Window, ...]
     batch: tuple[tuple[int, Axis], ...]
+    groups: tuple[tuple[int, Axis], ...]
     channels: tuple[tuple[int, int], ...]
     kernel_axes: tuple[Axis, ...]
     precision: Any
@@ -133,7 +137,8 @@ class Convolution:
     @property
     def keys(self) -> tuple[Key, ...]:
         """The key of each dimension of the result."""
-        return (*(axis for _, axis in self.batch), *self.kernel_axes, *(window.axis for window in self.windows))
+        chosen = [axis for _, axis in (*self.batch, *self.groups)]
+        return (*chosen, *self.kernel_axes, *(window.axis for window in self.windows))
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
         """What all vertices compute, from the arrays before."""
@@ -144,7 +149,9 @@ class Convolution:
             _kernel(self, self.kernel_input.of(arrays)),
             window_strides=[window.stride for window in self.windows],
             padding=padding,
+            lhs_dilation=[self.dilations[window.dimension] for window in self.windows],
             rhs_dilation=[window.dilation for window in self.windows],
+            feature_group_count=math.prod(axis.extent for _, axis in self.groups),
             precision=self.precision,
             preferred_element_type=dtype,  # type: ignore[arg-type]
         )
@@ -169,7 +176,8 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
     access = take_apart(image.tensor.source.shape, image.tensor.index)
     if access.reversed_keys or access.shape != image.tensor.source.shape:
         return "its windows run backwards or across dimensions"
-    windows, batch, channels = [], [], []
+    kernel_axes, spread = set(kernel.tensor.index.axes), steps_among_zeros(image.tensor.source)
+    windows, batch, groups, channels = [], [], [], []
     for d, (_, terms) in enumerate(access.dimensions):
         if any(term.table is not None for term in terms) or len(terms) > 2:
             return "its windows move by a table or by several symbols"
@@ -178,36 +186,44 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
         inside = [(key, step) for key, step in steps if isinstance(key, int)]
         if len(moving) > 1 or len(inside) > 1:
             return "its windows move by several symbols along one dimension"
-        if moving and inside:
-            windows.append(Window(d, *moving[0], *inside[0]))
+        if moving and moving[0][0] in kernel_axes:
+            if inside and moving[0][1] != inside[0][1] * image.type.shape[inside[0][0]]:
+                return f"{kernel.name} moves with it"
+            groups.append((d, moving[0][0]))
+            channels += [(d, key) for key, _ in inside]
+        elif moving and (inside or spread[d] > 1):
+            windows.append(Window(d, *moving[0], *(inside[0] if inside else ())))
         elif moving:
             batch.append((d, moving[0][0]))
         elif inside:
             channels.append((d, inside[0][0]))
     shape = image.type.shape
-    if not any(window.stride < (shape[window.key] - 1) * window.dilation + 1 for window in windows):
+    reaches = [1 if window.key is None else (shape[window.key] - 1) * window.dilation + 1 for window in windows]
+    dilated = any(spread[window.dimension] > 1 for window in windows)
+    if not dilated and not any(window.stride < reach for window, reach in zip(windows, reaches, strict=True)):
         return "its windows do not overlap"
-    used = {window.key for window in windows} | {key for _, key in channels}
+    used = {window.key for window in windows if window.key is not None} | {key for _, key in channels}
     if used != {d for d, n in enumerate(shape) if n != 1}:
         return "dimensions of its windows run along none of the array"
-    kernel_axes = kernel.tensor.index.axes
-    if ({window.axis for window in windows} | {axis for _, axis in batch}) & set(kernel_axes):
-        return f"{kernel.name} moves with it"
+    if len({axis for _, axis in groups}) < len(groups):
+        return f"{kernel.name} moves with several dimensions of it"
     ((name, kind),) = family.codelet.outputs.items()
     kept = set(range(len(access.shape))) - {window.dimension for window in windows}
-    array, widths = plan_within_zeros(image.tensor.source, kept)
+    array, widths, dilations = plan_among_zeros(image.tensor.source, kept)
     return Convolution(
         image,
         kernel,
         (name, kind.dtype),
         array,
         widths,
+        dilations,
         inputs.of(kernel, family.axes),
         access.dimensions,
         tuple(windows),
         tuple(batch),
+        tuple(groups),
         tuple(channels),
-        tuple(axis for axis in family.axes if axis in kernel_axes),
+        tuple(axis for axis in family.axes if axis in kernel_axes - {own for _, own in groups}),
         precision,
     )
 
@@ -238,30 +254,45 @@ def _image(found: Convolution, array: Array) -> tuple[Array, list[tuple[int, int
     """The array, without its padding, as (batch, channels, windows...), cut to what is read; and padding still due."""
     moving = [window.dimension for window in found.windows]
     starts, stops, steps, due = [], [], [], {}
-    dimensions = zip(found.dimensions, found.widths, array.shape, strict=True)
-    for d, ((start, terms), (before, _), extent) in enumerate(dimensions):
+    dimensions = zip(found.dimensions, found.widths, found.dilations, array.shape, strict=True)
+    for d, ((start, terms), (before, _), dilation, count) in enumerate(dimensions):
         # Windows may lie in padding wholly: then nothing is left of the array.
         first, last = start - before, start - before + sum(term.reach for term in terms) + 1
-        due[d] = (min(last, 0) - min(first, 0), max(last, extent) - max(first, extent))
-        starts.append(min(max(first, 0), extent))
-        stops.append(min(max(last, 0), extent))
-        steps.append(1 if d in moving or not terms else terms[0].grain)
+        if dilation > 1:  # of an array among zeros the convolution cuts off what is not read
+            starts.append(0)
+            stops.append(count)
+            due[d] = (-first, last - dilation * (count - 1) - 1)
+        else:
+            due[d] = (min(last, 0) - min(first, 0), max(last, count) - max(first, count))
+            starts.append(min(max(first, 0), count))
+            stops.append(min(max(last, 0), count))
+        steps.append(1 if d in moving or not terms else terms[-1].grain)
     array = slice_(array, starts, stops, steps)
-    outer, inner = [d for d, _ in found.batch], [d for d, _ in found.channels]
-    alone = [d for d in range(array.ndim) if d not in {*outer, *inner, *moving}]
-    array = transpose(array, [*alone, *outer, *inner, *moving])
-    sizes = array.shape[len(alone) :]
-    batch, channels = sizes[: len(outer)], sizes[len(outer) : len(outer) + len(inner)]
-    image = reshape(array, [math.prod(batch), math.prod(channels), *sizes[len(outer) + len(inner) :]])
+    outer, inner = dict((*found.batch, *found.groups)), dict(found.channels)
+    # What is there of each dimension: a group of it and a channel are two.
+    labels: list[tuple[int, bool]] = []
+    extents: list[int] = []
+    for d, n in enumerate(array.shape):
+        both = d in outer and d in inner
+        labels += [(d, True), (d, False)] if both else [(d, d in outer)]
+        extents += [outer[d].extent, n // outer[d].extent] if both else [n]
+    chosen = [(d, True) for d, _ in (*found.batch, *found.groups)]
+    summed, along = [(d, False) for d, _ in found.channels], [(d, False) for d in moving]
+    alone = [label for label in labels if label not in {*chosen, *summed, *along}]
+    array = reshape(array, extents)
+    array = transpose(array, [labels.index(label) for label in (*alone, *chosen, *summed, *along)])
+    sizes, images = array.shape[len(alone) :], len(found.batch)
+    channels = math.prod(sizes[images : len(chosen) + len(summed)])
+    image = reshape(array, [math.prod(sizes[:images]), channels, *sizes[len(chosen) + len(summed) :]])
     return image, [due[d] for d in moving]
 
 
 def _kernel(found: Convolution, array: Array) -> Array:
-    """The kernel as (kernels, channels, windows...)."""
+    """The kernel as (kernels of all groups, channels of a group, windows...)."""
     shape = found.kernel.type.shape
     inner, moving = [key for _, key in found.channels], [window.key for window in found.windows]
-    order = [*found.kernel_axes, *inner, *moving]
-    extents = [*(axis.extent for axis in found.kernel_axes), *(shape[key] for key in (*inner, *moving))]
-    spread = arranged(array, found.kernel_input.keys, order, extents)
-    kernels, channels = math.prod(a.extent for a in found.kernel_axes), math.prod(shape[key] for key in inner)
-    return reshape(spread, [kernels, channels, *(shape[key] for key in moving)])
+    axes, keys = [*(axis for _, axis in found.groups), *found.kernel_axes], [key for key in moving if key is not None]
+    extents = [*(axis.extent for axis in axes), *(shape[key] for key in (*inner, *keys))]
+    spread = arranged(array, found.kernel_input.keys, [*axes, *inner, *keys], extents)
+    kernels, channels = math.prod(axis.extent for axis in axes), math.prod(shape[key] for key in inner)
+    return reshape(spread, [kernels, channels, *(1 if key is None else shape[key] for key in moving)])

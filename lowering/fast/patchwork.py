@@ -17,8 +17,8 @@ from jax import lax
 
 from codelet.views.boxes import Box, box_of, hull, hull_of, lengths_of
 from codelet.views.digits import chains
-from codelet.views.index import row_major
-from codelet.views.sources import Patch, Patchwork
+from codelet.views.index import Index, row_major
+from codelet.views.sources import Patch, Patchwork, Variable
 from lowering.arrays import Array, reshape
 from lowering.fast.writes import plan_write
 
@@ -118,3 +118,50 @@ def without_zeros(source: Patchwork, kept: Collection[int]) -> tuple[Box, list[P
         inner = hull([above.box for above in patches[k + 1 :]])
         region = tuple(side if d in kept else inner[d] for d, side in enumerate(region))
     return region, patches
+
+
+class Dilated(NamedTuple):
+    """A source that is a view of one variable among zeros, which stand around it and between its elements.
+
+    Attributes:
+        variable: whose elements it holds.
+        index: which of them stand along each dimension.
+        starts: the position of the first along each dimension.
+        steps: by how many positions they are apart.
+    """
+
+    variable: Variable
+    index: Index
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def between_zeros(source: Patchwork) -> Dilated | None:
+    """A source as a view of a variable with zeros between its elements; None where it is none."""
+    if len(source.patches) != 2:
+        return None
+    under, own = source.patches
+    variable, index, places = own.variable, own.index, own.places
+    is_zero = (
+        under.variable is None and under.value == 0 and box_of((source.size,), under.places) == ((0, source.size),)
+    )
+    if not is_zero or variable is None or not (index.is_strided and places.is_strided):
+        return None
+    strides, starts, steps, left = [], [], [], {d for d, n in enumerate(places.shape) if n > 1}
+    for at in places.unravelled(source.shape):
+        keys = at.keys
+        if not at.is_strided or len(keys) > 1 or not left.issuperset(keys):
+            return None
+        left.difference_update(keys)
+        step, extent = at.digit(keys[0]) if keys else (1, 1)
+        if step < 1:
+            return None
+        strides.append((index.coefficient(keys[0]) if keys else 0, extent))
+        starts.append(at.offset)
+        steps.append(step)
+    if left or max(steps, default=1) == 1:
+        return None
+    extents = tuple(n for _, n in strides)
+    return Dilated(
+        variable, Index(index.offset, extents, tuple(step for step, _ in strides)), tuple(starts), tuple(steps)
+    )

@@ -18,7 +18,7 @@ from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, constant, reshape, take
 from lowering.fast.extend import Extension, extend
 from lowering.fast.partition import Division
-from lowering.fast.patchwork import Placed, assemble, patchwork_array, without_zeros
+from lowering.fast.patchwork import Placed, assemble, between_zeros, patchwork_array, without_zeros
 from lowering.fast.reads import Read, as_it_lies, plan_read, plan_view
 from lowering.fast.writes import plan_write
 
@@ -137,17 +137,44 @@ def plan_view_of(tensor: Tensor) -> Viewed:
     return Viewed(origin, plan_view(origin.shape, views.get(tensor, tensor).index), tensor.dtype)
 
 
-def plan_within_zeros(source: Source, kept: Collection[int]) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
-    """All of a source without the zeros around it, and how many of these stand before and after each dimension.
+class AmongZeros(NamedTuple):
+    """A source without the zeros around it and between its elements.
+
+    Attributes:
+        view: what is left of it.
+        widths: how many zeros stand before and after each dimension.
+        steps: by how many positions the elements along each dimension are apart.
+    """
+
+    view: Viewed
+    widths: tuple[tuple[int, int], ...]
+    steps: tuple[int, ...]
+
+
+def plan_among_zeros(source: Source, kept: Collection[int]) -> AmongZeros:
+    """All of a source without the zeros around it and between its elements.
 
     Along dimensions that are `kept` zeros are elements of it, and none stand around it.
     """
+    plain = (1,) * len(source.shape)
     if not isinstance(source, Patchwork):
-        return Viewed(source, as_it_lies(source.shape), source.dtype), ((0, 0),) * len(source.shape)
+        return AmongZeros(Viewed(source, as_it_lies(source.shape), source.dtype), ((0, 0),) * len(source.shape), plain)
+    dilated = between_zeros(source)
+    if dilated is not None and all(dilated.index.shape[d] == source.shape[d] for d in kept):
+        variable, index, starts, steps = dilated
+        along = zip(source.shape, starts, steps, index.shape, strict=True)
+        widths = tuple((start, n - start - step * (count - 1) - 1) for n, start, step, count in along)
+        return AmongZeros(plan_view_of(Tensor(variable, index)), widths, steps)
     region, patches = without_zeros(source, kept)
     widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
     origin = source if lengths_of(region) == source.shape else WithinZeros(source, region, tuple(patches))
-    return Viewed(origin, as_it_lies(origin.shape), source.dtype), widths
+    return AmongZeros(Viewed(origin, as_it_lies(origin.shape), source.dtype), widths, plain)
+
+
+def steps_among_zeros(source: Source) -> tuple[int, ...]:
+    """By how many positions the elements along each dimension of a source are apart, with zeros between them."""
+    dilated = between_zeros(source) if isinstance(source, Patchwork) else None
+    return (1,) * len(source.shape) if dilated is None else dilated.steps
 
 
 def read_view(arrays: Arrays, tensor: Tensor) -> Array:
