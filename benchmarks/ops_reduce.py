@@ -16,7 +16,7 @@ AXES = {"major": 0, "minor": 1, "all": None}
 
 @benchmark
 def ops_reduce(rows: int = 2048, columns: int = 2049) -> Generator[Comparison | Row, Row, None]:
-    """Sums and maxima of 2048 x 2049 elements along each axis and both; their gradients along the minor one."""
+    """Sums and maxima of 2048 x 2049 elements along each axis and both, and the gradients of maxima."""
 
     def arguments(random: np.random.Generator) -> tuple[np.ndarray, ...]:
         return (random.normal(size=(rows, columns)).astype(np.float32),)

@@ -1,8 +1,8 @@
 """The planner of operations that are done block by block: how large the blocks of each axis are.
 
-In comes a `Work` of `blockwise.py`, out comes a `Plan`. First sizes that are far apart are tried, then those between the
-neighbours of the best. Partial results are added up by the same planner: a sum of partials is a work as well, in one step
-or in several.
+In comes a `Work` of `blockwise.py`, out comes a `Plan`. First sizes that are far apart are tried, then those between
+the neighbours of the best. A sum of partial results is a work as well, of one step or of several; so many are asked for
+while products and convolutions are planned that only a few sizes are tried.
 
 Source: PopLibs plans reductions by how much every tile has to reduce, then the sums of partials of all
 (lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
@@ -93,7 +93,7 @@ def _thinned(sizes: list[int]) -> list[int]:
 
 
 def _grains(work: Work, grain: int) -> tuple[int, ...]:
-    """The block of a vertex that has about so many elements: all of what is whole, first what is summed, from the last."""
+    """The block of a vertex of about so many elements: all that is whole, then what is summed, from the last axis."""
     left = max(1, grain // math.prod(axis.extent for axis in work.axes if axis.role == "whole"))
     sizes = {a: axis.extent for a, axis in enumerate(work.axes) if axis.role == "whole"}
     for role in ("summed", "kept"):

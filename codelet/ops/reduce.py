@@ -166,7 +166,7 @@ def _reduce(
     grain = checked_grain(operation, grain)
     with graph.scope(name, unique=True):
         (result,) = work.results
-        out = graph.add_variable("out", [work.axes[a].extent for a in result.axes], result.dtype)
+        out = graph.add_variable("out", tuple(work.axes[a].extent for a in result.axes), result.dtype)
         if out.size and not work.size:
             fill_empty(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)))
         elif out.size:

@@ -3,14 +3,15 @@
 Vertices that reduce blocks, and vertices that reduce the blocks' results, emit as a reduction of a reduction, with
 rearrangements between; where no number of blocks divides what is reduced, of several that are concatenated, each of a
 part of the operand. They are followed back: what is reduced is digits of positions in the result
-(`codelet/views/digits.py`), those of step zero where it is summed, and a part waits until it is whole with its neighbours.
-Where all parts come together in one array, one reduction of that takes their place.
+(`codelet/views/digits.py`), those of step zero where it is summed, and a part waits until it is whole with its
+neighbours. Where all parts come together in one array, one reduction of that takes their place.
 
 It is as fast as what one would write, and has its gradient: ties of a greatest share the slope among all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from lowering.jaxprs.equations import Atomic, variables, with_bodies
 from lowering.jaxprs.primitives import REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import Builder, rebuild
 
-_FOLLOWED = ("reshape", "squeeze", "transpose", "concatenate", "slice", "split", *REDUCTIONS)
+_FOLLOWED = ("reshape", "squeeze", "broadcast_in_dim", "transpose", "concatenate", "slice", "split", *REDUCTIONS)
 """What is followed back."""
 
 MOST_PARTS = 64
@@ -73,13 +74,23 @@ def _divided(part: _Part, source: Atomic, starts: Sequence[int], sizes: Sequence
     return _Part(source, part.dims, cut[0], starts[cut[0]], sizes[cut[0]])
 
 
+def _keeps_order(maker: jax_core.JaxprEqn) -> bool:
+    """Whether what an equation makes has all elements of its operand in the operand's order, each once."""
+    if maker.primitive.name == "broadcast_in_dim":
+        repeats = math.prod(_shape(maker.outvars[0])) != math.prod(_shape(maker.invars[0]))
+        return not repeats and list(maker.params["broadcast_dimensions"]) == sorted(
+            maker.params["broadcast_dimensions"]
+        )
+    return maker.primitive.name == "squeeze" or maker.params["dimensions"] is None
+
+
 def _behind(part: _Part, maker: jax_core.JaxprEqn, name: str, uses: Counter[Any]) -> list[_Part] | None:
     """What a whole array is made of, by one equation; None where that is no part of a reduction."""
     source, dims = maker.invars[0], part.dims
     if any(isinstance(atom, jax_core.Literal) for atom in maker.invars):
         return None
     match maker.primitive.name:
-        case "reshape" | "squeeze" if maker.params.get("dimensions") is None or maker.primitive.name == "squeeze":
+        case "reshape" | "squeeze" | "broadcast_in_dim" if _keeps_order(maker):
             own = regrouped(merged(digit for dim in dims for digit in dim), _shape(source))
             return None if own is None else [_Part(source, own)]
         case "transpose":
