@@ -1,13 +1,21 @@
-"""Partial sums: convolutions that vertices cut into phases or parts are put together again."""
+"""Partial sums: what vertices cut into blocks, convolutions cut into phases or parts, is put together again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lowering.fast.grains import join_blocks
 from lowering.fast.phases import weave_phases
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
+
+
+def _joined(step: ExecuteStep) -> ExecuteStep:
+    """A compute set with its families put together: phases first, which go on in each other as parts may."""
+    woven = weave_phases(step)
+    whole = join_blocks(woven)
+    return woven if whole is woven else weave_phases(whole)
 
 
 class _Joining:
@@ -29,7 +37,7 @@ class _Joining:
         if step not in self.made:
             match step:
                 case ExecuteStep():
-                    made = weave_phases(step)
+                    made = _joined(step)
                 case CallStep():
                     made = replace(step, function=self.function(step.function))
                 case _:
@@ -39,5 +47,5 @@ class _Joining:
 
 
 def join_products(plan: Plan) -> Plan:
-    """The plan with convolutions put together of what vertices compute of them."""
+    """The plan with products and convolutions put together of what vertices compute of them."""
     return replace(plan, steps=_Joining().body(plan.steps))
