@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 import codelet as cl
-from codelet.ops.block_planning import add_up as add_up
-from codelet.ops.block_planning import plan_sum as plan_sum
-from codelet.ops.block_planning import sum_work
+from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.planning import Plan
 
