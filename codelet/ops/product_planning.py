@@ -220,11 +220,11 @@ def _main(own: Product) -> dict[Role, int]:
     return main
 
 
-def _sizes(target: Target, own: Product, d: int, grain: int) -> list[int]:
-    """The blocks of a dimension that are worth trying, in multiples of a grain."""
+def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int | None) -> list[int]:
+    """The blocks of a dimension that are worth trying, in multiples of a grain, or of what the matrix unit takes."""
     dimension = own.dimensions[d]
-    multiple = grain if grain > 1 else _multiple(dimension.role, own)
-    if grain == 1 and dimension.extent < 4 * multiple:  # so small that any size may do
+    multiple = _multiple(dimension.role, own) if grain is None else grain
+    if grain is None and (dimension.extent < 4 * multiple or codelets.product is not product):  # any size may do
         multiple = 1
     return block_sizes(dimension.extent, multiple, target.num_tiles)
 
@@ -278,7 +278,7 @@ def _blocks(
     """
     main = _main(own)
     cut = list(main.values())
-    choices = [_sizes(target, own, d, 1 if grains is None else grains[d]) for d in cut]
+    choices = [_sizes(target, own, codelets, d, None if grains is None else grains[d]) for d in cut]
     sizes = dict(zip(cut, np.meshgrid(*map(np.array, choices), indexing="ij"), strict=True))
     parts = {d: -(-own.dimensions[d].extent // sizes[d]) for d in cut}
 
