@@ -8,7 +8,9 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any
+    stretches              vertices that each make a stretch of elements
     matmul                 matrix products (product_planning plans them)
+    random                 random numbers, dropout, keys
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
 """
@@ -21,6 +23,15 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.random import bernoulli as bernoulli
+from codelet.ops.random import dropout as dropout
+from codelet.ops.random import dropout_gradient as dropout_gradient
+from codelet.ops.random import fold_in as fold_in
+from codelet.ops.random import normal as normal
+from codelet.ops.random import plan_draw as plan_draw
+from codelet.ops.random import random_bits as random_bits
+from codelet.ops.random import split_key as split_key
+from codelet.ops.random import uniform as uniform
 from codelet.ops.reduce import all as all
 from codelet.ops.reduce import any as any
 from codelet.ops.reduce import max as max
