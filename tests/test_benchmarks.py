@@ -41,6 +41,7 @@ SMALL = {
     "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
+    "ops_reduce": {"rows": 5, "columns": 7},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
@@ -97,6 +98,11 @@ ROWS = {
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_reduce": [
+        *("ops_reduce/sum/major", "ops_reduce/sum/minor", "ops_reduce/sum/all"),
+        *("ops_reduce/max/major", "ops_reduce/max/major/gradient", "ops_reduce/max/minor"),
+        *("ops_reduce/max/minor/gradient", "ops_reduce/max/all", "ops_reduce/max/all/gradient"),
+    ],
     "stream_train": ["stream_train"],
     "tile_array": ["tile_array", "tile_array/heat"],
 }

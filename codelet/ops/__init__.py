@@ -6,6 +6,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
+    blockwise              what is done to the blocks of a grid (block_planning plans it)
+    reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
@@ -46,3 +48,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.reduce import all as all
+from codelet.ops.reduce import any as any
+from codelet.ops.reduce import max as max
+from codelet.ops.reduce import min as min
+from codelet.ops.reduce import plan_reduce as plan_reduce
+from codelet.ops.reduce import prod as prod
+from codelet.ops.reduce import sum as sum
