@@ -13,8 +13,9 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.partials import plan_sum, sum_partials
+from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
     A_ROLES,

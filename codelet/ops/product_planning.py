@@ -22,8 +22,8 @@ import numpy as np
 from jax import lax
 
 import codelet as cl
+from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut, num_tiles
-from codelet.ops.partials import add_up, plan_sum
 from codelet.ops.planning import (
     MEMORY_SHARE,
     Option,
