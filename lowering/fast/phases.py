@@ -284,7 +284,7 @@ def _agree(lines: Sequence[Line], others: Sequence[Line], phase: _Phase, like: _
     return True
 
 
-def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], precision: Any) -> Family | None:
+def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], settings: tuple[Any, np.dtype]) -> Family | None:
     """All phases as one family, like one of them."""
     assert like.products is not None
     summed = _summed(like, taps)
@@ -329,8 +329,8 @@ def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], precision: Any) -
     whole = dict(zip(axes, row_major_strides(shape), strict=True))
     out = Tensor(woven.variable, strided_index(0, (), (), whole))
     labelled = [(axis, names.get(at, f"i{at}")) for at, axis in enumerate(axes)]
-    (result,) = like.family.codelet.outputs.values()
-    made = product_family(like.family, labelled, left, right, out, result.dtype, precision)
+    precision, dtype = settings
+    made = product_family(like.family, labelled, left, right, out, dtype, precision)
     return replace(made, lines=tuple(dict.fromkeys(line for p in woven.own for line in p.family.lines)))
 
 
@@ -355,12 +355,12 @@ def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
     own, zeros = [p for p in found if p.products is not None], [p for p in found if p.products is None]
     if len(found) < len(phases) or not own:
         return None
-    settings = {(as_inner_product(p.family.codelet).precision, *p.family.codelet.outputs.values()) for p in own}  # type: ignore[union-attr]
-    return None if len(settings) > 1 else _of_phases(variable, strides, own, zeros, next(iter(settings))[0])
+    settings = {as_inner_product(phase.family.codelet)[1:] for phase in own}  # type: ignore[index]
+    return None if len(settings) > 1 else _of_phases(variable, strides, own, zeros, settings.pop())
 
 
 def _of_phases(
-    variable: Variable, strides: list[int], own: list[_Phase], zeros: list[_Phase], precision: Any
+    variable: Variable, strides: list[int], own: list[_Phase], zeros: list[_Phase], settings: tuple[Any, np.dtype]
 ) -> Family | None:
     """Phases that are inner products or zeros as one convolution; None where they are none."""
     for turn in (1, -1):  # either factor may be the image
@@ -380,7 +380,7 @@ def _of_phases(
             )
             for phase in woven.own
         )
-        made = _as_one(woven, like, taps, precision) if agrees else None
+        made = _as_one(woven, like, taps, settings) if agrees else None
         if made is not None and not isinstance(as_convolution(made, Inputs([made])), str):
             return made
     return None
