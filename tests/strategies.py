@@ -26,6 +26,7 @@ from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
 from lowering.plan.streams import Sent
+from tests.blocks import blocked
 from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
@@ -994,8 +995,20 @@ class _Builder:
         ]
 
     def step(self, depth: int = 0) -> list[Any]:
-        kinds = ["set", "set", "set", "copy", "repeat", "counted", "patchwork", "rewritten", "passing", "ragged"]
-        kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended"] + ["streamed"] * (not self.static)
+        kinds = [
+            "set",
+            "set",
+            "set",
+            "copy",
+            "repeat",
+            "counted",
+            "patchwork",
+            "rewritten",
+            "passing",
+            "ragged",
+            "blocked",
+        ]
+        kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"] + ["streamed"] * (not self.static)
         kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
@@ -1006,8 +1019,8 @@ class _Builder:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
-        if kind == "rewritten":
-            return rewritten(self)
+        if kind in ("rewritten", "blocked"):
+            return {"rewritten": rewritten, "blocked": blocked}[kind](self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":

@@ -159,6 +159,11 @@ def double(x):
 
 
 @cl.codelet
+def triple(x):
+    return 3 * x
+
+
+@cl.codelet
 def over_length(x):
     return x.sum() / x.shape[0]
 
@@ -296,8 +301,8 @@ class Square:
         self.x, self.y = graph.add_variable("x", (8, 4)), graph.add_variable("y", (8, 4))
         self.step = graph.add_compute_set("step")
 
-    def add(self, x, y):
-        self.graph.add_vertex(self.step, double, x=x, out=y)
+    def add(self, x, y, codelet=double):
+        self.graph.add_vertex(self.step, codelet, x=x, out=y)
 
     def said(self):
         run = cl.lower(self.graph, inputs=["x", "y"], outputs=["y"])
@@ -310,7 +315,7 @@ def test_parts_of_a_variable_are_divided_and_joined():
     i, j = cl.grid(3, 4)
     k, m = cl.grid(5, 4)
     s.add(s.x[i, j], s.y[i, j])
-    s.add(s.x[k + 3, m], s.y[k + 3, m])
+    s.add(s.x[k + 3, m], s.y[k + 3, m], triple)
     assert s.said() == [
         "x, part 1 of 2 along dimension 0, as it lies",
         "x, part 2 of 2 along dimension 0, as it lies",
@@ -318,16 +323,24 @@ def test_parts_of_a_variable_are_divided_and_joined():
     ]
     s = Square()
     s.add(s.x[i, j], s.y[i, j])
-    s.add(s.x[i + 3, j], s.y[i + 3, j])
+    s.add(s.x[i + 3, j], s.y[i + 3, j], triple)
     assert s.said()[-1] == "joined of 2 parts and what is left of it"
+    s = Square()  # of one codelet they are one family
+    s.add(s.x[i, j], s.y[i, j])
+    s.add(s.x[k + 3, m], s.y[k + 3, m])
+    assert s.said() == ["x, as it lies", "all of it"]
 
 
 def test_writes_that_interleave_and_that_do_not():
     s = Square()
     i, j = cl.grid(4, 4)
     s.add(s.x[2 * i, j], s.y[2 * i, j])
-    s.add(s.x[2 * i + 1, j], s.y[2 * i + 1, j])
+    s.add(s.x[2 * i + 1, j], s.y[2 * i + 1, j], triple)
     assert s.said()[-1] == "joined of 2 parts"
+    s = Square()  # of one codelet, every odd row goes on where an even one ends
+    s.add(s.x[2 * i, j], s.y[2 * i, j])
+    s.add(s.x[2 * i + 1, j], s.y[2 * i + 1, j])
+    assert s.said() == ["x, as it lies", "all of it"]
     s = Square()
     s.add(s.x[2 * i, j], s.y[2 * i, j])
     assert s.said() == ["x, sliced", "a box of it, in place"]

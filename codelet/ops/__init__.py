@@ -7,6 +7,15 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     matmul                 matrix products (product_planning plans them)
+    convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
+                           conv_planning; windows: where windows lie)
 """
 
+from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
+from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
+from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.matmul import dot_general as dot_general
+from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
+from codelet.ops.matmul import matmul as matmul
+from codelet.ops.matmul import matmul_gradients as matmul_gradients
+from codelet.ops.matmul import plan_matmul as plan_matmul

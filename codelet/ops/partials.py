@@ -6,7 +6,6 @@ Source: PopLibs' `reduce` of the partials of convolutions and matrix products (l
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
-from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import Option, Plan, StepCost, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
 
 
@@ -63,10 +62,12 @@ def plan_sum(
         codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
     """
     options = []
-    seconds = sorted({1, *(-(-count // k) for k in range(2, math.isqrt(count) + 1) if count >= 8)})
-    for groups in seconds:
-        each = -(-count // groups)
-        for size in block_sizes(num_outputs, most_parts=max(1, target.num_tiles // groups)):
+    # One step; or two, of groups of a power of two up to the root.
+    for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
+        each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
+        # The more tiles the better, but for what every vertex takes however small it is.
+        shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
+        for size in sorted({min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8)}):
             for grain in _grains(size, codelet, target):
                 block = min(-(-size // grain) * grain, num_outputs)
                 outputs = Cut("outputs", num_outputs, block, grain)

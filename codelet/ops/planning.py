@@ -126,7 +126,8 @@ class Plan:
             f"plan of {self.operation}: {self.total_cycles:,} cycles, "
             f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute",
             f"  {self.choice_text()}",
-            *(f"  {step}" for step in self.steps),
+            *(f"  {step}" for step in self.steps[:8]),
+            *([f"  and {len(self.steps) - 8} steps more"] if len(self.steps) > 8 else []),
         ]
         other = self.next_best
         if other is not None:
@@ -151,6 +152,7 @@ def step_cost(
     *,
     received_bytes: int,
     tile_bytes: int,
+    others: Sequence[tuple[VertexCycles, int]] = (),
 ) -> StepCost:
     """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile.
 
@@ -161,14 +163,17 @@ def step_cost(
         vertex: what a vertex of full size takes.
         received_bytes: what the fullest tile receives of others.
         tile_bytes: what it holds: inputs, results, temporaries.
+        others: vertices that it has besides, and how many of each.
     """
     tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
-    placed = PlacedVertices(np.zeros(of_tile, np.int64), FamilyCycles((vertex,)))
-    compute = int(tile_cycles([placed], 1, target.num_workers, target.launch_cycles)[0])
+    counts = [(vertex, of_tile), *others]
+    placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in counts]
+    compute = int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0])
+    count = num_vertices(cuts) + sum(n for _, n in others) * tiles
     if not received_bytes:
-        return StepCost(name, num_vertices(cuts), tiles, 0, 0, compute, tile_bytes)
+        return StepCost(name, count, tiles, 0, 0, compute, tile_bytes)
     exchange = moved_cycles(target, received_bytes, tiles)
-    return StepCost(name, num_vertices(cuts), tiles, target.sync_cycles, exchange, compute, tile_bytes)
+    return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
 
 
 def moved_cycles(target: Target, received_bytes: int, tiles: int) -> int:
@@ -204,6 +209,19 @@ def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -
         # The next number of parts whose blocks are smaller.
         parts = max(parts + 1, -(-extent // max(1, least - 1)) if least > 1 else extent + 1)
     return sizes
+
+
+def repeated(plan: Plan, turns: int, what: str) -> Plan:
+    """A plan of what is done in several turns, one after another, from that of one turn.
+
+    Args:
+        plan: of one turn.
+        turns: how many.
+        what: a detail of the plan, under which their number is found.
+    """
+    steps = tuple(replace(step, name=f"{step.name} in turn {k + 1}") for k in range(turns) for step in plan.steps)
+    other = None if plan.next_best is None else repeated(plan.next_best, turns, what)
+    return replace(plan, steps=steps, details=(*plan.details, (what, turns)), next_best=other)
 
 
 # --- the search -----------------------------------------------------------------------------------------

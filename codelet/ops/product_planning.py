@@ -11,10 +11,9 @@ a vector Graphcore's tutorial has the costs of one split by hand, which this com
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -22,16 +21,28 @@ import numpy as np
 from jax import lax
 
 import codelet as cl
+from codelet.errors import OperationError
 from codelet.ops.blocks import Cut, num_tiles
 from codelet.ops.partials import add_up, plan_sum
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import (
+    MEMORY_SHARE,
+    Option,
+    Plan,
+    StepCost,
+    block_sizes,
+    cheapest,
+    repeated,
+    step_cost,
+    vertex_cycles,
+)
 from codelet.target import Target
 
 Role = Literal["batch", "rows", "columns", "summed"]
 
-_A: tuple[Role, ...] = ("batch", "rows", "summed")
-_B: tuple[Role, ...] = ("batch", "summed", "columns")
-_OUT: tuple[Role, ...] = ("batch", "rows", "columns")
+ROLES: tuple[Role, ...] = ("batch", "rows", "columns", "summed")
+A_ROLES: tuple[Role, ...] = ("batch", "rows", "summed")
+B_ROLES: tuple[Role, ...] = ("batch", "summed", "columns")
+OUT_ROLES: tuple[Role, ...] = ("batch", "rows", "columns")
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,14 @@ class Product:
         return math.prod(own.extent for own in self.dimensions if own.role in roles)
 
     @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of the results, by these dimensions."""
+        return tuple(own.extent for own in self.dimensions if own.role != "summed")
+
+    @property
     def numbers(self) -> Any:
         """The dimension numbers of `lax.dot_general`, of a vertex too."""
-        batch, rows, summed = (sum(own.role == role for own in self.dimensions) for role in _A)
+        batch, rows, summed = (sum(own.role == role for own in self.dimensions) for role in A_ROLES)
         both = tuple(range(batch))
         left = tuple(range(batch + rows, batch + rows + summed))
         return (left, tuple(range(batch, batch + summed))), (both, both)
@@ -110,6 +126,10 @@ class Codelets:
     worker: cl.Codelet | None = product_of_worker
     add: cl.Codelet = add_up
 
+    def by_name(self, name: str) -> cl.Codelet:
+        """The one that makes products under a name."""
+        return self.worker if self.worker is not None and self.worker.name == name else self.product
+
     def static(self, codelet: cl.Codelet, own: Product, dtype: np.dtype) -> dict[str, Any]:
         """The static values that one takes."""
         values = {"numbers": own.numbers, "partials": own.partials.name, "dtype": dtype.name}
@@ -141,33 +161,46 @@ def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
 
 def _received(cuts: tuple[Cut, ...], own: Product) -> int:
     """Bytes that a tile receives: of an operand that several tiles read its block."""
-    words = _count(cuts, own, _A, "block") if _count(cuts, own, ("columns",), "parts") > 1 else 0
-    words += _count(cuts, own, _B, "block") if _count(cuts, own, ("rows",), "parts") > 1 else 0
+    words = _count(cuts, own, A_ROLES, "block") if _count(cuts, own, ("columns",), "parts") > 1 else 0
+    words += _count(cuts, own, B_ROLES, "block") if _count(cuts, own, ("rows",), "parts") > 1 else 0
     return words * own.dtype.itemsize
 
 
+POINTER_BYTES = 4
+"""What a vertex keeps for each edge: where it begins."""
+
+
+def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
+    """Bytes that a tile keeps for the edges of its vertices: one for each row of a block."""
+    rows = [math.prod(shape[:-1]) for shape in (_shape(cuts, own, roles) for roles in (A_ROLES, B_ROLES, OUT_ROLES))]
+    return POINTER_BYTES * sum(rows) * math.prod(cut.vertices_of_tile for cut in cuts)
+
+
 def _price(
-    target: Target, own: Product, codelets: Codelets, codelet: cl.Codelet, cuts: tuple[Cut, ...]
+    target: Target, own: Product, codelets: Codelets, codelet: cl.Codelet, cuts: tuple[Cut, ...], turns: int
 ) -> list[StepCost]:
     count = num_partials(cuts, own)
     dtype = own.partials if count > 1 else own.out_dtype
-    types = {"a": (_shape(cuts, own, _A), own.dtype), "b": (_shape(cuts, own, _B), own.dtype)}
+    types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
     vertex = vertex_cycles(target, codelet, types, **codelets.static(codelet, own, dtype))
-    operands = (_count(cuts, own, _A, "block") + _count(cuts, own, _B, "block")) * own.dtype.itemsize
+    operands = (_count(cuts, own, A_ROLES, "block") + _count(cuts, own, B_ROLES, "block")) * own.dtype.itemsize
     of_tile = _count(cuts, own, ("summed",), "block") // max(1, _count(cuts, own, ("summed",), "grain"))
-    results = _count(cuts, own, _OUT, "block") * max(1, of_tile) * dtype.itemsize
-    moved = {"received_bytes": _received(cuts, own), "tile_bytes": operands + results}
-    step = step_cost(target, "multiply", cuts, vertex, **moved)
+    results = _count(cuts, own, OUT_ROLES, "block") * max(1, of_tile) * dtype.itemsize
+    held = operands + results + turns * _pointers(cuts, own)
+    step = step_cost(target, "multiply", cuts, vertex, received_bytes=_received(cuts, own), tile_bytes=held)
     if count == 1:
         return [step]
-    outputs = own.size(*_OUT)
+    outputs = own.size(*OUT_ROLES)
     return [step, *plan_sum(target, count, outputs, own.partials, own.out_dtype, codelets.add).steps]
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
 
-_CANDIDATES = 1 << 11
-"""So many of the ways, those of the least bounds, are looked at."""
+_CANDIDATES = 128
+"""So many blocks of tiles, those that promise the least, are priced exactly."""
+
+_ALONE = 64
+"""How large the other dimensions are where it is asked how the time of a vertex grows with one."""
 
 
 def _multiple(role: Role, own: Product) -> int:
@@ -187,80 +220,100 @@ def _main(own: Product) -> dict[Role, int]:
     return main
 
 
-def _sizes(target: Target, own: Product, d: int, grain: int) -> list[int]:
-    """The blocks of a dimension that are worth trying, in multiples of a grain."""
+def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int | None) -> list[int]:
+    """The blocks of a dimension that are worth trying, in multiples of a grain, or of what the matrix unit takes."""
     dimension = own.dimensions[d]
-    multiple = grain if grain > 1 else _multiple(dimension.role, own)
-    sizes = block_sizes(dimension.extent, multiple, target.num_tiles)
-    if grain == 1 and multiple > 1 and dimension.extent < 4 * multiple:  # so small that any size may do
-        sizes = block_sizes(dimension.extent, 1, target.num_tiles)
-    return sizes
+    multiple = _multiple(dimension.role, own) if grain is None else grain
+    if grain is None and (dimension.extent < 4 * multiple or codelets.product is not product):  # any size may do
+        multiple = 1
+    return block_sizes(dimension.extent, multiple, target.num_tiles)
 
 
 def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
     """The block of a vertex that has about so many multiply-adds: first all that is summed, then as a square."""
-    left, sizes = grain, {}
+    left, sizes = grain, [1] * len(own.dimensions)
     for d in reversed(range(len(own.dimensions))):
         if own.dimensions[d].role == "summed":
             sizes[d] = min(own.dimensions[d].extent, left)
             left //= sizes[d]
     free = [d for d in range(len(own.dimensions)) if own.dimensions[d].role in ("rows", "columns")]
     for k, d in enumerate(sorted(free, key=lambda d: own.dimensions[d].extent)):
-        each = max(1, round(max(1, left) ** (1 / (len(free) - k))))
-        sizes[d] = min(own.dimensions[d].extent, each)
-        left //= sizes[d]
-    return tuple(sizes.get(d, min(own.dimensions[d].extent, max(1, left))) for d in range(len(own.dimensions)))
+        sizes[d] = min(own.dimensions[d].extent, max(1, round(left ** (1 / (len(free) - k)))))
+        left = max(1, left // sizes[d])
+    for d in range(len(own.dimensions)):
+        if own.dimensions[d].role == "batch":
+            sizes[d] = min(own.dimensions[d].extent, left)
+            left = max(1, left // sizes[d])
+    return tuple(sizes)
 
 
-def _blocks(target: Target, own: Product, grains: tuple[int, ...]) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Blocks of tiles with a bound below the cycles of each but for what is computed: those of the least bounds."""
+def _rates(
+    target: Target, own: Product, codelets: Codelets, cut: Sequence[int], choices: Sequence[Sequence[int]]
+) -> tuple[float, list[np.ndarray]]:
+    """Cycles of a tile for a multiply-add, in a block of `_ALONE`; and by which factor they are more for each size."""
+    codelet = codelets.product
+    static = codelets.static(codelet, own, own.partials)
+
+    def rate(sizes: Sequence[int]) -> float:
+        cuts = _cuts(own, sizes, sizes)
+        types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
+        return vertex_cycles(target, codelet, types, **static).tile_cycles(target.num_workers) / math.prod(sizes)
+
+    base = [min(dimension.extent, _ALONE) for dimension in own.dimensions]
+    most = rate(base)
+    factors = [
+        np.array([rate([*base[:d], size, *base[d + 1 :]]) / most for size in sizes])
+        for d, sizes in zip(cut, choices, strict=True)
+    ]
+    return most, factors
+
+
+def _blocks(
+    target: Target, own: Product, codelets: Codelets, grains: Sequence[int] | None, memory: int
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Blocks of tiles that promise the least, with a bound below the cycles of each, whatever is computed.
+
+    What a vertex takes is asked along one dimension at a time; a block of several is supposed to take the product of
+    what that tells. Those that promise the least on these terms are priced exactly afterwards.
+    """
     main = _main(own)
-    cut = [d for d in range(len(own.dimensions)) if d in main.values()]
-    choices = [np.array(_sizes(target, own, d, grains[d])) for d in cut]
-    grid = np.meshgrid(*choices, indexing="ij")
-    extents = [own.dimensions[d].extent for d in cut]
-    parts = [-(-extent // size) for extent, size in zip(extents, grid, strict=True)]
-    of_role = {own.dimensions[d].role: k for k, d in enumerate(cut)}
-    rest = {
-        role: own.size(role) // max(1, own.dimensions[main[role]].extent) if role in main else 1
-        for role in (*_A, "columns")
-    }
-    size = lambda role: (grid[of_role[role]] if role in of_role else 1) * rest[role]  # noqa: E731
-    part = lambda role: parts[of_role[role]] if role in of_role else 1  # noqa: E731
-    a, b = size("batch") * size("rows") * size("summed"), size("batch") * size("summed") * size("columns")
-    words = np.where(part("columns") > 1, a, 0) + np.where(part("rows") > 1, b, 0)  # type: ignore[operator]
-    out, sums = size("batch") * size("rows") * size("columns"), part("summed")
-    moved = words * own.dtype.itemsize
-    summed_words = -(-own.size(*_OUT) * np.asarray(sums) // target.num_tiles) * own.partials.itemsize
-    moved = moved + np.where(np.asarray(sums) > 1, summed_words, 0)
-    bound = moved / target.exchange_bytes_per_cycle + out * size("summed") * _rate(target, own)
-    tiles = math.prod(parts[1:], start=parts[0])
-    allowed = np.broadcast_to(tiles, bound.shape) <= target.num_tiles
-    flat = np.where(allowed, bound, np.inf).reshape(-1)
-    number = min(_CANDIDATES, int(allowed.sum()))
-    chosen = np.argpartition(flat, number - 1)[:number] if number < flat.size else np.arange(flat.size)
-    whole = [dimension.extent for dimension in own.dimensions]
+    cut = list(main.values())
+    choices = [_sizes(target, own, codelets, d, None if grains is None else grains[d]) for d in cut]
+    sizes = dict(zip(cut, np.meshgrid(*map(np.array, choices), indexing="ij"), strict=True))
+    parts = {d: -(-own.dimensions[d].extent // sizes[d]) for d in cut}
+
+    def size(*roles: Role) -> Any:
+        dimensions = enumerate(own.dimensions)
+        return math.prod(sizes.get(d, one.extent) for d, one in dimensions if one.role in roles)
+
+    def part(role: Role) -> Any:
+        return parts[main[role]] if role in main else 1
+
+    count = len(own.dimensions) and part("summed")
+    outputs, itemsize = own.size(*OUT_ROLES), own.partials.itemsize
+    received = np.where(part("columns") > 1, size(*A_ROLES), 0) + np.where(part("rows") > 1, size(*B_ROLES), 0)
+    sums = np.where(np.asarray(count) > 1, -(-outputs * count // target.num_tiles) * itemsize, 0)
+    bound = (received * own.dtype.itemsize + sums) / target.exchange_bytes_per_cycle
+    promise, factors = _rates(target, own, codelets, cut, choices)
+    work = promise * size(*A_ROLES, "columns")
+    for axis, factor in enumerate(factors):
+        work = work * factor.reshape([-1 if k == axis else 1 for k in range(len(cut))])
+    held = size(*A_ROLES) * own.dtype.itemsize + size(*B_ROLES) * own.dtype.itemsize + size(*OUT_ROLES) * itemsize
+    tiles = math.prod(parts[d] for d in cut)
+    allowed = np.broadcast_to((tiles <= target.num_tiles) & (held <= memory), work.shape)
+    order = np.argsort(np.where(allowed, bound + work, np.inf), axis=None, kind="stable")
+    chosen = [k for k in order[:_CANDIDATES] if allowed.reshape(-1)[k]]
+    bounds = np.broadcast_to(bound, work.shape).reshape(-1)
+    found = []
     for k in chosen:
-        if np.isfinite(flat[k]):
-            sizes = list(whole)
-            for d, choice in zip(cut, grid, strict=True):
-                sizes[d] = int(choice.reshape(-1)[k])
-            yield float(flat[k]), tuple(sizes)
+        own_sizes = [dimension.extent for dimension in own.dimensions]
+        for d in cut:
+            own_sizes[d] = int(sizes[d].reshape(-1)[k])
+        found.append((float(bounds[k]), tuple(own_sizes)))
+    return found
 
 
-@functools.lru_cache(maxsize=256)
-def _best_rate(target: Target, dtype: np.dtype, partials: np.dtype) -> float:
-    """Cycles of a tile for a multiply-add, in a block so large that nothing else counts."""
-    sides = {"a": ((512, 512), dtype), "b": ((512, 512), dtype)}
-    static = {"numbers": (((1,), (0,)), ((), ())), "partials": partials.name, "dtype": partials.name}
-    return vertex_cycles(target, product, sides, **static).tile_cycles(target.num_workers) / 512**3
-
-
-def _rate(target: Target, own: Product) -> float:
-    return 0.9 * _best_rate(target, own.dtype, own.partials)
-
-
-def _cuts(own: Product, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tuple[Cut, ...]:
+def _cuts(own: Product, blocks: Sequence[int], grains: Sequence[int]) -> tuple[Cut, ...]:
     """The cuts of blocks into grains, of which each block has a whole number."""
     cuts = []
     for dimension, block, grain in zip(own.dimensions, blocks, grains, strict=True):
@@ -270,33 +323,53 @@ def _cuts(own: Product, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tup
     return tuple(cuts)
 
 
-def _options(target: Target, own: Product, codelets: Codelets, grain: int | None) -> Iterator[Option]:
+def _ways(
+    target: Target, own: Product, codelets: Codelets, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
+) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
+    """The codelets that may make a tile's block, and the blocks of their vertices."""
+    shared, workers = codelets.product.hints.workers > 1, target.num_workers
+    alone = codelets.worker if shared else codelets.product
+    if fixed is not None:
+        vertices = math.prod(-(-block // grain) for block, grain in zip(blocks, fixed, strict=True))
+        yield (alone if alone is not None and vertices >= workers else codelets.product), fixed
+        return
+    if shared:
+        yield codelets.product, blocks
+    if alone is None:
+        return
     main = _main(own)
+    for role in ("rows", "columns", "batch"):
+        if role in main and blocks[d := main[role]] > 1:
+            yield alone, (*blocks[:d], -(-blocks[d] // workers), *blocks[d + 1 :])
+    if not shared:
+        yield alone, tuple(b if own.dimensions[d].role == "summed" else 1 for d, b in enumerate(blocks))
+
+
+def _options(
+    target: Target, own: Product, codelets: Codelets, grain: int | None, memory: int, turns: int
+) -> Iterator[Option]:
     fixed = None if grain is None else _grain_of(own, grain)
-    for bound, blocks in _blocks(target, own, fixed or tuple(1 for _ in own.dimensions)):
-        ways: list[tuple[cl.Codelet, tuple[int, ...]]] = []
-        shared = codelets.product.hints.workers > 1
-        if fixed is not None:
-            alone = codelets.worker or codelets.product
-            vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-            ways.append((alone if vertices >= target.num_workers else codelets.product, fixed))
-        elif shared:
-            ways.append((codelets.product, blocks))
-        alone = codelets.worker if shared else codelets.product
-        if fixed is None and alone is not None:
-            for role in ("rows", "columns", "batch"):
-                if role in main and blocks[d := main[role]] > 1:
-                    share = -(-blocks[d] // target.num_workers)
-                    ways.append((alone, (*blocks[:d], share, *blocks[d + 1 :])))
-            if not shared:
-                ways.append(
-                    (alone, tuple(b if own.dimensions[d].role == "summed" else 1 for d, b in enumerate(blocks)))
-                )
-        for codelet, grains in ways:
+    for bound, blocks in _blocks(target, own, codelets, fixed, memory):
+        for codelet, grains in _ways(target, own, codelets, blocks, fixed):
             cuts = _cuts(own, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
-                price = functools.partial(_price, target, own, codelets, codelet, cuts)
+                price = functools.partial(_price, target, own, codelets, codelet, cuts, turns)
                 yield Option(cuts, bound, price, (("codelet", codelet.name),))
+
+
+def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:
+    """A product in ever more turns, one after another: of so many, the role of what is cut, and that of one turn."""
+    yield 1, "rows", own
+    main = _main(own)
+    kept = [main[role] for role in OUT_ROLES if role in main]
+    if not kept:
+        return
+    d = max(kept, key=lambda d: own.dimensions[d].extent)
+    dimension, turns = own.dimensions[d], 1
+    while turns < dimension.extent:
+        turns = min(2 * turns, dimension.extent)
+        part = replace(dimension, extent=-(-dimension.extent // turns))
+        yield turns, dimension.role, replace(own, dimensions=(*own.dimensions[:d], part, *own.dimensions[d + 1 :]))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -309,11 +382,29 @@ def plan_product(
 ) -> Plan:
     """How a product is spread over the tiles of a machine: the same plan for the same sizes.
 
+    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the results.
+
     Args:
         target: the machine.
         own: the product.
         codelets: what it is made of.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
         memory_share: of a tile's memory, what the operation may take.
+
+    Raises:
+        OperationError: one that does not fit however it is cut.
     """
-    return cheapest(str(own), target, itertools.chain(_options(target, own, codelets, grain)), memory_share)
+    memory = int(memory_share * target.bytes_per_tile)
+    for turns, role, part in _in_turns(own):
+        options = list(_options(target, part, codelets, grain, memory, turns))
+        if not options:
+            continue
+        plan = cheapest(str(own), target, options, memory_share)
+        if plan.tile_bytes <= memory:
+            return plan if turns == 1 else repeated(plan, turns, f"turns of {role}")
+    raise OperationError(
+        "a product does not fit the memory of the tiles, however it is cut",
+        given=f"{own}, {memory:,} bytes a tile",
+        expected="operands that fit",
+        fix="a larger memory_share, or a machine of more tiles",
+    )

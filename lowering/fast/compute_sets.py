@@ -6,8 +6,8 @@ A compute set reads the state as it was before, through `Inputs`; each of its fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from codelet.graphs.family import Family
@@ -16,6 +16,7 @@ from codelet.views.tensor import Tensor
 from lowering.arrays import Arrays
 from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made
+from lowering.fast.grains import WholeStep
 from lowering.fast.inputs import Inputs
 from lowering.fast.kernels import Choice, choose_kernel
 from lowering.fast.over_grid import Operand
@@ -83,6 +84,7 @@ class FusedStep(ExecuteStep):
     Attributes:
         extensions: arrays extended beyond their ends, made before its families run.
         divided: variables of which its fields read pieces, and how.
+        parts: the families of blocks that a family of their elements stands for.
         merged: its families as they run, short axes merged, reading the extensions.
         choices: the kernel of each family.
         stores: how what they compute is written.
@@ -90,6 +92,7 @@ class FusedStep(ExecuteStep):
 
     extensions: tuple[Extension, ...] = ()
     divided: tuple[tuple[Variable, Division], ...] = ()
+    parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
     merged: tuple[Family, ...] = ()
     choices: tuple[Choice, ...] = ()
     stores: tuple[Store, ...] = ()
@@ -104,10 +107,15 @@ class FusedStep(ExecuteStep):
         yield first
         for family, merged, (kernel, refused) in zip(self.families, self.merged, self.choices, strict=True):
             yield from ("  " + line for line in str(family).split("\n"))
+            yield from (f"    made of {line.strip()}" for line in self._parts_text(family))
             yield f"    runs {kernel.text(merged.names)}"
             yield from (f"      not {name}: {why}" for name, why in refused)
             yield from (f"      reads {name}: {how}" for name, how in kernel.reads.items())
         yield from (f"  writes {store}" for store in self.stores)
+
+    def _parts_text(self, family: Family) -> list[str]:
+        """The families that one stands for, without their fields."""
+        return [str(part).split("\n", 1)[0].split(": ", 1)[1] for part in self.parts.get(family, ())]
 
 
 def _fused(step: ExecuteStep) -> FusedStep:
@@ -125,6 +133,7 @@ def _fused(step: ExecuteStep) -> FusedStep:
         step.families,
         tuple(extensions),
         tuple(inputs.divided.items()),
+        step.parts if isinstance(step, WholeStep) else {},
         merged,
         tuple(choose_kernel(family, inputs) for family in merged),
         _plan_stores(written),

@@ -1,4 +1,6 @@
-"""Partial sums: convolutions whose parts are added up, or whose phases are woven, become whole convolutions again.
+"""Partial sums: what vertices cut into blocks, convolutions cut into phases or parts, is put together again.
+
+Blocks and phases are so in each compute set (`grains.py`, `phases.py`), partial sums over several.
 
 A convolution is cut by its channels, its kernel's rows, or both: the vertices of one compute set write partial sums,
 those of another add them up, in one stage or in several. Run so, it would be as many small convolutions, each over an
@@ -16,17 +18,22 @@ stay, since the partial sums would be made beside the whole.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+
+from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
 from lowering.fast.compose import Products, as_products, compose
 from lowering.fast.convolutions import as_convolution
+from lowering.fast.grains import join_blocks
 from lowering.fast.inputs import Inputs
+from lowering.fast.join_families import join_families
 from lowering.fast.phases import weave_phases
 from lowering.fast.prune import prune
+from lowering.fast.refine import refine
+from lowering.jaxprs.equations import inner_jaxprs
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
@@ -58,6 +65,28 @@ def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
     return [source_variables(field.tensor.source) for field in fields if field.tensor is not None]
 
 
+def _joined(step: ExecuteStep) -> ExecuteStep:
+    """A compute set with its families put together: phases first, which go on in each other as parts may."""
+    woven = weave_phases(step)
+    whole = join_blocks(woven)
+    return woven if whole is woven else weave_phases(whole)
+
+
+def _may_add(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a jaxpr adds anything up."""
+    names = {eqn.primitive.name for eqn in jaxpr.eqns}
+    return bool(names & {"reduce_sum", "dot_general", "conv_general_dilated"}) or any(
+        _may_add(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn)
+    )
+
+
+def _elements(family: Family) -> Family:
+    """A family of blocks as one of their elements, where it may be one of sums."""
+    if len(family.codelet.outputs) != 1 or not _may_add(family.codelet.jaxpr.jaxpr):
+        return family
+    return refine(family) or family
+
+
 class _Composing:
     """Composes the families of steps with those before them."""
 
@@ -65,8 +94,9 @@ class _Composing:
         self.plan = plan
         self.functions: dict[FunctionBody, FunctionBody] = {}
         self.made: dict[Step, Step] = {}
-        self.weave = functools.cache(weave_phases)
-        self.products = functools.cache(as_products)
+        self.joined = functools.cache(_joined)
+        self.elements = functools.cache(_elements)
+        self.products = functools.cache(lambda family: as_products(self.elements(family)))
         self.compose = functools.cache(compose)
         self.convolution = functools.cache(_as_convolution)
         self.has_composed = False
@@ -105,23 +135,32 @@ class _Composing:
         }
         return {family: own if reads[family] & others else self.composed(own, known) for family, own in found.items()}
 
+    def written(self, families: Sequence[Family]) -> dict[Variable, list[Family]]:
+        """The families that write each variable."""
+        found: dict[Variable, list[Family]] = {}
+        for family in families:
+            for variable in {v for own in _tensors(family, is_read=False) for v in own}:
+                found.setdefault(variable, []).append(family)
+        return found
+
     def execute(self, step: ExecuteStep, known: Known) -> tuple[Step, Known]:
         """A compute set with its sums composed with what is known before it; and what is known after it."""
-        made = self.weave(step)
+        made = self.joined(step)
         whole = self.whole(made, known)
-        joined = {
-            f: one for f, own in whole.items() if own.family is not f and (one := self.convolution(own)) is not None
-        }
-        writers = Counter(v for family in made.families for t in _tensors(family, is_read=False) for v in set(t))
-        if joined:
+        instead = {f: self.convolution(own) for f, own in whole.items() if own is not self.products(f)}
+        families = tuple(instead.get(family) or family for family in made.families)
+        written = self.written(made.families)
+        if families != made.families:
             self.has_composed = True
-            made = flow_step(replace(made, families=tuple(joined.get(family, family) for family in made.families)))
+            made = flow_step(replace(made, families=families))
         known = _forget(known, made)
-        for own in whole.values():
-            variable = own.out.source
-            assert isinstance(variable, Variable)
-            if writers[variable] == 1 and _sources(own).isdisjoint(made.writes):
-                known[variable] = own
+        for variable, writers in written.items():
+            if all(self.products(family) is not None for family in writers):
+                parts = [self.elements(family) for family in writers]
+                one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
+                own = None if len(one) > 1 else whole.get(one[0]) or self.products(one[0])
+                if own is not None and _sources(own).isdisjoint(made.writes):
+                    known[variable] = own
         return made, known
 
     def step(self, step: Step) -> Step:

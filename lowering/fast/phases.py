@@ -75,7 +75,7 @@ def _writes_zero(family: Family) -> bool:
             return False
         value = maker.invars[0]
     number = value.val if isinstance(value, jax_core.Literal) else known[value]
-    return not isinstance(number, Tracer) and np.size(number) <= SMALL and not np.any(number)
+    return not isinstance(number, Tracer) and np.size(number) <= SMALL and not np.any(np.asarray(number))
 
 
 def _written(family: Family) -> Tensor | None:

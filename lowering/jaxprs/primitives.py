@@ -36,6 +36,15 @@ def _has_none(value: Any) -> bool:
     return all(one is None for one in value)
 
 
+def _is_one(value: Any) -> bool:
+    """Whether a number is one, or all of several are."""
+    return value == 1 or (isinstance(value, tuple) and all(one == 1 for one in value))
+
+
+def _has_no_padding(value: Any) -> bool:
+    return not any(width for widths in value for width in widths)
+
+
 Known = Mapping[str, Callable[[Any], bool]]
 """Parameters of a primitive, and which values of them are understood."""
 
@@ -106,6 +115,14 @@ UNDERSTOOD: Mapping[str, Known] = {
     "jit": _CALL,
     "pjit": _CALL,
     **_named("dot_general", "dimension_numbers", "precision", "preferred_element_type"),
+    "conv_general_dilated": {
+        **dict.fromkeys(("window_strides", "rhs_dilation", "dimension_numbers", "precision"), _any),
+        "preferred_element_type": _any,
+        "padding": _has_no_padding,
+        "lhs_dilation": _is_one,
+        "feature_group_count": _is_one,
+        "batch_group_count": _is_one,
+    },
     **_named("dynamic_update_slice"),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
     **_named("sort", "dimension", "is_stable", "num_keys"),

@@ -1,0 +1,66 @@
+"""Grains: the families of a compute set as fast execution runs them, the same whatever the grain of the graph is.
+
+In come families of blocks, a computation cut this way or that. Out come, where that gains something, families of
+their elements (`refine.py`), parts of one joined to it (`join_families.py`): a convolution of patches is one whole
+convolution, and what is left over where no block divides an extent is no kernel of its own. Every family that gains
+nothing by it stays as it is: products of blocks side by side are contracted to one (`lowering/jaxprs/contract.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from codelet.graphs.family import Family
+from lowering.fast.convolutions import as_convolution
+from lowering.fast.inputs import Inputs
+from lowering.fast.join_families import join_families
+from lowering.fast.refine import refine
+from lowering.jaxprs.unmap import unmap
+from lowering.plan.steps import ExecuteStep
+
+
+@dataclass(frozen=True, eq=False)
+class WholeStep(ExecuteStep):
+    """A compute set of which some families stand for others, their blocks or parts.
+
+    Attributes:
+        parts: the families of the graph that a family stands for.
+    """
+
+    parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
+
+
+def _convolves(family: Family) -> bool:
+    """Whether the codelet of a family convolves a patch."""
+    found = unmap(family.codelet.jaxpr) if not family.rows else None
+    return found is not None and found.convolves
+
+
+def _is_no_copy(family: Family) -> bool:
+    """Whether windows of a family need not be copied: none overlap, or it is a convolution."""
+    found = as_convolution(family, Inputs([family]))
+    return not isinstance(found, str) or not found
+
+
+def join_blocks(step: ExecuteStep) -> ExecuteStep:
+    """A compute set with families of elements for those of blocks that gain by it."""
+    families = step.families
+    written = [{f.tensor.source for f in own.fields if f.is_written and f.tensor is not None} for own in families]
+    writers = Counter(source for sources in written for source in sources)
+    convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
+    chosen = [k for k in range(len(families)) if convolves[k] or any(writers[source] > 1 for source in written[k])]
+    refined = [refine(families[k]) or families[k] for k in chosen]
+    instead: dict[Family, list[Family]] = {}
+    parts: dict[Family, tuple[Family, ...]] = {}
+    for family, numbers in join_families(refined):
+        own = [chosen[k] for k in numbers]
+        is_other = len(own) > 1 or (convolves[own[0]] and family is not families[own[0]])
+        if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
+            parts[family] = tuple(families[k] for k in own)
+            instead.update({families[k]: [family] if k == own[0] else [] for k in own})
+    if not parts:
+        return step
+    made = tuple(one for family in families for one in instead.get(family, [family]))
+    return WholeStep(step.name, made, parts, reads=step.reads, writes=step.writes, line=step.line)

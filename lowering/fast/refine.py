@@ -1,0 +1,120 @@
+"""Refine: a family of vertices that compute blocks, as the family of what they compute each element of.
+
+A vertex that multiplies a block of rows and a block of columns does what a vertex for each pair of a row and a column
+would do; one that convolves a patch of an image, what a vertex for each window would; one that maps a stretch of
+elements, what a vertex for each element would. In comes a family of the first kind, out comes that of the second, with
+the dimensions of the block as axes of its grid (`unmap.py` finds them). In normal form the axis of the blocks and that
+within a block are one again wherever blocks lie side by side, so that the same graph lowers to the same program
+whatever its grain is. On the machine nothing changes: only fast execution sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from codelet.errors import CodeletTraceError
+from codelet.graphs.family import Family, Field, VertexState
+from codelet.tracing.alike import alike
+from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.field_types import FieldType
+from codelet.tracing.statics import restored
+from codelet.views.affine import Table, sorted_symbols
+from codelet.views.grids import Axis, Grid, Key
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor
+from lowering.jaxprs.unmap import Place, Unmapped, unmap, without_rules
+from lowering.plan.collect import normalize_family
+
+
+def _element_index(index: Index, places: Sequence[Place], axes: Sequence[Axis]) -> Index | None:
+    """What a field of one element is connected to, of an index for a block; None where a table stands in the way."""
+    names: dict[Key, Key] = {}
+    left: list[int] = []
+    symbols = dict(index.symbols)
+    for d, place in enumerate(places):
+        if place.axis is not None:
+            axis = axes[place.axis]
+            symbols[axis] = symbols.get(axis, 0) + index.strides[d] * place.step
+            if place.left is None:
+                names[d] = axis
+        if place.left is not None:
+            if place.axis is None:
+                names[d] = len(left)
+            left.append(d)
+    tables = []
+    for table in index.tables:
+        if any(isinstance(key, int) and key not in names for key in table.keys):
+            return None
+        keys = tuple(names.get(key, key) for key in table.keys)
+        if len(set(keys)) < len(keys):
+            return None
+        tables.append(Table(keys, table.values, table.scale))
+    shape = tuple(places[d].left or 1 for d in left)
+    strides = tuple(index.strides[d] * places[d].spread for d in left)
+    return Index(index.offset, shape, strides, sorted_symbols(symbols), tuple(tables))
+
+
+def _element_field(field: Field, places: Sequence[Place], axes: Sequence[Axis]) -> Field | None:
+    """A field of one element, of a field of a block; None where it cannot be told."""
+    shape = tuple(place.left for place in places if place.left is not None)
+    kind = field.type._replace(shape=shape)
+    if field.tensor is not None:
+        index = _element_index(field.tensor.index, places, axes) if field.tensor.rows is None else None
+        return None if index is None else replace(field, type=kind, tensor=Tensor(field.tensor.source, index))
+    assert field.state is not None
+    if field.state.index is not None:
+        index = _element_index(field.state.index, places, axes)
+        return None if index is None else replace(field, type=kind, state=VertexState(index=index))
+    return None
+
+
+def _element_codelet(codelet: TracedCodelet, found: Unmapped) -> TracedCodelet | None:
+    """What computes one element; None where its derivative rules cannot be told."""
+    kinds = [
+        {
+            name: FieldType(tuple(place.left for place in own if place.left is not None), *kind[1:])
+            for (name, kind), own in zip(types.items(), places, strict=True)
+        }
+        for types, places in ((codelet.inputs, found.inputs), (codelet.outputs, found.outputs))
+    ]
+    if not found.has_rules:
+        return replace(codelet, inputs=kinds[0], outputs=kinds[1], jaxpr=found.jaxpr, with_apart={})
+    try:
+        with restored(codelet.settings):
+            made = codelet.codelet.trace(kinds[0], codelet.static)
+    except CodeletTraceError:
+        return None
+    return made if dict(made.outputs) == kinds[1] and alike(without_rules(made.jaxpr), {}, found.jaxpr) else None
+
+
+def refine(family: Family) -> Family | None:
+    """A family as that of its elements, in normal form; None where it has none, or is so already."""
+    if family.rows or not family.num_vertices or family.codelet.has_effects or not family.codelet.outputs:
+        return None
+    if any(field.kind == "inout" for field in family.fields):
+        return None
+    found = unmap(family.codelet.jaxpr)
+    codelet = None if found is None else _element_codelet(family.codelet, found)
+    if found is None or codelet is None:
+        return None
+    axes = Grid([range(n) for n in found.extents]).axes
+    given = dict(zip(family.codelet.inputs, found.inputs, strict=True))
+    given.update(zip(family.codelet.outputs, found.outputs, strict=True))
+    fields = [_element_field(field, given[field.name], axes) for field in family.fields]
+    known = tuple(field for field in fields if field is not None)
+    if len(known) < len(fields):
+        return None
+    (result, places), *_ = zip(family.codelet.outputs, found.outputs, strict=True)
+    names = {place.axis: f"{result}.{d}" for d, place in enumerate(places) if place.axis is not None}
+    return normalize_family(
+        replace(
+            family,
+            codelet=codelet,
+            axes=(*family.axes, *axes),
+            axis_names=(*family.axis_names, *(names[k] for k in range(len(axes)))),
+            fields=known,
+            tile=None,
+            line_of_vertex=None,
+        )
+    )

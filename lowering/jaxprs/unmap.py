@@ -1,0 +1,398 @@
+"""Unmap: a jaxpr that does the same at every position of some dimensions, as a jaxpr of one position.
+
+It is the inverse of `vmap`. In comes what a vertex computes of blocks: the product of a block of rows and a block of
+columns, a convolution of a patch of an image, a function of a stretch of elements. Out comes what it computes of a
+row and a column, a window, an element; and of each dimension of the inputs and results, along which of the *axes*
+it moves, the dimensions that are gone.
+
+Dimensions that equations take through unchanged are one class (union and find). A class is an axis where every result
+has it once, and nothing reduces it or looks across it. The spatial dimensions of a convolution's image are
+windows: along an axis of the result they move by the stride, and what is left is as long as the kernel. What is
+not understood keeps all of its dimensions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+from jax.extend import core as jax_core
+
+from lowering.arrays import reshape, transpose
+from lowering.jaxprs.equations import Atomic, bind, evaluate
+from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, REDUCTIONS, is_understood
+from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
+
+# --- what comes out ---------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """What becomes of a dimension.
+
+    Attributes:
+        axis: the number of the axis along which it moves; None where it does along none, or is of extent 1.
+        step: by how many positions.
+        left: the extent of what is left of it; None where it is gone.
+        spread: how many positions what is left of it is apart.
+    """
+
+    axis: int | None
+    step: int = 1
+    left: int | None = None
+    spread: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Unmapped:
+    """A jaxpr of one position along some axes.
+
+    Attributes:
+        extents: of the axes.
+        inputs: what becomes of each dimension of each input.
+        outputs: the same of the results, where no dimension moves that is not gone.
+        jaxpr: of what is left.
+        convolves: whether windows of an input move.
+        has_rules: whether the jaxpr has derivative rules of its own, which are left out of what is left.
+    """
+
+    extents: tuple[int, ...]
+    inputs: tuple[tuple[Place, ...], ...]
+    outputs: tuple[tuple[Place, ...], ...]
+    jaxpr: jax_core.ClosedJaxpr
+    convolves: bool
+    has_rules: bool
+
+
+# --- classes of dimensions --------------------------------------------------------------------------------
+
+
+Spot = tuple[Any, int]
+"""A dimension of a variable."""
+
+
+class _Window(NamedTuple):
+    """How a spatial dimension of an image moves along one of the result.
+
+    Attributes:
+        result: the dimension along which it moves.
+        stride: by how many positions.
+        length: of the kernel, and so of the window.
+        spread: how many positions of the image its own are apart.
+    """
+
+    result: Spot
+    stride: int
+    length: int
+    spread: int
+
+
+class _Classes:
+    """The classes of the dimensions of all variables."""
+
+    def __init__(self) -> None:
+        self._above: dict[Spot, Spot] = {}
+        self._kept: list[Spot] = []
+        self._windows: list[tuple[Spot, _Window]] = []
+
+    def root(self, spot: Spot) -> Spot:
+        """What stands for the class of a dimension."""
+        above = self._above.setdefault(spot, spot)
+        if above != spot:
+            above = self._above[spot] = self.root(above)
+        return above
+
+    def unite(self, spot: Spot, other: Spot) -> None:
+        """Make two dimensions one class."""
+        self._above[self.root(other)] = self.root(spot)
+
+    def keep(self, spots: Sequence[Spot]) -> None:
+        """Keep dimensions."""
+        self._kept += spots
+
+    def move(self, spot: Spot, window: _Window) -> None:
+        """Let a dimension be one of windows."""
+        self._windows.append((spot, window))
+
+    @property
+    def kept(self) -> set[Spot]:
+        """The classes that are kept."""
+        return set(map(self.root, self._kept))
+
+    @property
+    def windows(self) -> dict[Spot, set[_Window]]:
+        """How classes of windows move."""
+        found: dict[Spot, set[_Window]] = {}
+        for spot, window in self._windows:
+            found.setdefault(self.root(spot), set()).add(window._replace(result=self.root(window.result)))
+        return found
+
+
+def _spots(atom: Atomic) -> list[Spot]:
+    """The dimensions of a variable. A literal has none."""
+    return [] if isinstance(atom, jax_core.Literal) else [(atom, d) for d in range(len(atom.aval.shape))]
+
+
+# --- what equations take through --------------------------------------------------------------------------
+
+
+def _regrouped(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The dimensions before and after a reshape that are of one size together, the fewest; none of extent 1."""
+    left = [[d for d, n in enumerate(shape) if n != 1] for shape in (before, after)]
+    while left[0] and left[1]:
+        first, second = [left[0].pop(0)], [left[1].pop(0)]
+        while (a := math.prod(before[d] for d in first)) != (b := math.prod(after[d] for d in second)):
+            if a < b:
+                first.append(left[0].pop(0))
+            else:
+                second.append(left[1].pop(0))
+        yield first, second
+
+
+def _pairs_moved(eqn: jax_core.JaxprEqn) -> list[tuple[list[int], list[int]]]:
+    """Which dimensions of an operand are which of the result, where an equation only moves elements."""
+    before, after = (var.aval.shape for var in (eqn.invars[0], eqn.outvars[0]))  # type: ignore[attr-defined]
+    match eqn.primitive.name:
+        case "transpose":
+            return [([d], [k]) for k, d in enumerate(eqn.params["permutation"])]
+        case "broadcast_in_dim":
+            places = enumerate(eqn.params["broadcast_dimensions"])
+            return [([d], [k]) for d, k in places if before[d] == after[k]]
+    return list(_regrouped(before, after))
+
+
+def _link_moved(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    own, made = _spots(eqn.invars[0]), _spots(eqn.outvars[0])
+    for first, second in _pairs_moved(eqn) if own else ():
+        if len(first) == len(second) == 1:
+            classes.unite(own[first[0]], made[second[0]])
+        else:
+            classes.keep([*(own[d] for d in first), *(made[d] for d in second)])
+
+
+def _link_by_element(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    for operand in eqn.invars:
+        for spot, made in zip(_spots(operand), _spots(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
+            classes.unite(spot, made)
+
+
+def _link_reduced(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    axes = {int(axis) for axis in eqn.params["axes"]}
+    own = _spots(eqn.invars[0])
+    classes.keep([spot for d, spot in enumerate(own) if d in axes])
+    left = (spot for d, spot in enumerate(own) if d not in axes)
+    for spot, made in zip(left, _spots(eqn.outvars[0]), strict=True):
+        classes.unite(spot, made)
+
+
+def _link_product(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    left, right = map(_spots, eqn.invars)
+    made = iter(_spots(eqn.outvars[0]))
+    for a, b in zip(left_batch, right_batch, strict=True):
+        classes.unite(left[a], right[b])
+        classes.unite(left[a], next(made))
+    for own, gone in ((left, (*left_inner, *left_batch)), (right, (*right_inner, *right_batch))):
+        for spot in (spot for d, spot in enumerate(own) if d not in gone):
+            classes.unite(spot, next(made))
+    classes.keep([*(left[d] for d in left_inner), *(right[d] for d in right_inner)])
+
+
+def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    params = eqn.params
+    left, right, result = params["dimension_numbers"]
+    image, kernel, made = (_spots(atom) for atom in (*eqn.invars, *eqn.outvars))
+    classes.unite(image[left[0]], made[result[0]])
+    classes.unite(kernel[right[0]], made[result[1]])
+    classes.keep([image[left[1]], *(kernel[d] for d in right[1:])])
+    sizes = eqn.invars[1].aval.shape  # type: ignore[attr-defined]
+    for a, b, c, stride, spread in zip(
+        left[2:], right[2:], result[2:], params["window_strides"], params["rhs_dilation"], strict=True
+    ):
+        classes.move(image[a], _Window(made[c], stride, sizes[b], spread))
+
+
+def _link_unknown(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in _spots(atom)])
+
+
+# --- what is left of them ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """What becomes of dimensions, by their classes: those of `axes` are gone, those of None with them, of extent 1."""
+
+    classes: _Classes
+    axes: dict[Spot, int | None]
+    windows: dict[Spot, _Window]
+
+    def places(self, atom: Atomic) -> tuple[Place, ...]:
+        """What becomes of each dimension of a variable."""
+        found = []
+        for spot, extent in zip(_spots(atom), atom.aval.shape, strict=False):
+            root = self.classes.root(spot)
+            window = self.windows.get(root)
+            if window is not None:
+                found.append(Place(self.axes[window.result], window.stride, window.length, window.spread))
+            else:
+                found.append(Place(self.axes[root]) if root in self.axes else Place(None, left=extent))
+        return tuple(found)
+
+    def shape(self, atom: Atomic) -> list[int]:
+        """The shape of what is left of a variable."""
+        return [place.left for place in self.places(atom) if place.left is not None]
+
+    def numbers(self, atom: Atomic, dimensions: Sequence[int]) -> tuple[int, ...]:
+        """The numbers that some dimensions have in what is left of a variable, without those that are gone."""
+        kept = [d for d, place in enumerate(self.places(atom)) if place.left is not None]
+        return tuple(kept.index(int(d)) for d in dimensions if int(d) in kept)
+
+
+def _as_it_is(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    return bind(eqn, operands)
+
+
+def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    axes = left.numbers(eqn.invars[0], eqn.params["axes"])
+    return bind(eqn.replace(params={**eqn.params, "axes": axes}), operands)
+
+
+def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    (array,), (own,), (made,) = operands, eqn.invars, eqn.outvars
+    shape = left.shape(made)
+    if eqn.primitive.name == "transpose":
+        return [transpose(array, left.numbers(own, eqn.params["permutation"]))]
+    if eqn.primitive.name != "broadcast_in_dim":
+        return [reshape(array, shape)]
+    given = left.shape(own)
+    kept = [d for d, place in enumerate(left.places(own)) if place.left is not None]
+    places = [left.numbers(made, (eqn.params["broadcast_dimensions"][d],)) for d in kept]
+    # What is one element along a dimension that is gone of the result has it no more.
+    array = reshape(array, [n for n, place in zip(given, places, strict=True) if place])
+    if list(array.shape) == shape:
+        return [array]
+    return [lax.broadcast_in_dim(array, tuple(shape), tuple(place for own in places for place in own))]
+
+
+def _dot(eqn: jax_core.JaxprEqn, operands: Sequence[Any], inner: Any, batch: Any) -> list[Any]:
+    """The product of what is left of operands, as precise as an equation says."""
+    first, second = operands
+    precision, kind = eqn.params["precision"], eqn.params["preferred_element_type"]
+    return [lax.dot_general(first, second, (inner, batch), precision=precision, preferred_element_type=kind)]
+
+
+def _product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    numbers = (tuple(map(left.numbers, eqn.invars, own)) for own in eqn.params["dimension_numbers"])
+    return _dot(eqn, operands, *numbers)
+
+
+def _inner_product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    specs = eqn.params["dimension_numbers"][:2]
+    return _dot(
+        eqn, operands, tuple(left.numbers(a, spec[1:]) for a, spec in zip(eqn.invars, specs, strict=True)), ((), ())
+    )
+
+
+class _Rule(NamedTuple):
+    """Of equations: which dimensions they take through, and what is left of them."""
+
+    link: Any
+    run: Any
+
+
+_UNKNOWN = _Rule(_link_unknown, _as_it_is)
+
+_RULES = (
+    (tuple(ELEMENTWISE), _Rule(_link_by_element, _as_it_is)),
+    (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
+    (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
+    (("dot_general",), _Rule(_link_product, _product)),
+    (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
+)
+
+
+def _rule(eqn: jax_core.JaxprEqn) -> _Rule:
+    """What is known of an equation."""
+    if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
+        return _UNKNOWN  # in another order
+    if any(isinstance(atom, jax_core.Literal) and atom.aval.shape for atom in eqn.invars):  # type: ignore[attr-defined]
+        return _UNKNOWN
+    return next((rule for names, rule in _RULES if is_understood(eqn, *names)), _UNKNOWN)
+
+
+# --- all of it --------------------------------------------------------------------------------------------
+
+
+def without_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr without calls, functions with derivative rules of their own among them."""
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if not is_understood(eqn, *CUSTOM):
+            return builder.equation(eqn, operands)
+        return builder.inlined(without_rules(eqn.params["call_jaxpr"]), operands)
+
+    closed = inline(closed)
+    return rebuild(closed, run) if any(eqn.primitive.name in CUSTOM for eqn in closed.jaxpr.eqns) else closed
+
+
+def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any]) -> _Left | None:
+    """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells."""
+    classes = _Classes()
+    classes.keep([spot for var in jaxpr.constvars for spot in _spots(var)])
+    for eqn in jaxpr.eqns:
+        _rule(eqn).link(classes, eqn)
+    roots = {var: list(map(classes.root, _spots(var))) for var in variables}
+    windows, kept = classes.windows, classes.kept
+    # Along two dimensions of one variable at once only its diagonal would be read.
+    kept.update(root for own in roots.values() for root in own if own.count(root) > 1)
+    results = [roots[var] for var in jaxpr.outvars]
+    shared = set(results[0]).intersection(*results[1:]) - kept - windows.keys()
+    axes: dict[Spot, int | None] = {root: k for k, root in enumerate(r for r in results[0] if r in shared)}
+    # What is of extent 1 and nowhere in the results was put there for an equation to have it.
+    single = {root for own in roots.values() for root in own if root[0].aval.shape[root[1]] == 1}
+    axes.update(dict.fromkeys(single - kept.union(*results) - windows.keys()))
+    if any(len(own) > 1 for own in windows.values()) or windows.keys() & kept.union(*results):
+        return None
+    convolutions = [eqn.outvars[0] for eqn in jaxpr.eqns if _rule(eqn).run is _inner_product]
+    if not all(root in axes for var in convolutions for root in roots[var]):
+        return None
+    return _Left(classes, axes, {root: window for root, (window,) in windows.items()})
+
+
+@functools.lru_cache(maxsize=256)
+def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
+    """A jaxpr of one position along as many axes as there are; None where there are none, or it cannot be told.
+
+    >>> import jax, jax.numpy as jnp
+    >>> block = jax.make_jaxpr(lambda a, b: a @ b)(jnp.ones((4, 3)), jnp.ones((3, 5)))
+    >>> found = unmap(block)
+    >>> found.extents, [var.aval.shape for var in found.jaxpr.jaxpr.invars]
+    ((4, 5), [(3,), (3,)])
+    """
+    plain = without_rules(closed)
+    jaxpr = plain.jaxpr
+    variables = [*jaxpr.invars, *jaxpr.constvars, *(var for eqn in jaxpr.eqns for var in eqn.outvars)]
+    known = not jaxpr.effects and all(0 not in getattr(var.aval, "shape", (0,)) for var in variables)
+    if not known or not jaxpr.outvars or any(isinstance(atom, jax_core.Literal) for atom in jaxpr.outvars):
+        return None
+    left = _find(jaxpr, variables)
+    if left is None or not any(axis is not None for axis in left.axes.values()):
+        return None
+    kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]
+    run = lambda eqn, operands: _rule(eqn).run(left, eqn, operands)  # noqa: E731
+    made = jax.make_jaxpr(lambda *inputs: evaluate(plain, inputs, run))(*kinds)
+    first = jaxpr.outvars[0]
+    extents = [n for n, place in zip(first.aval.shape, left.places(first), strict=True) if place.left is None]  # type: ignore[attr-defined]
+    return Unmapped(
+        tuple(extents),
+        tuple(map(left.places, jaxpr.invars)),
+        tuple(map(left.places, jaxpr.outvars)),
+        made,
+        bool(left.windows),
+        any(eqn.primitive.name in CUSTOM for eqn in inline(closed).jaxpr.eqns),
+    )

@@ -1,0 +1,167 @@
+"""Graphs of blocks: products, convolutions and maps as plans over tiles cut them, whatever divides them or does not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from hypothesis import strategies as st
+from jax import lax
+
+import codelet as cl
+
+
+@cl.codelet
+def product(a, b):
+    return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+@cl.codelet
+def product_as_given(a, b):
+    return product.function(a, b).astype(a.dtype)
+
+
+@cl.codelet
+def added_up(parts):
+    return parts.sum(0)
+
+
+@cl.codelet
+def convolved(x, w, *, stride):
+    return lax.conv_general_dilated(x[None], w, (stride, stride), "VALID")[0]
+
+
+def cuts(extent: int, size: int) -> list[tuple[int, int, int]]:
+    """The first position, the number and the size of blocks that divide an extent: the even ones, and what is left."""
+    even, left = divmod(extent, size)
+    return [(0, even, size)] * (even > 0) + [(even * size, 1, left)] * (left > 0)
+
+
+def blocks(extents: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Of each family of blocks that divide some extents: a slice for each dimension, over symbols."""
+    for parts in itertools.product(*map(cuts, extents, sizes)):
+        symbols = cl.grid(*(count for _, count, _ in parts))
+        symbols = symbols if len(parts) > 1 else (symbols,)
+        yield tuple(slice(first + n * s, first + n * s + n) for s, (first, _, n) in zip(symbols, parts, strict=True))
+
+
+def matmul(sizes: tuple[int, int, int], codelet: Any = product, dtype: Any = jnp.float32) -> Callable[..., Any]:
+    """A product of matrices by blocks of some rows, columns and length; partial products are added up."""
+
+    def build(graph: cl.Graph, a: cl.Tensor, b: cl.Tensor) -> cl.Tensor:
+        (rows, length), columns = a.shape, b.shape[1]
+        inner = cuts(length, sizes[2])
+        partials = graph.add_variable("partials", (sum(n for _, n, _ in inner), rows, columns), dtype)
+        multiply, at = graph.add_compute_set("multiply"), 0
+        for first, count, size in inner:
+            for i, j in blocks((rows, columns), sizes[:2]):
+                p = cl.grid(count)
+                k = slice(first + size * p, first + size * p + size)
+                graph.add_vertex(multiply, codelet, a=a[i, k], b=b[k, j], out=partials[at + p, i, j])
+            at += count
+        if len(partials) == 1:
+            return partials[0]
+        c = graph.add_variable("c", (rows, columns), dtype)
+        add = graph.add_compute_set("add up")
+        for i, j in blocks((rows, columns), sizes[:2]):
+            graph.add_vertex(add, added_up, parts=partials[:, i, j], out=c[i, j])
+        return c
+
+    return build
+
+
+def convolution(sizes: tuple[int, int], stride: int = 1, padding: int = 1) -> Callable[..., Any]:
+    """A convolution of images by patches of some rows for some channels, with a frame of zeros around the images."""
+
+    def build(graph: cl.Graph, x: cl.Tensor, w: cl.Tensor) -> cl.Tensor:
+        around = x.pad(((0, 0), (0, 0), (padding, padding), (padding, padding)))
+        images, _, height, width = around.shape
+        channels, _, *kernel = w.shape
+        rows, columns = ((n - k) // stride + 1 for n, k in zip((height, width), kernel, strict=True))
+        y = graph.add_variable("y", (images, channels, rows, columns))
+        convolve = graph.add_compute_set("convolve")
+        for i, o in blocks((rows, channels), sizes):
+            n = cl.grid(images)
+            size = i.stop - i.start
+            patch = slice(stride * i.start, stride * i.start + stride * (size - 1) + kernel[0])
+            graph.add_vertex(convolve, convolved, x=around[n, :, patch], w=w[o], out=y[n, o, i], stride=stride)
+        return y
+
+    return build
+
+
+def mapped(size: int, codelet: Any) -> Callable[..., Any]:
+    """A function of every element, by stretches of so many."""
+
+    def build(graph: cl.Graph, *tensors: cl.Tensor) -> cl.Tensor:
+        y = graph.add_variable("y", tensors[0].shape)
+        compute = graph.add_compute_set("map")
+        for (i,) in blocks(y.shape, (size,)):
+            given = {name: tensor[i] for name, tensor in zip(codelet.inputs, tensors, strict=True)}
+            graph.add_vertex(compute, codelet, **given, out=y[i])
+        return y
+
+    return build
+
+
+# --- drawn ----------------------------------------------------------------------------------------------------
+
+
+@cl.codelet
+def product_of_blocks(a, b):
+    return a @ b
+
+
+@cl.codelet
+def shifted(x, row, *, by):
+    return jnp.where(x > by, x, row + x)
+
+
+@cl.codelet
+def convolved_line(x, w, *, stride):
+    return lax.conv_general_dilated(x[None], w, (stride,), "VALID")[0].T
+
+
+@cl.codelet
+def rows_scaled(x, y):
+    return x * y[:, None] + x.max(1, keepdims=True)
+
+
+def blocked(builder: Any) -> list[Any]:
+    """A compute set of several families of blocks, all that write one variable, of one codelet for the most part."""
+    draw, graph = builder.draw, builder.case.graph
+    size = st.integers(1, 4)
+    kind = draw(st.sampled_from(["product", "convolution", "map", "rows"]))
+    step = graph.add_compute_set(f"blocks{next(builder.numbers)}")
+    # A part of what is written, so that families may begin and end anywhere.
+    first = draw(st.integers(0, 2))
+    shape = (draw(size) + draw(size), draw(size) + 1)
+    held = builder.variable((shape[0] + first, shape[1]))
+    target = held[first:]
+    sizes = (draw(size), draw(size))
+    if kind == "product":
+        length = draw(size)
+        a, b = builder.variable((shape[0], length)), builder.variable((length, shape[1] + 1))
+        for i, j in blocks(shape, sizes):
+            graph.add_vertex(step, product_of_blocks, a=a[i], b=b[:, j.start + 1 : j.stop + 1], out=target[i, j])
+    elif kind == "convolution":
+        stride, kernel = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+        x = builder.variable((2, stride * (shape[0] - 1) + kernel)).pad(((0, 0), (1, 1)))
+        w = builder.variable((shape[1], 2, kernel))
+        for i, j in blocks(shape, sizes):
+            patch = slice(stride * i.start, stride * i.start + stride * (i.stop - i.start - 1) + kernel)
+            graph.add_vertex(step, convolved_line, x=x[:, patch], w=w[j], out=target[i, j], stride=stride)
+    elif kind == "map":
+        x, by = builder.variable(shape), draw(st.integers(0, 1))
+        for i, j in blocks(shape, sizes):
+            row = draw(st.sampled_from([3, i.start]))
+            graph.add_vertex(step, shifted, x=x[i, j], row=row, out=target[i, j], by=by)
+    else:
+        x, y = builder.variable(shape), builder.variable((shape[0],))
+        table = cl.table(draw(st.permutations(range(shape[0])))) if draw(st.booleans()) else None
+        for (i,) in blocks(shape[:1], sizes[:1]):
+            scale = y[i] if table is None else y[table[i]]
+            graph.add_vertex(step, rows_scaled, x=x[i], y=scale, out=target[i])
+    return [cl.Execute(step)]

@@ -1,0 +1,193 @@
+"""Grains: a graph of blocks lowers to the program of the whole, whatever the blocks are, wherever it may."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given
+from hypothesis import strategies as st
+from jax import lax
+from jax.extend import core as jax_core
+
+import codelet as cl
+from lowering.jaxprs.unmap import unmap
+from tests import blocks
+from tests.at_once import at_once, with_slopes
+from tests.examples import examples
+from tests.operations import operations
+
+
+def normal(*shape, dtype=np.float32):
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
+
+
+def names(run):
+    return [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
+
+
+# --- unmap ----------------------------------------------------------------------------------------------------
+
+
+def extents_of(function, *shapes):
+    """The extents of the axes of a function of arrays."""
+    found = unmap(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes)))
+    return None if found is None else found.extents
+
+
+def remapped(function):
+    """A function as what is left of it, mapped over its axes again."""
+
+    def run(*arrays):
+        found = unmap(jax.make_jaxpr(function)(*arrays))
+        if found is None:
+            return function(*arrays)
+
+        def element(*positions):
+            own = []
+            for array, places in zip(arrays, found.inputs, strict=True):
+                for d, place in reversed(list(enumerate(places))):
+                    start = 0 if place.axis is None else positions[place.axis] * place.step
+                    at = start if place.left is None else start + place.spread * jnp.arange(place.left)
+                    array = jnp.take(array, at, axis=d)
+                own.append(array)
+            return jax_core.jaxpr_as_fun(found.jaxpr)(*own)[0]
+
+        count, places = len(found.extents), found.outputs[0]
+        for k in reversed(range(count)):
+            element = jax.vmap(element, [0 if j == k else None for j in range(count)])
+        left = iter(range(count, len(places)))
+        order = [next(left) if place.axis is None else place.axis for place in places]
+        return element(*map(jnp.arange, found.extents)).transpose(order)
+
+    return run
+
+
+@examples(6, phases=[Phase.generate])
+@given(st.lists(operations(), min_size=4, max_size=4), st.sampled_from([np.float32, np.int32]))
+def test_what_is_left_of_operations_over_their_axes_is_the_operation(drawn, dtype):
+    random = np.random.default_rng(0)
+    pairs = [tuple(random.integers(-3, 4, s).astype(dtype) for s in own.shapes) for own in drawn]
+    runs = [(own.function, remapped(own.function)) for own in drawn]
+    made = at_once(*(lambda p, f=f, k=k: f(*p[k]) for k, both in enumerate(runs) for f in both))(pairs)
+    for expected, result in zip(made[::2], made[1::2], strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
+
+
+UNMAPPED = {
+    "a product": (lambda a, b: a @ b, [(4, 3), (3, 5)], (4, 5)),
+    "of rows that are whole": (lambda a: jax.nn.softmax(a), [(4, 3)], (4,)),
+    "of another order": (lambda a, b: (a[:, None] * b[None]).T, [(4,), (3,)], (3, 4)),
+    "of two results": (lambda a: (a + 1, a.T * 2), [(4, 3)], (4, 3)),
+    "a square": (lambda a: a @ a, [(3, 3)], None),
+    "a diagonal": (lambda a: a * a.T, [(3, 3)], None),
+    "a reduction that is spread": (lambda a: a - a.sum(), [(3,)], None),
+    "a result without an axis": (lambda a: (a, a.sum()), [(3,)], None),
+    "across": (lambda a: a[::-1], [(3,)], None),
+    "of a constant": (lambda a: a + np.arange(3.0), [(3,)], None),
+    "merged dimensions": (lambda a: a.reshape(2, 12), [(2, 3, 4)], (2,)),
+    "in Fortran's order": (lambda a: a.reshape(6, order="F"), [(2, 3)], None),
+    "nothing": (lambda a: a + 1, [(0,)], None),
+    "a convolution": (lambda x, w: lax.conv(x, w, (2, 1), "VALID"), [(2, 3, 9, 8), (4, 3, 3, 3)], (2, 4, 4, 6)),
+    "with zeros around": (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), [(2, 3, 9, 8), (4, 3, 3, 3)], None),
+    "two kernels": (
+        lambda x, w, v: lax.conv(x, w, (1, 1), "VALID") + lax.conv(x, v, (1, 1), "VALID")[..., :1],
+        [(1, 1, 5, 5), (1, 1, 3, 3), (1, 1, 3, 2)],
+        None,
+    ),
+    "the sum of an image": (lambda x, w: lax.conv(x, w, (1, 1), "VALID") + x.sum(), [(1, 1, 5, 5), (1, 1, 3, 3)], None),
+}
+
+
+@pytest.mark.parametrize("name", UNMAPPED)
+def test_the_axes_of_a_function(name):
+    function, shapes, extents = UNMAPPED[name]
+    assert extents_of(function, *shapes) == extents
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------
+
+
+@cl.codelet
+def gate(x, y):
+    return jnp.tanh(x) * y + 0.5
+
+
+@cl.codelet
+def rectified(x):
+    return 2 * jax.nn.relu(x) - 1
+
+
+def convolution(stride, padding=1):
+    return lambda x, w: lax.conv_general_dilated(x, w, (stride,) * 2, [(padding, padding)] * 2)
+
+
+WHOLE = {
+    "a product": (blocks.matmul((3, 4, 7)), jnp.matmul, [(8, 7), (7, 6)], ["dot_general"]),
+    "by one row": (blocks.matmul((1, 5, 7)), jnp.matmul, [(8, 7), (7, 6)], ["dot_general"]),
+    "a convolution": (
+        blocks.convolution((4, 3)),
+        convolution(1),
+        [(2, 3, 9, 8), (5, 3, 3, 3)],
+        ["conv_general_dilated"],
+    ),
+    "by patches that divide it": (
+        blocks.convolution((3, 5), padding=0),
+        convolution(1, 0),
+        [(1, 3, 8, 8), (5, 3, 3, 3)],
+        ["conv_general_dilated"],
+    ),
+    "with a stride": (
+        blocks.convolution((2, 3), stride=2),
+        convolution(2),
+        [(1, 3, 9, 9), (5, 3, 3, 3)],
+        ["conv_general_dilated"],
+    ),
+    "a map": (blocks.mapped(8, gate), gate.function, [(43,), (43,)], ["tanh", "mul", "add"]),
+    "with a derivative rule": (
+        blocks.mapped(8, rectified),
+        rectified.function,
+        [(43,)],
+        ["custom_jvp_call", "mul", "sub"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_blocks_lower_to_the_program_of_the_whole(name):
+    build, plain, shapes, expected = WHOLE[name]
+    arrays = [normal(*shape) for shape in shapes]
+    run = cl.lower(build)
+    assert names(run.at(*arrays)) == expected
+    made = at_once(with_slopes(run), with_slopes(plain))(*arrays)
+    for result, other in zip(*map(jax.tree.leaves, made), strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-4)
+
+
+@examples(8, phases=[Phase.generate])
+@given(st.data())
+def test_blocks_of_any_sizes_mean_what_they_say(data):
+    draw, size = data.draw, st.integers(1, 6)
+    kind = draw(st.sampled_from(["product", "convolution", "map"]))
+    if kind == "product":
+        dtype = draw(st.sampled_from([np.float32, np.float16, jnp.bfloat16]))
+        rows, length, columns = (draw(size) for _ in range(3))
+        codelet = blocks.product if dtype == np.float32 else blocks.product_as_given
+        build = blocks.matmul(tuple(draw(size) for _ in range(3)), codelet, dtype)
+        shapes = [(rows, length), (length, columns)]
+    elif kind == "convolution":
+        dtype, stride, padding = np.float32, draw(st.integers(1, 3)), draw(st.integers(0, 2))
+        build = blocks.convolution((draw(size), draw(size)), stride, padding)
+        kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+        shapes = [(draw(st.integers(1, 2)), 2, draw(st.integers(3, 9)), 5), (draw(size), 2, *kernel)]
+    else:
+        dtype, count = np.float32, draw(st.integers(1, 40))
+        build, shapes = blocks.mapped(draw(st.integers(1, 12)), gate), [(count,), (count,)]
+    arrays = [normal(*shape).astype(dtype) for shape in shapes]
+    graph = cl.Graph()
+    tensors = [graph.add_variable(f"x{k}", array.shape, array.dtype) for k, array in enumerate(arrays)]
+    made = build(graph, *tensors)
+    values, name = {f"x{k}": array for k, array in enumerate(arrays)}, made.source.name
+    expected = cl.interpret(graph, values, [name])[name].astype(np.float32)
+    result = np.asarray(jax.jit(cl.lower(graph, inputs=tensors, outputs=[name]))(values)[name], np.float32)
+    rounding = 1e-5 if dtype == np.float32 else float(jnp.finfo(dtype).eps) * 8
+    np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding * 8)
