@@ -29,6 +29,7 @@ from lowering.fast.lines import strided_index
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement
 from lowering.jaxprs.rebuild import inline
+from lowering.plan.collect import normalize_family
 
 # --- what families are ----------------------------------------------------------------------------------
 
@@ -54,10 +55,13 @@ class Products(NamedTuple):
 
     @property
     def as_family(self) -> Family:
-        """It as a family; of two factors."""
+        """It as a family, in normal form; of two factors."""
         left, right = self.factors
         made = product_family(self.family, self.axes, left, right, self.out, self.summed_in, self.precision)
-        return replace(made, lines=self.family.lines)
+        whole = normalize_family(made)
+        if any("." in name or "*" in name for name in whole.axis_names):  # of axes that were split for the machine
+            whole = replace(whole, axis_names=tuple(f"i{k}" for k in range(len(whole.axes))))
+        return whole
 
 
 def _is_plain(tensor: Tensor | None) -> bool:
@@ -68,10 +72,12 @@ def _is_plain(tensor: Tensor | None) -> bool:
 def _written_by(family: Family) -> Tensor | None:
     """What a family writes, where that is a plain view of a variable, through one field, by one element a vertex."""
     fields = [field for field in family.fields if field.is_written]
-    if len(fields) != 1 or fields[0].kind != "out" or fields[0].type.shape or not family.num_vertices:
+    if len(fields) != 1 or fields[0].kind != "out" or not family.num_vertices:
         return None
     tensor = fields[0].tensor
-    return tensor if tensor is not None and _is_plain(tensor) and isinstance(tensor.source, Variable) else None
+    if tensor is None or not _is_plain(tensor) or tensor.size != 1 or not isinstance(tensor.source, Variable):
+        return None
+    return Tensor(tensor.source, Index(tensor.index.offset, (), (), tensor.index.symbols))
 
 
 def _summed_in(codelet: TracedCodelet) -> np.dtype | None:
@@ -86,7 +92,7 @@ def _summed_in(codelet: TracedCodelet) -> np.dtype | None:
     if last is None or not is_understood(last, "reduce_sum"):
         return None
     summed = last.invars[0]
-    every = len(last.params["axes"]) == summed.aval.ndim  # type: ignore[attr-defined]
+    every = last.outvars[0].aval.size == 1  # type: ignore[attr-defined]
     view = rearrangement(summed, makers, stop=lambda _: False)
     dtype = summed.aval.dtype  # type: ignore[attr-defined]
     is_all = view.root is jaxpr.invars[0] and all(digit.step for digit in view.digits)

@@ -38,8 +38,10 @@ from lowering.fast.convolutions import as_convolution, as_inner_product
 from lowering.fast.inner_products import product_family
 from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
+from lowering.fast.refine import refine
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import inline
+from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
 from lowering.plan.steps import ExecuteStep
 
@@ -340,6 +342,9 @@ def _woven(strides: Sequence[int]) -> list[tuple[int, int]]:
 
 def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
     """Families that write a variable as one convolution; None where they are not the phases of one."""
+    if any(_written(family) is None for family in families):
+        families = [refine(family) or family for family in families]
+    families = [family if family.tile is None else normalize_family(replace(family, tile=None)) for family in families]
     outs = []
     for family in families:
         tensor = _written(family)
