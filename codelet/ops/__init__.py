@@ -9,6 +9,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     stretches              vertices that each make a stretch of elements
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
 """
@@ -30,3 +31,11 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.sort import argsort as argsort
+from codelet.ops.sort import plan_sort as plan_sort
+from codelet.ops.sort import sort as sort
+from codelet.ops.sort import sort_gradient as sort_gradient
+from codelet.ops.sort import sort_together as sort_together
+from codelet.ops.top_k import plan_top_k as plan_top_k
+from codelet.ops.top_k import top_k as top_k
+from codelet.ops.top_k import top_k_gradient as top_k_gradient
