@@ -47,7 +47,7 @@ class _Puts:
     positions: np.dtype
 
 
-def _price(target: Target, own: _Puts, cuts: tuple[Cut, Cut, Cut]) -> list[StepCost]:
+def _price(target: Target, own: _Puts, cuts: tuple[Cut, ...]) -> list[StepCost]:
     before, after, elements = cuts
     shape = (before.grain, after.grain, own.count)
     types = {"values": (shape, own.dtype), "positions": (shape, own.positions), "start": ((), np.dtype(np.int32))}
