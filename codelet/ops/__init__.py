@@ -11,6 +11,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     random                 random numbers, dropout, keys
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
+    pooling                maximum and average pooling, and their gradients (pool_planning)
 """
 
 from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
@@ -21,6 +22,10 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.pooling import avg_pool as avg_pool
+from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
+from codelet.ops.pooling import max_pool as max_pool
+from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
