@@ -6,17 +6,35 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
+    blockwise              what is done to the blocks of a grid (block_planning plans it)
+    reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
     pooling                maximum and average pooling, and their gradients (pool_planning)
+    elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
+    choices                select, clamp, cast
+    fill                   numbers made of nothing
 """
 
+from codelet.ops.choices import cast as cast
+from codelet.ops.choices import cast_gradient as cast_gradient
+from codelet.ops.choices import clamp as clamp
+from codelet.ops.choices import clamp_gradient as clamp_gradient
+from codelet.ops.choices import select as select
+from codelet.ops.choices import select_gradient as select_gradient
+from codelet.ops.choices import select_n as select_n
+from codelet.ops.choices import select_n_gradient as select_n_gradient
 from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
+from codelet.ops.elementwise import map as map
+from codelet.ops.elementwise import map_gradient as map_gradient
+from codelet.ops.elementwise import plan_map as plan_map
+from codelet.ops.fill import fill as fill
+from codelet.ops.fill import iota as iota
 from codelet.ops.matmul import dot_general as dot_general
 from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
@@ -35,3 +53,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.reduce import all as all
+from codelet.ops.reduce import any as any
+from codelet.ops.reduce import max as max
+from codelet.ops.reduce import min as min
+from codelet.ops.reduce import plan_reduce as plan_reduce
+from codelet.ops.reduce import prod as prod
+from codelet.ops.reduce import sum as sum

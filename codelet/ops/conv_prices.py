@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut
 from codelet.ops.convolved import (
     CODELETS,
@@ -25,7 +26,6 @@ from codelet.ops.convolved import (
     parts_of,
     static_values,
 )
-from codelet.ops.partials import add_up, plan_sum
 from codelet.ops.planning import StepCost, block_sizes, step_cost, vertex_cycles
 from codelet.ops.windows import Along
 from codelet.target import Target, VertexCycles

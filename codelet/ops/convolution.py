@@ -13,6 +13,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
+from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.conv_arguments import (
     Seen,
@@ -25,7 +26,7 @@ from codelet.ops.conv_arguments import (
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
 from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, static_values
-from codelet.ops.partials import add_up, plan_sum, sum_partials
+from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
 
