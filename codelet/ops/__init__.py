@@ -11,8 +11,10 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     stretches              vertices that each make a stretch of elements
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
+    pooling                maximum and average pooling, and their gradients (pool_planning)
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
@@ -40,6 +42,10 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.pooling import avg_pool as avg_pool
+from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
+from codelet.ops.pooling import max_pool as max_pool
+from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
@@ -56,3 +62,11 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.sort import argsort as argsort
+from codelet.ops.sort import plan_sort as plan_sort
+from codelet.ops.sort import sort as sort
+from codelet.ops.sort import sort_gradient as sort_gradient
+from codelet.ops.sort import sort_together as sort_together
+from codelet.ops.top_k import plan_top_k as plan_top_k
+from codelet.ops.top_k import top_k as top_k
+from codelet.ops.top_k import top_k_gradient as top_k_gradient
