@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -263,7 +264,9 @@ def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> li
 
 
 def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    (array,), (own,), (made,) = operands, eqn.invars, eqn.outvars
+    (own,), (made,) = eqn.invars, eqn.outvars
+    kind = own.aval.dtype  # type: ignore[attr-defined]
+    array = operands[0] if isinstance(own, jax_core.Var) else jnp.asarray(operands[0], kind)
     shape = left.shape(made)
     if eqn.primitive.name == "transpose":
         return [transpose(array, left.numbers(own, eqn.params["permutation"]))]
