@@ -32,6 +32,7 @@ from codelet.ops.choices import select_n_gradient as select_n_gradient
 from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
+from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
