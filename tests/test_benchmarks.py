@@ -42,6 +42,7 @@ SMALL = {
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
+    "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
@@ -98,6 +99,11 @@ ROWS = {
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_softmax": [
+        f"ops_softmax/{rows}{kind}"
+        for rows in ("rows", "vocabulary")
+        for kind in ("", "/gradient", "/gradient_operation")
+    ],
     "ops_reduce": [
         *("ops_reduce/sum/major", "ops_reduce/sum/minor", "ops_reduce/sum/all"),
         *("ops_reduce/max/major", "ops_reduce/max/major/gradient", "ops_reduce/max/minor"),
