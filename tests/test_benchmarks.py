@@ -38,6 +38,7 @@ SMALL = {
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_matmul": {"shapes": {"odd": (5, 7, 3)}},
     "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
@@ -89,6 +90,7 @@ ROWS = {
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
     ],
+    "ops_matmul": [f"ops_matmul/odd/{own}" for own in ("planned", "planned/gradient", "finest", "finest/gradient")],
     "ops_random": [
         "ops_random/uniform",
         "ops_random/uniform/fine",
