@@ -37,6 +37,7 @@ SMALL = {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
+    "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
     "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
@@ -81,6 +82,7 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [
         f"ops_conv/{part}/{kind}{finest}"

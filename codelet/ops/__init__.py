@@ -16,6 +16,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
 """
 
 from codelet.ops.choices import cast as cast
@@ -34,6 +35,19 @@ from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
+from codelet.ops.indexing import gather as gather
+from codelet.ops.indexing import gather_gradient as gather_gradient
+from codelet.ops.indexing import plan_gather as plan_gather
+from codelet.ops.indexing import scatter as scatter
+from codelet.ops.indexing import scatter_add_gradient as scatter_add_gradient
+from codelet.ops.lookups import dynamic_slice as dynamic_slice
+from codelet.ops.lookups import dynamic_slice_gradient as dynamic_slice_gradient
+from codelet.ops.lookups import dynamic_update_slice as dynamic_update_slice
+from codelet.ops.lookups import dynamic_update_slice_gradient as dynamic_update_slice_gradient
+from codelet.ops.lookups import embedding as embedding
+from codelet.ops.lookups import embedding_gradient as embedding_gradient
+from codelet.ops.lookups import take as take
+from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import dot_general as dot_general
 from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
