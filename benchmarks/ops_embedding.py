@@ -17,7 +17,7 @@ from benchmarks.harness import Comparison, Row, benchmark
 def ops_embedding(
     rows: int = 32_768, columns: int = 256, indices: int = 4_096
 ) -> Generator[Comparison | Row, Row, None]:
-    """`ops.embedding` of 4,096 indices into 32,768 rows of 256, its gradient by JAX, and its gradient as an operation."""
+    """`ops.embedding` of 4,096 indices into 32,768 rows of 256, with gradient; and its gradient as an operation."""
 
     def arguments(random: np.random.Generator) -> tuple[np.ndarray, ...]:
         table = random.standard_normal((rows, columns), np.float32)

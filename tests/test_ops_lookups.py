@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ TAKES = {
 @pytest.mark.parametrize("name", TAKES)
 def test_take(name, mode):
     shape, indices, axis = TAKES[name]
-    options = {"fill_value": 7} if mode is None and name == "rows" else {}
+    options: Any = {"fill_value": 7} if mode is None and name == "rows" else {}
 
     def build(graph, x, i):
         return cl.ops.take(graph, x, i, axis, mode=mode, **options)
@@ -120,8 +121,8 @@ def test_scatter(name):
     add = lambda x, i, y: lax.scatter_add(x, i, y, numbers, mode="drop")  # noqa: E731
     check(Case(build, add, arguments))
     gradient = lambda graph, g, i, y: cl.ops.scatter_add_gradient(graph, g, i, y, numbers)  # noqa: E731
-    plain = lambda g, i, y: jax.vjp(lambda x, y: add(x, i, y), g, y)[1](g)  # noqa: E731
-    check(Case(gradient, plain, arguments, slopes=False))
+    pulled = lambda g, i, y: jax.vjp(lambda x, y: add(x, i, y), g, y)[1](g)  # noqa: E731
+    check(Case(gradient, pulled, arguments, slopes=False))
 
 
 def test_scatter_by_rows():

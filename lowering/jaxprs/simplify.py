@@ -12,8 +12,10 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.slice_order import slices_in_order
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
@@ -21,5 +23,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    traced = carry_extended(join_reductions(contract(jax.make_jaxpr(function)(*structs))))
+    emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
+    traced = carry_extended(join_reductions(contract(emitted)))
     return recompute(reduce_by_halves(update_safely(traced, inlined=inlined)))

@@ -217,6 +217,31 @@ def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
         classes.move(image[a], _Window(made[c], stride, sizes[b], spread))
 
 
+def _beside(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
+    """The dimensions of the indices of a gather, but for the last, and which of the result they are."""
+    offset = set(map(int, eqn.params["dimension_numbers"].offset_dims))
+    made = (d for d in range(len(eqn.outvars[0].aval.shape)) if d not in offset)  # type: ignore[attr-defined]
+    return enumerate(made)
+
+
+def _link_gather(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    operand, indices, made = (_spots(atom) for atom in (*eqn.invars, *eqn.outvars))
+    batch = list(map(int, numbers.operand_batching_dims))
+    for k, d in _beside(eqn):
+        classes.unite(indices[k], made[d])
+    for d, k in zip(batch, numbers.start_indices_batching_dims, strict=True):
+        classes.unite(operand[d], indices[int(k)])
+    gone, indexed = {*map(int, numbers.collapsed_slice_dims), *batch}, set(map(int, numbers.start_index_map))
+    in_slices = (d for d in range(len(operand)) if d not in gone)
+    for d, k in zip(in_slices, sorted(map(int, numbers.offset_dims)), strict=True):
+        if d not in indexed and sizes[d] == eqn.invars[0].aval.shape[d]:  # type: ignore[attr-defined]
+            classes.unite(operand[d], made[k])
+        else:
+            classes.keep([operand[d], made[k]])
+    classes.keep([indices[-1], *(operand[d] for d in map(int, numbers.collapsed_slice_dims))])
+
+
 def _link_unknown(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in _spots(atom)])
 
@@ -301,6 +326,20 @@ def _inner_product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any])
     )
 
 
+def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    numbers, (operand, indices), (made,) = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars
+    own = lax.GatherDimensionNumbers(
+        left.numbers(made, numbers.offset_dims),
+        left.numbers(operand, numbers.collapsed_slice_dims),
+        left.numbers(operand, numbers.start_index_map),
+        left.numbers(operand, numbers.operand_batching_dims),
+        left.numbers(indices, numbers.start_indices_batching_dims),
+    )
+    pairs = zip(eqn.params["slice_sizes"], left.places(operand), strict=True)
+    sizes = tuple(size for size, place in pairs if place.left is not None)
+    return [eqn.primitive.bind(*operands, **{**eqn.params, "dimension_numbers": own, "slice_sizes": sizes})]
+
+
 class _Rule(NamedTuple):
     """Of equations: which dimensions they take through, and what is left of them."""
 
@@ -315,6 +354,7 @@ _RULES = (
     (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
+    (("gather",), _Rule(_link_gather, _gathered)),
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
 )
 
