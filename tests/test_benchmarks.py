@@ -33,8 +33,16 @@ SMALL = {
     "matvec": {"rows": 3, "columns": 32},
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
+    "ops_conv": {
+        "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
+        "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
+    },
+    "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_random": {"size": 50},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
+    "ops_reduce": {"rows": 5, "columns": 7},
+    "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
@@ -74,8 +82,33 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
+    "ops_conv": [
+        f"ops_conv/{part}/{kind}{finest}"
+        for kind in ("forward", "by_input", "by_kernel")
+        for finest in ("", "/finest")
+        for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
+    ],
+    "ops_random": [
+        "ops_random/uniform",
+        "ops_random/uniform/fine",
+        "ops_random/normal",
+        "ops_random/dropout",
+        "ops_random/dropout/gradient",
+        "ops_random/dropout/gradient_operation",
+    ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_softmax": [
+        f"ops_softmax/{rows}{kind}"
+        for rows in ("rows", "vocabulary")
+        for kind in ("", "/gradient", "/gradient_operation")
+    ],
+    "ops_reduce": [
+        *("ops_reduce/sum/major", "ops_reduce/sum/minor", "ops_reduce/sum/all"),
+        *("ops_reduce/max/major", "ops_reduce/max/major/gradient", "ops_reduce/max/minor"),
+        *("ops_reduce/max/minor/gradient", "ops_reduce/max/all", "ops_reduce/max/all/gradient"),
+    ],
     "stream_train": ["stream_train"],
     "tile_array": ["tile_array", "tile_array/heat"],
 }

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
-from tests.ops_cases import Case, array, check
+from codelet.ops import product_planning
+from codelet.ops.product_planning import Codelets, Dimension, Product
+from tests.ops_cases import Case, array, assert_alike, check
 
 NUMBERS = {
     "matrices": ((5, 7), (7, 3), (((1,), (0,)), ((), ()))),
@@ -45,3 +53,185 @@ def test_dtypes(dtype):
         (array((9, 50), dtype), array((50, 11), dtype, seed=1)),
     )
     check(case, interpreted=True)
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("nothing summed", "no rows")])
+def test_gradients(name):
+    a, b, numbers = NUMBERS[name]
+    shape = jax.eval_shape(lambda a, b: lax.dot_general(a, b, numbers), array(a), array(b)).shape
+
+    def plain(cotangent, a, b):
+        return jax.vjp(lambda a, b: lax.dot_general(a, b, numbers), a, b)[1](cotangent)
+
+    def ours(graph, cotangent, a, b):
+        return cl.ops.dot_general_gradients(graph, cotangent, a, b, numbers)
+
+    check(Case(ours, plain, (array(shape, seed=2), array(a), array(b, seed=1))), interpreted=True)
+
+
+SHAPES = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (3, 4, 5)),
+    ((6, 2, 3, 4), (4,)),
+    ((4,), (2, 4, 3)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
+def test_matmul(a, b):
+    check(Case(lambda graph, a, b: cl.ops.matmul(graph, a, b), jnp.matmul, (array(a), array(b, seed=1))))
+
+
+@pytest.mark.parametrize(("a", "b"), [pair for pair in SHAPES if pair[0] != (2, 1, 3, 4)], ids=str)
+def test_matmul_gradients(a, b):
+    shape = jax.eval_shape(jnp.matmul, array(a), array(b)).shape
+
+    def plain(cotangent, a, b):
+        return jax.vjp(jnp.matmul, a, b)[1](cotangent)
+
+    def ours(graph, cotangent, a, b):
+        return cl.ops.matmul_gradients(graph, cotangent, a, b)
+
+    check(Case(ours, plain, (array(shape, seed=2), array(a), array(b, seed=1)), slopes=False))
+
+
+# --- plans ------------------------------------------------------------------------------------------------
+
+
+def predicted_and_profiled(target, rows, summed, columns, dtype=jnp.float32, **options):
+    """The cycles of a plan, and those of the profile of the graph that is made by it."""
+    graph = cl.Graph(target)
+    a, b = graph.add_variable("a", (rows, summed), dtype), graph.add_variable("b", (summed, columns), dtype)
+    out = cl.ops.matmul(graph, a, b, **options)
+    plan = cl.ops.plan_matmul(target, rows, summed, columns, dtype, **options)
+    return plan, cl.Engine(graph).profile(keep=[a, b, out])
+
+
+@pytest.mark.parametrize(
+    ("rows", "summed", "columns"),
+    [(512, 512, 512), (10_000, 1_000, 1), (500, 700, 300), (100, 100, 100), (1, 9216, 4096)],
+)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16], ids=lambda dtype: dtype.__name__)
+def test_the_profile_counts_what_was_planned(rows, summed, columns, dtype):
+    plan, profile = predicted_and_profiled(cl.IPU("mk2"), rows, summed, columns, dtype)
+    assert plan.total_cycles == pytest.approx(profile.total_cycles, rel=0.1)
+    assert [step.num_vertices for step in plan.steps] == [step.num_vertices for step in profile.steps]
+
+
+@settings(max_examples=6)
+@given(st.tuples(*[st.integers(1, 40)] * 3), st.sampled_from([None, 1, 7, 100]))
+def test_any_plan_gives_the_product(sizes, grain):
+    rows, summed, columns = sizes
+    a, b = array((rows, summed)), array((summed, columns), seed=1)
+    layer = cl.lower(lambda graph, a, b: cl.ops.matmul(graph, a, b, grain=grain), target=cl.IPU(num_tiles=5))
+    assert_alike(layer(a, b), a @ b)
+
+
+@pytest.mark.parametrize("sizes", [(12, 12, 12), (5, 40, 7), (30, 6, 1), (1, 64, 16)], ids=str)
+def test_the_choice_is_about_the_best(sizes):
+    """Beside all blocks of tiles there are, each in the vertices that the planner may make of it."""
+    target, dtype = cl.IPU(num_tiles=6), np.dtype(np.float32)
+    rows, summed, columns = sizes
+    product = (
+        Dimension("rows", "rows", rows),
+        Dimension("columns", "columns", columns),
+        Dimension("summed", "summed", summed),
+    )
+    own = Product(product, dtype, dtype, dtype)
+    least = np.inf
+    for blocks in itertools.product(*(range(1, n + 1) for n in (rows, columns, summed))):
+        if (
+            np.prod([-(-n // block) for n, block in zip((rows, columns, summed), blocks, strict=True)])
+            > target.num_tiles
+        ):
+            continue
+        for codelet, grains in product_planning._ways(target, own, product_planning.CODELETS, blocks, None):
+            cuts = product_planning._cuts(own, blocks, grains)
+            steps = product_planning._price(target, own, product_planning.CODELETS, codelet, cuts, 1)
+            least = min(least, sum(step.cycles for step in steps))
+    assert product_planning.plan_product(target, own).total_cycles <= 1.05 * least
+
+
+IDEAL = {"sync_cycles": 0, "exchange_overhead_cycles": 0, "launch_cycles": 0, "route": None, "paired_exchange": False}
+"""The machine of Poplar's tutorial: nothing takes time but words and multiply-adds."""
+
+
+def tutorial_cycles(summed):
+    return 5 + (summed + 1) // 2
+
+
+TUTORIAL = Codelets(
+    cl.codelet(lambda a, b: a @ b, cycles=lambda a, b: a.shape[0] * tutorial_cycles(a.shape[1])),
+    None,
+    cl.codelet(
+        lambda partials: partials.sum(0), cycles=lambda partials: partials.shape[1] * tutorial_cycles(partials.shape[0])
+    ),
+)
+"""A dot product, and a sum, as the tutorial counts them."""
+
+
+@pytest.mark.parametrize(("chip", "parts", "cycles"), [("mk2", 7, 3_996), ("mk1", 5, 4_751)])
+def test_the_plan_of_poplars_tutorial(chip, parts, cycles):
+    target = cl.IPU(chip, **IDEAL)
+    plan, profile = predicted_and_profiled(target, 10_000, 1_000, 1, codelets=TUTORIAL)
+    assert (plan.cut("summed").vertices, plan.total_cycles) == (parts, cycles)
+    assert profile.total_cycles == pytest.approx(cycles, rel=0.02)
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+def test_mistakes_are_told():
+    graph, other = cl.Graph(), cl.Graph()
+    x, w = graph.add_variable("x", (4, 3)), graph.add_variable("w", (4, 5))
+    whole = graph.add_variable("n", (3, 2), jnp.int32)
+    i = cl.grid(4)
+    mistakes = [
+        (lambda: cl.ops.matmul(graph, x, w), cl.OperationError, "do not fit", "(4, 3) and (4, 5)"),
+        (lambda: cl.ops.matmul(graph, x, whole), cl.OperationError, "several dtypes", "ops.cast"),
+        (lambda: cl.ops.matmul(graph, x, np.ones((3, 2))), cl.FieldTypeError, "'b'", "add_constant"),
+        (lambda: cl.ops.matmul(other, x, w), cl.ForeignGraphError, "another graph", "'a'"),
+        (lambda: cl.ops.matmul(x, w, w), cl.FieldTypeError, "graph first", "ops.matmul(graph"),
+        (lambda: cl.ops.matmul(graph, x[i], w), cl.FieldTypeError, "symbols", "'a'"),
+        (lambda: cl.ops.matmul(graph, x, w.T.T[:3], grain=0), cl.OperationError, "grain", "multiply-adds"),
+        (lambda: cl.ops.dot_general(graph, x, w, (((5,), (0,)), ((), ()))), cl.OperationError, "an axis", "-2 to 1"),
+        (lambda: cl.ops.dot_general(graph, x, w, 3), cl.OperationError, "two pairs", "contracted"),
+        (lambda: cl.ops.dot_general(graph, x, w, (((0,), (0,)), ((0,), (0,)))), cl.OperationError, "twice", "(0, 0)"),
+        (
+            lambda: cl.ops.dot_general(graph, x, w, (((1,), (0,)), ((), ()))),
+            cl.OperationError,
+            "contracted",
+            "[3] of a",
+        ),
+        (lambda: cl.ops.matmul(graph, x, w.T, partials="no"), cl.OperationError, "partials", "jnp.float32"),
+    ]
+    before = graph.num_vertices, len(graph.variables)
+    for wrong, kind, problem, given_text in mistakes:
+        with pytest.raises(kind) as told:
+            wrong()
+        text = str(told.value)
+        assert problem in text
+        assert given_text in text
+        assert "test_ops_matmul.py" in text
+    assert (graph.num_vertices, len(graph.variables)) == before
+
+
+def test_names_and_lines_are_the_users():
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", (40, 30)), graph.add_variable("w", (30, 20))
+    with graph.scope("layer"):
+        cl.ops.matmul(graph, x, w, grain=10)
+        cl.ops.matmul(graph, x, w)
+    names = [compute_set.name for compute_set in graph.compute_sets]
+    assert names[:2] == ["layer/matmul/multiply", "layer/matmul/add up"]
+    assert all(name.startswith("layer/matmul_2/") for name in names[2:])
+    assert {family.lines[0].text for family in graph.families} == {
+        "cl.ops.matmul(graph, x, w, grain=10)",
+        "cl.ops.matmul(graph, x, w)",
+    }

@@ -102,6 +102,7 @@ def add_blocks(
     fields: Callable[..., Mapping[str, Any]],
     *,
     first_tile: int = 0,
+    parts: Sequence[int] | None = None,
 ) -> None:
     """Add a vertex for every block of a grid of elements. Blocks follow one another on the tiles, the last cut fastest.
 
@@ -112,8 +113,10 @@ def add_blocks(
         cuts: of the dimensions, each by another name.
         fields: from a `Block` for each dimension to the vertex's fields.
         first_tile: the tile of the first block.
+        parts: over how many tiles each dimension is cut, where another grid that shares the tiles has more.
     """
-    strides = [math.prod(cut.parts for cut in cuts[d + 1 :]) for d in range(len(cuts))]
+    over = [cut.parts for cut in cuts] if parts is None else parts
+    strides = [math.prod(over[d + 1 :]) for d in range(len(cuts))]
     for pieces in itertools.product(*map(_pieces, cuts)):
         several = {cut.name: n for cut, (_, n, _) in zip(cuts, pieces, strict=True) if n > 1}
         symbols = cl.grid(**several) if several else ()

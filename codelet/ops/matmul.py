@@ -13,8 +13,9 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.partials import plan_sum, sum_partials
+from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
     A_ROLES,
@@ -124,10 +125,15 @@ def dot_general(
     options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", own.out_shape, own.out_dtype)
-        if 0 not in out.shape:
-            _add_turns(graph, a, b, out, own, options.plan(own), options)
-        return out.reshape(shape)
+        out = graph.add_variable("out", shape, own.out_dtype)
+        if out.size:
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+        return out
+
+
+def _dimension(role: Role, number: int, extent: int) -> Dimension:
+    """A dimension, named by what it does, and where there are several that do it by their number."""
+    return Dimension(role if not number else f"{role}{number + 1}", role, extent)
 
 
 def _as_product(
@@ -153,11 +159,7 @@ def _as_product(
     a, ours = _flattened(a, A_ROLES, counts, merges)
     b, theirs = _flattened(b, B_ROLES, counts, merges)
     extents = {**theirs, **ours}
-    dimensions = tuple(
-        Dimension(role if not k else f"{role}{k + 1}", role, extent)
-        for role in ROLES
-        for k, extent in enumerate(extents[role])
-    )
+    dimensions = tuple(_dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
     sums = checked_dtype(name, "partials", partials or _float_sums(out))
     return (a, b), Product(dimensions, dtype, sums, out), shape
@@ -255,3 +257,235 @@ def _add_product(
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, codelets.add)
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The order that puts back what an order has moved."""
+    return sorted(range(len(order)), key=lambda d: order[d])
+
+
+def dot_general_gradients(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    a: cl.Tensor,
+    b: cl.Tensor,
+    dimension_numbers: DimensionNumbers,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dot_general_gradients",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of `dot_general` by both operands: products of the cotangent with the other.
+
+    Args:
+        graph: where their compute sets are added, in a scope of that name.
+        cotangent: of the result, of its shape and dtype.
+        a: the left operand.
+        b: the right operand.
+        dimension_numbers: as of `dot_general`.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plans may take.
+        name: of the scope.
+
+    Returns:
+        The gradients by a and by b, each of its operand's shape and dtype.
+
+    Raises:
+        OperationError: dimensions, shapes or dtypes that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
+    check_same_dtype(name, a=a, b=b)
+    (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, dimension_numbers)
+    rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
+    columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
+    shape = (*(a.shape[d] for d in (*left_batch, *rows)), *(b.shape[d] for d in columns))
+    if cotangent.shape != shape:
+        raise OperationError(
+            f"the cotangent of ops.{name} does not have the shape of the result", given=cotangent, expected=f"{shape}"
+        )
+    batch = range(len(left_batch))
+    of_rows = range(len(batch), len(batch) + len(rows))
+    of_columns = range(len(batch) + len(rows), cotangent.ndim)
+    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "preferred_element_type": a.dtype}
+    if cotangent.dtype != a.dtype:
+        raise OperationError(
+            f"the cotangent of ops.{name} is of another dtype than the operands",
+            given=f"{cotangent.dtype} beside {a.dtype}",
+            expected="one dtype",
+            fix="ops.cast(graph, cotangent, dtype)",
+        )
+    with graph.scope(name, unique=True):
+        # Contracted over what b alone has: batch, rows, then what was contracted, in the order that it has in b.
+        numbers = (of_columns, columns), (batch, right_batch)
+        by_a = dot_general(graph, cotangent, b, numbers, **options, name="by_a")
+        in_b = sorted(range(len(right)), key=lambda k: right[k])
+        by_a = by_a.transpose(_inverse([*left_batch, *rows, *(left[k] for k in in_b)])) if a.ndim else by_a
+        numbers = (of_rows, rows), (batch, left_batch)
+        by_b = dot_general(graph, cotangent, a, numbers, **options, name="by_b")
+        in_a = sorted(range(len(left)), key=lambda k: left[k])
+        by_b = by_b.transpose(_inverse([*right_batch, *columns, *(right[k] for k in in_a)])) if b.ndim else by_b
+    return by_a, by_b
+
+
+def _matmul_numbers(name: str, a: cl.Tensor, b: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor, DimensionNumbers]:
+    """The operands of a matrix product with as many batch dimensions each, and which dimensions are which.
+
+    Raises:
+        OperationError: shapes that do not fit.
+    """
+    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
+        raise OperationError(
+            f"the shapes of ops.{name} do not fit",
+            given=f"{a.shape} and {b.shape}",
+            expected="(..., rows, summed) and (..., summed, columns), or vectors of what is summed",
+        )
+    of_a, of_b = a.shape[:-2], b.shape[:-2]
+    if not of_a or not of_b:  # one matrix for all of the other's batches: no dimension of batches
+        return a, b, (((a.ndim - 1,), (max(0, b.ndim - 2),)), ((), ()))
+    try:
+        shared = np.broadcast_shapes(of_a, of_b)
+    except ValueError:
+        raise OperationError(
+            f"the batches of ops.{name} do not fit",
+            given=f"{a.shape} and {b.shape}: {of_a} and {of_b}",
+            expected="dimensions before the last two that broadcast",
+        ) from None
+    a, b = a.broadcast_to((*shared, *a.shape[-2:])), b.broadcast_to((*shared, *b.shape[-2:]))
+    n = len(shared)
+    return a, b, (((n + 1,), (n,)), (tuple(range(n)), tuple(range(n))))
+
+
+def matmul(
+    graph: cl.Graph,
+    a: cl.Tensor,
+    b: cl.Tensor,
+    *,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    codelets: Codelets = CODELETS,
+    name: str = "matmul",
+) -> cl.Tensor:
+    """A matrix product, or one for each of several batches, as `jax.numpy.matmul`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        a: (..., rows, summed), or (summed,).
+        b: (..., summed, columns), or (summed,), of the same dtype. What is before the last two dimensions broadcasts.
+        preferred_element_type: dtype of the results; the operands' when left off.
+        partials: dtype of partial sums; see `dot_general`.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        codelets: what it is made of.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> graph = cl.Graph()
+    >>> x, w = graph.add_variable("x", (500, 300)), graph.add_variable("w", (300, 70))
+    >>> y = cl.ops.matmul(graph, x, w)
+    >>> y.shape
+    (500, 70)
+    """
+    check_tensors(name, graph, a=a, b=b)
+    left, right, numbers = _matmul_numbers(name, a, b)
+    out = dot_general(
+        graph,
+        left,
+        right,
+        numbers,
+        preferred_element_type=preferred_element_type,
+        partials=partials,
+        grain=grain,
+        memory_share=memory_share,
+        codelets=codelets,
+        name=name,
+    )
+    if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:  # rows came before batches
+        out = out.transpose([*range(1, out.ndim - 1), 0, out.ndim - 1])
+    return out
+
+
+def plan_matmul(
+    target: Target,
+    rows: int,
+    summed: int,
+    columns: int,
+    dtype: Any = jnp.float32,
+    *,
+    batch: int = 1,
+    partials: Any = None,
+    codelets: Codelets = CODELETS,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """How `matmul` spreads a product of (batch, rows, summed) and (batch, summed, columns); it prints.
+
+    Args:
+        target: the machine.
+        rows: of the left operand.
+        summed: its columns, the rows of the right one.
+        columns: of the right operand.
+        dtype: of both.
+        batch: how many such products.
+        partials: dtype of partial sums; see `dot_general`.
+        codelets: what it is made of.
+        grain: about how many multiply-adds a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+
+    >>> import codelet as cl
+    >>> plan = cl.ops.plan_matmul(cl.IPU("mk2"), 512, 512, 512)
+    >>> plan.cut("summed").parts, plan.total_cycles
+    (8, 18725)
+    """
+    own = checked_dtype("plan_matmul", "dtype", dtype)
+    sums = checked_dtype("plan_matmul", "partials", partials or _float_sums(own))
+    extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
+    kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
+    product = Product(tuple(_dimension(role, 0, extents[role]) for role in kept), own, sums, own)
+    return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
+
+
+def matmul_gradients(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    a: cl.Tensor,
+    b: cl.Tensor,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "matmul_gradients",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of `matmul` by both operands, whose batches must be of one shape.
+
+    Args:
+        graph: where their compute sets are added, in a scope of that name.
+        cotangent: of the result.
+        a: the left operand.
+        b: the right operand.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plans may take.
+        name: of the scope.
+
+    Returns:
+        The gradients by a and by b.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit; batches that broadcast, whose gradients are sums over them.
+    """
+    check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
+    left, right, numbers = _matmul_numbers(name, a, b)
+    if left.shape != a.shape or right.shape != b.shape:
+        raise OperationError(
+            f"the batches of ops.{name} broadcast",
+            given=f"{a.shape} and {b.shape}",
+            expected="batches of one shape, or none of one operand",
+            fix="broadcast them first, and sum the gradients over what was broadcast by ops.reduce_sum",
+        )
+    if not a.shape[:-2] and b.ndim > 2 and a.ndim == 2:
+        cotangent = cotangent.transpose([cotangent.ndim - 2, *range(cotangent.ndim - 2), cotangent.ndim - 1])
+    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "name": name}
+    return dot_general_gradients(graph, cotangent, left, right, numbers, **options)

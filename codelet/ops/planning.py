@@ -152,6 +152,7 @@ def step_cost(
     *,
     received_bytes: int,
     tile_bytes: int,
+    others: Sequence[tuple[VertexCycles, int]] = (),
 ) -> StepCost:
     """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile.
 
@@ -162,14 +163,17 @@ def step_cost(
         vertex: what a vertex of full size takes.
         received_bytes: what the fullest tile receives of others.
         tile_bytes: what it holds: inputs, results, temporaries.
+        others: vertices that it has besides, and how many of each.
     """
     tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
-    placed = PlacedVertices(np.zeros(of_tile, np.int64), FamilyCycles((vertex,)))
-    compute = int(tile_cycles([placed], 1, target.num_workers, target.launch_cycles)[0])
+    counts = [(vertex, of_tile), *others]
+    placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in counts]
+    compute = int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0])
+    count = num_vertices(cuts) + sum(n for _, n in others) * tiles
     if not received_bytes:
-        return StepCost(name, num_vertices(cuts), tiles, 0, 0, compute, tile_bytes)
+        return StepCost(name, count, tiles, 0, 0, compute, tile_bytes)
     exchange = moved_cycles(target, received_bytes, tiles)
-    return StepCost(name, num_vertices(cuts), tiles, target.sync_cycles, exchange, compute, tile_bytes)
+    return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
 
 
 def moved_cycles(target: Target, received_bytes: int, tiles: int) -> int:

@@ -43,10 +43,17 @@ def _kept(runs: Runs) -> int:
     return math.prod(size for reduced, size in runs if not reduced)
 
 
-def _cut(runs: Runs, which: bool, parts: int) -> Runs:
-    """One of as many parts, cut along the longest run of those that are reduced, or of the others."""
+def _cut(runs: Runs, which: bool, parts: int, vector: int = 1) -> Runs:
+    """One of as many parts, cut along the longest run of those that are reduced, or of the others.
+
+    A run of whole vectors is cut between them, as PopLibs' reductions are (lib/popops/reduction, their grain).
+    """
     longest = max((k for k, run in enumerate(runs) if run[0] == which), key=lambda k: runs[k][1], default=None)
-    return [(which, ceil_div(size, parts)) if k == longest else (own, size) for k, (own, size) in enumerate(runs)]
+    if longest is None:
+        return runs
+    size = runs[longest][1]
+    part = ceil_div(size // vector, parts) * vector if size % vector == 0 else ceil_div(size, parts)
+    return [(which, part) if k == longest else own for k, own in enumerate(runs)]
 
 
 def _reduced(runs: Runs, eqn: Equation, mode: Mode) -> Cost:
@@ -98,7 +105,9 @@ def _reduce(eqn: Equation, mode: Mode) -> Cost:
     has_form = not bits or logical
     by_library = has_form and not mode.compiled and software_factor(eqn.dtype) == 1
     cost_of = _reduced if by_library else _by_elements
-    forms = [cost_of(_cut(runs, False, mode.workers), eqn, mode)]
+    strided = bool(runs) and not runs[-1][0]  # then a vector of results is reduced at a time
+    vector = vector_width(eqn.dtype, mode.machine.vector_bytes) if by_library and strided else 1
+    forms = [cost_of(_cut(runs, False, mode.workers, vector), eqn, mode)]
     if mode.workers > 1:
         found: Runs = [(True, mode.workers), *([(False, results)] if results > 1 else [])]
         forms.append(cost_of(_cut(runs, True, mode.workers), eqn, mode) + cost_of(found, eqn, mode))

@@ -129,6 +129,8 @@ UNDERSTOOD: Mapping[str, Known] = {
     **_named("argmax argmin", "axes", "index_dtype"),
     **_named("iota", "dimension", "dtype", "shape"),
     **_named("dim_as_value", "dim"),
+    **_named("threefry2x32"),
+    **_named("bitcast_convert_type", "new_dtype"),
 }
 """For every primitive that a rule looks at, the parameters that all rules on it take account of, and the values of
 these that they do."""

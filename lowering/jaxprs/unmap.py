@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -175,8 +176,8 @@ def _link_moved(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
 
 
 def _link_by_element(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
-    for operand in eqn.invars:
-        for spot, made in zip(_spots(operand), _spots(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
+    for other in (*eqn.invars, *eqn.outvars[1:]):
+        for spot, made in zip(_spots(other), _spots(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
             classes.unite(spot, made)
 
 
@@ -263,7 +264,9 @@ def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> li
 
 
 def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    (array,), (own,), (made,) = operands, eqn.invars, eqn.outvars
+    (own,), (made,) = eqn.invars, eqn.outvars
+    kind = own.aval.dtype  # type: ignore[attr-defined]
+    array = operands[0] if isinstance(own, jax_core.Var) else jnp.asarray(operands[0], kind)
     shape = left.shape(made)
     if eqn.primitive.name == "transpose":
         return [transpose(array, left.numbers(own, eqn.params["permutation"]))]
@@ -308,7 +311,7 @@ class _Rule(NamedTuple):
 _UNKNOWN = _Rule(_link_unknown, _as_it_is)
 
 _RULES = (
-    (tuple(ELEMENTWISE), _Rule(_link_by_element, _as_it_is)),
+    ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(_link_by_element, _as_it_is)),
     (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
@@ -320,6 +323,8 @@ def _rule(eqn: jax_core.JaxprEqn) -> _Rule:
     """What is known of an equation."""
     if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
         return _UNKNOWN  # in another order
+    if eqn.primitive.name == "bitcast_convert_type" and eqn.invars[0].aval.shape != eqn.outvars[0].aval.shape:  # type: ignore[attr-defined]
+        return _UNKNOWN  # of numbers of another width
     if any(isinstance(atom, jax_core.Literal) and atom.aval.shape for atom in eqn.invars):  # type: ignore[attr-defined]
         return _UNKNOWN
     return next((rule for names, rule in _RULES if is_understood(eqn, *names)), _UNKNOWN)

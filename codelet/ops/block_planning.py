@@ -1,0 +1,266 @@
+"""The planner of operations that are done block by block: how large the blocks of each axis are.
+
+In comes a `Work` of `blockwise.py`, out comes a `Plan`. First sizes that are far apart are tried, then those between
+the neighbours of the best. A sum of partial results is a work as well, of one step or of several; so many are asked for
+while products and convolutions are planned that only a few sizes are tried.
+
+Source: PopLibs plans reductions by how much every tile has to reduce, then the sums of partials of all
+(lib/popops/reduction/ReductionPlan.cpp, lib/popops/Reduction.cpp); by which costs is ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.target import Target, VertexCycles
+
+
+@cl.codelet(workers=6, issue="assembly")
+def add_up(partials, *, dtype):
+    """The sums of the rows of (partials, outputs), in the dtype of the partials, as `dtype`."""
+    return jnp.sum(partials, 0, dtype=partials.dtype).astype(dtype)
+
+
+# --- prices -----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _vertex(target: Target, work: Work, codelet: cl.Codelet, grains: tuple[int, ...], cuts: Any) -> VertexCycles:
+    inputs = {field.name: (tuple(grains[a] for a in field.axes), field.dtype) for field in work.fields}
+    return vertex_cycles(target, codelet, inputs, **work.values(codelet, cuts))
+
+
+def _size(sizes: Sequence[int], axes: Sequence[int]) -> int:
+    return math.prod(sizes[a] for a in axes)
+
+
+def _price(target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
+    vertex = _vertex(target, work, codelet, tuple(cut.grain for cut in cuts), cuts)
+    blocks = [cut.block for cut in cuts]
+    apart = {a for a, cut in enumerate(cuts) if cut.parts > 1}
+    received = held = 0
+    for field in work.fields:
+        num_bytes = _size(blocks, field.axes) * field.dtype.itemsize
+        held += num_bytes
+        received += num_bytes if field.is_elsewhere or apart - set(field.axes) else 0
+    for result in work.results:
+        partial = work.is_partial(result, cuts)
+        each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
+        held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
+    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, received_bytes=received, tile_bytes=held)]
+    for result in work.results:
+        if work.is_partial(result, cuts) and result.add is not None:
+            outputs = math.prod(work.axes[a].extent for a in result.axes)
+            steps += plan_sum(target, work.num_partials(cuts), outputs, result.partials, result.dtype, result.add).steps
+    return steps
+
+
+# --- the ways there are -----------------------------------------------------------------------------------
+
+_PRICED = 40
+"""So many of the ways, those of the least bounds, are priced at most in each of the two rounds."""
+
+_APART = 1.4
+"""By which factor sizes of the first round are apart."""
+
+
+def _sizes(target: Target, axis: Axis, grain: int) -> list[int]:
+    """The blocks of an axis that are worth trying, the largest first."""
+    if axis.role == "whole":
+        return [max(1, axis.extent)]
+    return block_sizes(axis.extent, grain, target.num_tiles)
+
+
+def _thinned(sizes: list[int]) -> list[int]:
+    """Sizes that are far apart."""
+    if len(sizes) <= 6:
+        return sizes
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if size * _APART <= kept[-1] or size == sizes[-1]:
+            kept.append(size)
+    return kept
+
+
+def _grains(work: Work, grain: int) -> tuple[int, ...]:
+    """The block of a vertex of about so many elements: all that is whole, then what is summed, from the last axis."""
+    left = max(1, grain // math.prod(axis.extent for axis in work.axes if axis.role == "whole"))
+    sizes = {a: axis.extent for a, axis in enumerate(work.axes) if axis.role == "whole"}
+    for role in ("summed", "kept"):
+        for a in reversed(range(len(work.axes))):
+            if work.axes[a].role == role:
+                sizes[a] = max(1, min(work.axes[a].extent, left))
+                left //= sizes[a]
+    return tuple(sizes[a] for a in range(len(work.axes)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _rate(target: Target, work: Work) -> float:
+    """Cycles that a tile takes for an element at least, about: in a block of some thousands."""
+    sizes = [1] * len(work.axes)
+    for a in sorted(range(len(work.axes)), key=lambda a: work.axes[a].role != "whole"):
+        sizes[a] = max(1, min(work.axes[a].extent, 1 << 12 if work.axes[a].role == "whole" else 64))
+    cuts = tuple(Cut(axis.name, axis.extent, size, size) for axis, size in zip(work.axes, sizes, strict=True))
+    cycles = _vertex(target, work, work.codelet, tuple(sizes), cuts).tile_cycles(target.num_workers)
+    return 0.5 * cycles / math.prod(sizes)
+
+
+def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> list[tuple[float, tuple[int, ...]]]:
+    """Blocks of all axes with about a bound below the cycles of each, those of the least."""
+    grid = np.meshgrid(*(np.array(own, np.int64) for own in choices), indexing="ij")
+    parts = [-(-axis.extent // size) for axis, size in zip(work.axes, grid, strict=True)]
+    one = np.ones((), np.int64)
+    tiles = math.prod(parts, start=one)
+    moved = 0 * tiles
+    for field in work.fields:
+        num_bytes = math.prod((grid[a] for a in field.axes), start=one) * field.dtype.itemsize
+        others = math.prod((parts[a] for a in range(len(parts)) if a not in field.axes), start=one)
+        moved = moved + (num_bytes if field.is_elsewhere else np.where(others > 1, num_bytes, 0))
+    count = math.prod((parts[a] for a in work.summed), start=one)
+    bound = moved / target.exchange_bytes_per_cycle + math.prod(grid, start=one) * _rate(target, work)
+    bound = bound + np.where(moved > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
+    for result in work.results:
+        if not set(work.summed) <= set(result.axes):
+            outputs = math.prod(work.axes[a].extent for a in result.axes)
+            words = -(-outputs * count // target.num_tiles) * result.partials.itemsize
+            again = target.sync_cycles + target.exchange_overhead_cycles + target.launch_cycles
+            bound = bound + np.where(count > 1, words / target.exchange_bytes_per_cycle + again, 0)
+    flat = np.where(tiles <= target.num_tiles, bound, np.inf).reshape(-1)
+    order = np.argsort(flat, kind="stable")[:_PRICED]
+    columns = [own.reshape(-1) for own in grid]
+    return [(float(flat[k]), tuple(int(own[k]) for own in columns)) for k in order if np.isfinite(flat[k])]
+
+
+def _cuts(work: Work, blocks: Sequence[int], grains: Sequence[int]) -> tuple[Cut, ...]:
+    """The cuts of blocks into grains, of which each block has a whole number."""
+    cuts = []
+    for axis, block, grain in zip(work.axes, blocks, grains, strict=True):
+        grain = min(grain, block)
+        cuts.append(Cut(axis.name, axis.extent, min(-(-block // grain) * grain, max(1, axis.extent)), grain))
+    return tuple(cuts)
+
+
+def _ways(
+    target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
+) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
+    """With which codelets a block may be done, and how it is cut into vertices."""
+    alone = work.worker or work.codelet
+    if fixed is not None:
+        vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
+        yield (alone if vertices >= target.num_workers else work.codelet), fixed
+        return
+    if work.codelet.hints.workers > 1:
+        yield work.codelet, blocks
+        return
+    kept = [a for a, axis in enumerate(work.axes) if axis.role == "kept"]
+    main = max(kept, key=lambda a: blocks[a], default=None)
+    shares = {blocks[main], -(-blocks[main] // target.num_workers), 1} if main is not None else {0}
+    for share in sorted(shares):
+        yield work.codelet, tuple(share if a == main else block for a, block in enumerate(blocks))
+
+
+def _ways_of(
+    target: Target, work: Work, bound: float, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
+) -> Iterator[Option]:
+    """The options of one choice of blocks."""
+    for codelet, grains in _ways(target, work, blocks, fixed):
+        cuts = _cuts(work, blocks, grains)
+        if num_tiles(cuts) <= target.num_tiles:
+            price = functools.partial(_price, target, work, codelet, cuts)
+            details = ("codelet", codelet.name), ("workers", codelet.hints.workers)
+            yield Option(cuts, bound, price, details)
+
+
+def _options(
+    target: Target, work: Work, choices: Sequence[Sequence[int]], fixed: tuple[int, ...] | None
+) -> list[Option]:
+    return [
+        option
+        for bound, blocks in _blocks(target, work, choices)
+        for option in _ways_of(target, work, bound, blocks, fixed)
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_work(target: Target, work: Work, grain: int | None = None, memory_share: float = MEMORY_SHARE) -> Plan:
+    """How a work is spread over the tiles of a machine: the same plan for the same sizes.
+
+    Args:
+        target: the machine.
+        work: what is done; no axis of it is empty.
+        grain: about how many elements a vertex has; None for the planner to choose.
+        memory_share: of a tile's memory, what the operation may take.
+    """
+    fixed = None if grain is None else _grains(work, grain)
+    every = [_sizes(target, axis, fixed[a] if fixed else 1) for a, axis in enumerate(work.axes)]
+    first = [_thinned(sizes) for sizes in every]
+    options = _options(target, work, first, fixed)
+    best = cheapest(str(work), target, options, memory_share)
+    if first != every:
+        between = []
+        for all_sizes, some, cut in zip(every, first, best.cuts, strict=True):
+            near = min(range(len(some)), key=lambda k: abs(some[k] - cut.block))
+            most, least = some[max(0, near - 1)], some[min(len(some) - 1, near + 1)]
+            own = [size for size in all_sizes if least <= size <= most]
+            between.append([*own[:: max(1, len(own) // 12)], some[near]])
+        seen = {option.cuts for option in options}
+        more = [option for option in _options(target, work, between, fixed) if option.cuts not in seen]
+        best = cheapest(str(work), target, [*options, *more], memory_share)
+    return best
+
+
+# --- sums of partials ---------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def sum_work(count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up) -> Work:
+    """The work of adding up `count` partials of each of some outputs, which lie on other tiles."""
+    axes = Axis("partials", count, "summed"), Axis("outputs", num_outputs, "kept")
+    fields = (Field("partials", (0, 1), np.dtype(dtype), is_elsewhere=True),)
+    results = (Result("out", (1,), np.dtype(out_dtype), np.dtype(dtype), codelet),)
+    return Work("add up", axes, fields, results, codelet)
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_sum(
+    target: Target, count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up
+) -> Plan:
+    """How `count` partials of each of some outputs are added up.
+
+    Args:
+        target: the machine.
+        count: of partials.
+        num_outputs: what each has partials of.
+        dtype: of the partials.
+        out_dtype: of the sums.
+        codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
+    """
+    work = sum_work(count, num_outputs, dtype, out_dtype, codelet)
+    options: list[Option] = []
+    vectors = 4 * target.num_workers
+    # One step; or several, the first of groups of a power of two up to the root.
+    for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
+        each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
+        # The more tiles the better, but for what every vertex takes however small it is.
+        shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
+        for size in sorted({min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}):
+            bound = each * size * work.fields[0].dtype.itemsize / target.exchange_bytes_per_cycle
+            options += _ways_of(target, work, bound, (each, size), None)
+    return cheapest(str(work), target, options)
+
+
+def priced(target: Target, work: Work, like: Plan) -> Plan:
+    """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
+    codelet = work.chosen(like.detail("workers"))
+    steps = tuple(_price(target, work, codelet, like.cuts))
+    return Plan(str(work), like.cuts, steps, (("codelet", codelet.name), ("workers", codelet.hints.workers)))

@@ -1,0 +1,230 @@
+"""Block by block: what an operation does to a block of a grid of elements, and its vertices, as planned.
+
+In come the axes of a grid and a codelet with fields: each a block of a tensor that has some of the axes. A result that
+has not the axes which are summed is a part of one: what blocks find is put side by side, and added up thereafter.
+Reductions, maps, norms and softmax are of this form. `block_planning.py` chooses the blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.blocks import Block, Cut, add_blocks
+
+Pair = tuple[cl.Codelet, cl.Codelet]
+
+
+def both(function: Callable[..., Any]) -> Pair:
+    """A codelet for the workers of a tile together, and the same for one of them."""
+    return cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function)
+
+
+Role = Literal["kept", "summed", "whole"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a grid of elements.
+
+    Attributes:
+        name: in print.
+        extent: elements.
+        role: cut at will; cut where partial results may be put together; or never cut.
+    """
+
+    name: str
+    extent: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field that is read: a block of a tensor.
+
+    Attributes:
+        name: of the codelet's parameter.
+        axes: the axes that the tensor has, in its order.
+        dtype: of its elements.
+        is_elsewhere: whether it was made on other tiles, and has to be received.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    dtype: np.dtype
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A field that is written.
+
+    Attributes:
+        name: of what the codelet returns.
+        axes: the axes that it has; without those that are summed it is partial where they are cut.
+        dtype: of its elements.
+        partials: dtype of partial results.
+        add: puts partial results together, of a field (partials, outputs); None where the caller does.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    dtype: np.dtype
+    partials: np.dtype
+    add: cl.Codelet | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to a grid of elements, block by block.
+
+    Attributes:
+        name: of the compute set.
+        axes: of the grid.
+        fields: that are read.
+        results: that are written.
+        codelet: for a block, shared by the workers of a tile.
+        worker: the same of one worker; None where `codelet` serves.
+        static: static values of both, by name. Where they take them they get `dtype`, that of what is written, and
+            `partials`, that of partial results, by the first result.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    fields: tuple[Field, ...]
+    results: tuple[Result, ...]
+    codelet: cl.Codelet
+    worker: cl.Codelet | None = None
+    static: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Elements of the grid."""
+        return math.prod(axis.extent for axis in self.axes)
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The axes that are summed."""
+        return tuple(a for a, axis in enumerate(self.axes) if axis.role == "summed")
+
+    def num_partials(self, cuts: Sequence[Cut]) -> int:
+        """Of how many parts a result is that has not the axes which are summed."""
+        return math.prod(cuts[a].vertices for a in self.summed)
+
+    def chosen(self, workers: object) -> cl.Codelet:
+        """The codelet that a plan has chosen: by how many workers share a vertex."""
+        return self.codelet if self.worker is None or workers == self.codelet.hints.workers else self.worker
+
+    def is_partial(self, result: Result, cuts: Sequence[Cut]) -> bool:
+        """Whether vertices find parts of a result."""
+        return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
+
+    def step_name(self, cuts: Sequence[Cut]) -> str:
+        """Of the compute set: it tells into how many parts, so that those of sums of sums differ."""
+        count = self.num_partials(cuts)
+        return self.name if count == 1 else f"{self.name} in {count:,} parts"
+
+    def values(self, codelet: cl.Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
+        """The static values of a codelet."""
+        result = self.results[0]
+        dtype = result.partials if self.is_partial(result, cuts) else result.dtype
+        own: dict[str, Any] = {"dtype": dtype.name, "partials": result.partials.name}
+        return {name: value for name, value in own.items() if name in codelet.static} | dict(self.static)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{axis.name} {axis.extent:,} {axis.role}" for axis in self.axes)
+        return f"{self.codelet.name} of {sizes}: {', '.join(f'{own.name} {own.dtype}' for own in self.fields)}"
+
+
+def merged(tensors: Sequence[tuple[cl.Tensor, Sequence[int]]], labels: Sequence[Any]) -> list[list[int]]:
+    """Dimensions in groups that may be one axis: neighbours of one label that lie in memory as one, in all tensors.
+
+    Args:
+        tensors: each with the dimensions that it has, in its order; these are numbered in common.
+        labels: of all dimensions; only those of one label are joined.
+
+    Returns:
+        The groups, in order.
+    """
+    groups: list[list[int]] = []
+    for d, label in enumerate(labels):
+        if groups and labels[groups[-1][-1]] == label and all(_joined(*own, groups[-1][-1], d) for own in tensors):
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    return groups
+
+
+def _joined(tensor: cl.Tensor, dimensions: Sequence[int], a: int, b: int) -> bool:
+    """Whether two dimensions of a tensor lie in memory as one, or it has neither."""
+    if (a in dimensions) != (b in dimensions):
+        return False
+    if a not in dimensions:
+        return True
+    j, k = list(dimensions).index(a), list(dimensions).index(b)
+    if k != j + 1 or not tensor.index.is_strided:
+        return False
+    return (
+        1 in (tensor.shape[j], tensor.shape[k]) or tensor.index.strides[j] == tensor.index.strides[k] * tensor.shape[k]
+    )
+
+
+def regroup(tensor: cl.Tensor, dimensions: Sequence[int], groups: Sequence[Sequence[int]]) -> cl.Tensor:
+    """A tensor with a dimension for each group of those that it has."""
+    own = dict(zip(dimensions, tensor.shape, strict=True))
+    return tensor.reshape([math.prod(own[d] for d in group) for group in groups if group[0] in own])
+
+
+def add_work(
+    graph: cl.Graph,
+    work: Work,
+    cuts: Sequence[Cut],
+    codelet: cl.Codelet,
+    tensors: Mapping[str, cl.Tensor],
+    results: Mapping[str, cl.Tensor],
+) -> dict[str, cl.Tensor]:
+    """Add the vertices of a work.
+
+    Args:
+        graph: where.
+        work: what is done.
+        cuts: of its axes, as planned.
+        codelet: that of the work, or for one worker.
+        tensors: what fields are blocks of, each with its field's axes.
+        results: what is written, each with its result's axes; a partial one is not.
+
+    Returns:
+        The partial results, of shape (partials, outputs).
+    """
+    partial = [result for result in work.results if work.is_partial(result, cuts)]
+    numbers = [cuts[a].vertices for a in work.summed]
+    parts = {
+        result.name: graph.add_variable(
+            f"{result.name} of {work.step_name(cuts)}",
+            (*numbers, *(work.axes[a].extent for a in result.axes)),
+            result.partials,
+        )
+        for result in partial
+    }
+    static = work.values(codelet, cuts)
+
+    def fields(*blocks: Block) -> dict[str, Any]:
+        own: dict[str, Any] = dict(static)
+        for field in work.fields:
+            own[field.name] = tensors[field.name][tuple(blocks[a].elements for a in field.axes)]
+        for result in work.results:
+            place: tuple[Any, ...] = tuple(blocks[a].elements for a in result.axes)
+            if result.name in parts:
+                own[result.name] = parts[result.name][(*(blocks[a].number for a in work.summed), *place)]
+            else:
+                own[result.name] = results[result.name][place]
+        return own
+
+    add_blocks(graph, work.step_name(cuts), codelet, cuts, fields)
+    count = math.prod(numbers)
+    return {name: tensor.reshape(count, tensor.size // count) for name, tensor in parts.items()}

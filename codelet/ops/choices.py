@@ -1,0 +1,203 @@
+"""Choices between values, element by element: `select` as `jax.numpy.where`, `select_n` and `clamp` as in `jax.lax`.
+
+And `cast`, the choice of another dtype. Operands are broadcast to one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
+from codelet.ops.element_functions import is_smooth
+from codelet.ops.elementwise import map, map_gradient
+
+
+def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> cl.Tensor:
+    """A tensor in another dtype, as `jax.lax.convert_element_type`; itself where it has it already.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        x: what is cast.
+        dtype: that of the result.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: something that is no dtype.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.cast(graph, x, jnp.int32))(jnp.array([1.5, -1.5]))
+    Array([ 1, -1], dtype=int32)
+    """
+    check_tensors(name, graph, x=x)
+    own = checked_dtype(name, "dtype", dtype)
+    if own == x.dtype:
+        return x
+
+    def converted(x):
+        return lax.convert_element_type(x, own)
+
+    return map(graph, converted, x, grain=grain, name=name)
+
+
+def cast_gradient(
+    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, *, grain: int | None = None, name: str = "cast_gradient"
+) -> cl.Tensor:
+    """The gradient of a cast by what was cast: the cotangent in its dtype.
+
+    Raises:
+        OperationError: a cotangent or operand that is not of floating point, or of another shape.
+    """
+    check_tensors(name, graph, cotangent=cotangent, x=x)
+    if cotangent.shape != x.shape or not (is_smooth(cotangent.dtype) and is_smooth(x.dtype)):
+        raise OperationError(
+            f"the operands of ops.{name} are not of floating point and of one shape",
+            given=f"{cotangent} and {x}",
+            expected="the cotangent of the result, and what was cast",
+        )
+    return cast(graph, cotangent, x.dtype, grain=grain, name=name)
+
+
+def select(
+    graph: cl.Graph, predicate: Any, on_true: Any, on_false: Any, *, grain: int | None = None, name: str = "select"
+) -> cl.Tensor:
+    """One of two values for each element, as `jax.numpy.where`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        predicate: which; what is not of truth values is true where it is not 0.
+        on_true: tensor or number.
+        on_false: tensor or number.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.select(graph, x, x, 7.0))(jnp.array([0.0, 2.0]))
+    Array([7., 2.], dtype=float32)
+    """
+    return map(graph, jnp.where, predicate, on_true, on_false, grain=grain, name=name)
+
+
+def select_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    *,
+    grain: int | None = None,
+    name: str = "select_gradient",
+) -> tuple[cl.Tensor | None, cl.Tensor | None]:
+    """The gradients of `select` by its two values; None for numbers and for what is not of floating point."""
+    _, first, second = map_gradient(graph, jnp.where, cotangent, predicate, on_true, on_false, grain=grain, name=name)
+    return first, second
+
+
+def _checked_cases(name: str, graph: cl.Graph, which: cl.Tensor, cases: tuple[cl.Tensor, ...]) -> None:
+    check_tensors(name, graph, which=which, **{f"case {k}": own for k, own in enumerate(cases)})
+    if not cases:
+        raise OperationError(f"ops.{name} is given no cases", given="none", expected="one tensor for each number")
+    check_same_dtype(name, **{f"case {k}": own for k, own in enumerate(cases)})
+    if which.dtype not in (np.dtype(bool), np.dtype(np.int32)) or (which.dtype == bool and len(cases) > 2):
+        raise OperationError(
+            f"ops.{name} cannot choose among {len(cases)} cases by this",
+            given=which,
+            expected="truth values for at most two, else int32",
+        )
+
+
+def select_n(
+    graph: cl.Graph, which: cl.Tensor, *cases: cl.Tensor, grain: int | None = None, name: str = "select_n"
+) -> cl.Tensor:
+    """One of several values for each element, by its number, as `jax.lax.select_n`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        which: the number of the case: int32, or truth values where there are two.
+        cases: tensors of one dtype.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+    """
+    _checked_cases(name, graph, which, cases)
+    return map(graph, lax.select_n, which, *cases, grain=grain, name=name)
+
+
+def select_n_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    which: cl.Tensor,
+    *cases: cl.Tensor,
+    grain: int | None = None,
+    name: str = "select_n_gradient",
+) -> tuple[cl.Tensor | None, ...]:
+    """The gradients of `select_n` by its cases."""
+    _checked_cases(name, graph, which, cases)
+    return map_gradient(graph, lax.select_n, cotangent, which, *cases, grain=grain, name=name)[1:]
+
+
+def _clamped(low: Any, x: Any, high: Any) -> jax.Array:
+    return lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(high, x.dtype))
+
+
+def _checked_bounds(name: str, graph: cl.Graph, low: Any, x: cl.Tensor, high: Any) -> None:
+    check_tensors(name, graph, x=x)
+    for what, own in (("low", low), ("high", high)):
+        kind = own.dtype if isinstance(own, cl.Tensor) else None
+        if (jnp.result_type(own, x.dtype) if kind is None else kind) != x.dtype:
+            raise OperationError(
+                f"{what} of ops.{name} is not of the dtype of what it bounds",
+                given=f"{own!r:.60} for {x.dtype}",
+                expected=f"a tensor of {x.dtype}, or a number that is one",
+            )
+
+
+def clamp(
+    graph: cl.Graph, low: Any, x: cl.Tensor, high: Any, *, grain: int | None = None, name: str = "clamp"
+) -> cl.Tensor:
+    """Elements kept between two bounds, as `jax.lax.clamp`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        low: tensor of the dtype of `x`, or number.
+        x: what is bounded.
+        high: as `low`.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.clamp(graph, 0, x, 6))(jnp.array([-1.0, 2.0, 9.0]))
+    Array([0., 2., 6.], dtype=float32)
+    """
+    _checked_bounds(name, graph, low, x, high)
+    return map(graph, _clamped, low, x, high, grain=grain, name=name)
+
+
+def clamp_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    low: Any,
+    x: cl.Tensor,
+    high: Any,
+    *,
+    grain: int | None = None,
+    name: str = "clamp_gradient",
+) -> tuple[cl.Tensor | None, ...]:
+    """The gradients of `clamp` by its bounds and by what is bounded; None for numbers."""
+    _checked_bounds(name, graph, low, x, high)
+    return map_gradient(graph, _clamped, cotangent, low, x, high, grain=grain, name=name)

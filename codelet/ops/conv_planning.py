@@ -1,0 +1,128 @@
+"""The planner of convolutions: how to cut batch, groups, channels, field and kernel over tiles and vertices.
+
+In come the sizes of a convolution; out comes a `Plan`. A vertex makes a block of results from a patch of the field and
+a block of kernels; where input channels or the kernel are cut, it makes partial sums, and `codelet/ops/partials.py`
+adds them up. Of all combinations of cuts an estimate is made; those of the least estimates are priced.
+
+Source: the splits of PopLibs (lib/poplin/ConvPlan.cpp): field, batch, output channels, input channels, kernel, groups.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.conv_prices import estimates, price
+from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest
+from codelet.target import Target
+
+_PRICED = 96
+"""Of so many ways to cut tiles, those of the least estimates, the cycles are counted."""
+
+
+def _grains_of(own: Convolved, grain: int) -> Blocks:
+    """The block of a vertex that has about so many multiply-adds: all that is summed, then a square."""
+    extents = parts_of([extent for _, extent in own.dimensions])
+    left, kernel, fields = grain, list(extents.kernel), list(extents.fields)
+    for d in reversed(range(own.rank)):
+        if len(own.phases) == 1:
+            kernel[d] = min(kernel[d], left)
+        left = max(1, left // max(1, kernel[d]))
+    in_channels = min(extents.in_channels, left)
+    left = max(1, left // max(1, in_channels))
+    out_channels = min(extents.out_channels, max(1, math.isqrt(left)))
+    left //= out_channels
+    for d in reversed(range(own.rank)):
+        fields[d] = min(fields[d], max(1, left))
+        left //= max(1, fields[d])
+    return (1, min(extents.batch, max(1, left)), *fields, in_channels, *kernel, out_channels)
+
+
+def _cuts(own: Convolved, blocks: Blocks, grains: Blocks) -> tuple[Cut, ...]:
+    """The cuts of blocks into grains, of which each block has a whole number."""
+    cuts = []
+    for (name, extent), block, grain in zip(own.dimensions, blocks, grains, strict=True):
+        grain = min(grain, block)
+        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
+    return tuple(cuts)
+
+
+def _kind_of(own: Convolved, grains: Blocks) -> Kind:
+    """What vertices of a grain make."""
+    parts = parts_of(grains)
+    if math.prod(parts.fields) > 1:
+        return "patch"
+    return "element" if parts.batch == parts.out_channels == 1 else "position"
+
+
+def _share(blocks: Blocks, d: int, workers: int) -> Blocks:
+    """Blocks with one dimension cut into shares of workers."""
+    return (*blocks[:d], -(-blocks[d] // workers), *blocks[d + 1 :])
+
+
+_POSITIONS = 64
+"""At most so many positions of a tile are vertices of their own."""
+
+
+def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, bool, Blocks]]:
+    """How the blocks of tiles are made by vertices: of all workers, or of one each."""
+    rank = own.rank
+    shared = (1, *blocks[1:])
+    single = (*shared[:2], *(1,) * rank, *shared[2 + rank :])
+    kind = _kind_of(own, shared)
+    if kind != "element":
+        yield kind, True, shared
+    if kind == "patch" and math.prod(blocks[2 : 2 + rank]) <= _POSITIONS and _kind_of(own, single) != "element":
+        yield "position", True, single
+    if not alone and kind != "element":
+        return
+    for d in (1, *range(2, 2 + rank), 3 + 2 * rank):
+        if shared[d] > 1:
+            grains = _share(shared, d, workers)
+            yield _kind_of(own, grains), False, grains
+    if blocks[0] > 1 or kind == "element":
+        yield kind, False, shared
+
+
+def _options(target: Target, own: Convolved, grain: int | None, memory: int) -> Iterator[Option]:
+    fixed = None if grain is None else _grains_of(own, grain)
+    grid, estimate, least = estimates(target, own, fixed, memory)
+    number = min(_PRICED, len(estimate))
+    chosen = np.argpartition(estimate, number - 1)[:number]
+    for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
+        blocks = tuple(int(axis[k]) for axis in grid)
+        if fixed is not None:
+            ways: list[tuple[Kind, bool, Blocks]] = [(_kind_of(own, fixed), False, fixed)]
+            vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
+            if vertices < target.num_workers and ways[0][0] != "element":
+                ways = [(ways[0][0], True, fixed)]
+        else:
+            ways = list(_ways(own, blocks, target.num_workers, alone=place < _PRICED // 4))
+        for kind, shared, grains in ways:
+            cuts = _cuts(own, blocks, grains)
+            if num_tiles(cuts) <= target.num_tiles:
+                count = functools.partial(price, target, own, kind, shared, cuts)
+                yield Option(cuts, float(least[k]), count, (("codelet", CODELETS[kind, shared].name),))
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_convolved(
+    target: Target, own: Convolved, grain: int | None = None, memory_share: float = MEMORY_SHARE
+) -> Plan:
+    """How a convolution is spread over the tiles of a machine: the same plan for the same sizes.
+
+    Args:
+        target: the machine.
+        own: the convolution.
+        grain: about how many multiply-adds a vertex has; None for the planner to choose.
+        memory_share: of a tile's memory, what the operation may take.
+    """
+    if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
+        return Plan(str(own), (), ())
+    memory = int(memory_share * target.bytes_per_tile)
+    return cheapest(str(own), target, _options(target, own, grain, memory), memory_share)

@@ -1,0 +1,241 @@
+"""What convolutions take: the cycles of one way to cut them, and an estimate of all ways at once.
+
+A tile receives what others read too, of its patch of the field and of its kernels; what it alone reads lives there. The
+estimates are arrays, over all combinations of cuts, with rates that a few vertices of the target give.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.ops.block_planning import add_up, plan_sum
+from codelet.ops.blocks import Cut
+from codelet.ops.convolved import (
+    CODELETS,
+    Blocks,
+    Convolved,
+    Kind,
+    Parts,
+    convolve,
+    cuts_of_phase,
+    parts_of,
+    static_values,
+)
+from codelet.ops.planning import StepCost, block_sizes, step_cost, vertex_cycles
+from codelet.ops.windows import Along
+from codelet.target import Target, VertexCycles
+
+# --- prices -----------------------------------------------------------------------------------------------
+
+
+def _read(field: Along, results: Any, taps: Any, over: Any, kernel_over: Any) -> tuple[Any, Any]:
+    """Elements along a dimension that a tile reads for some results and taps, and how many of them no other does.
+
+    Args:
+        field: the dimension.
+        results: of the tile.
+        taps: of the tile.
+        over: how many tiles the results are cut over.
+        kernel_over: how many the taps are cut over.
+    """
+    reach = field.reach(results, taps)
+    read = np.minimum(reach, results * taps)
+    shift = np.where(over > 1, field.stride * results, field.step * taps)
+    common = np.maximum(0, reach - shift) * read // np.maximum(1, reach)
+    others = np.minimum(np.maximum(over, kernel_over) - 1, 2)
+    in_padding = np.where(np.maximum(over, kernel_over) == 2, min(field.widths), 0)
+    there = np.minimum(read - in_padding, field.extent)
+    alone = np.where((over > 1) & (kernel_over > 1), 0, np.maximum(0, there - others * common))
+    return there, alone
+
+
+class _Moved(NamedTuple):
+    """Elements that a tile has: of both operands, of these from others, and of results."""
+
+    operands: Any
+    received: Any
+    results: Any
+
+
+def _moved(own: Convolved, blocks: Parts, over: Parts) -> _Moved:
+    """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
+    images = blocks.groups * blocks.batch * blocks.in_channels
+    there, alone = images, images
+    for d, field in enumerate(own.fields):
+        read, not_shared = _read(field, blocks.fields[d], blocks.kernel[d], over.fields[d], over.kernel[d])
+        there, alone = there * read, alone * not_shared
+    kernels = blocks.groups * blocks.out_channels * blocks.in_channels
+    several = over.batch > 1
+    for d, field in enumerate(own.fields):
+        kernels = kernels * (blocks.kernel[d] if len(field.phases) == 1 else field.taps)
+        several = several | (over.fields[d] > 1)
+    received = there - np.where(over.out_channels > 1, 0, alone) + np.where(several, kernels, 0)
+    results = blocks.groups * blocks.batch * blocks.out_channels
+    for d, field in enumerate(own.fields):
+        results = results * blocks.fields[d] * len(field.phases)
+    return _Moved(there + kernels, received, results)
+
+
+def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """The shapes of the fields of a vertex."""
+    if kind == "patch":
+        reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
+        window: tuple[int, ...] = (grains.in_channels, *reaches)
+    else:
+        window = (grains.in_channels, *grains.kernel)
+    kernel = (grains.in_channels, *grains.kernel)
+    if kind == "element":
+        return {"x": (window, own.dtype), "w": (kernel, own.dtype)}
+    return {"x": ((grains.batch, *window), own.dtype), "w": ((grains.out_channels, *kernel), own.dtype)}
+
+
+def num_partials(cuts: Sequence[Cut]) -> int:
+    """How many partial sums each result has."""
+    vertices = parts_of([cut.vertices for cut in cuts])
+    return vertices.in_channels * math.prod(vertices.kernel)
+
+
+def _cycles(
+    target: Target, own: Convolved, kind: Kind, shared: bool, cuts: Sequence[Cut], dtype: np.dtype
+) -> VertexCycles:
+    grains = parts_of([cut.grain for cut in cuts])
+    return vertex_cycles(target, CODELETS[kind, shared], _types(own, kind, grains), **static_values(own, kind, dtype))
+
+
+def price(target: Target, own: Convolved, kind: Kind, shared: bool, cuts: tuple[Cut, ...]) -> list[StepCost]:
+    """What the compute sets of a convolution take."""
+    count = num_partials(cuts)
+    dtype = own.partials if count > 1 else own.out_dtype
+    each: list[tuple[VertexCycles, int]] = []
+    for phase in own.phases:
+        if all(one.taps and one.count for one in phase):
+            ours = cuts_of_phase(cuts, phase)
+            of_tile = math.prod(cut.vertices_of_tile for cut in ours)
+            each.append((_cycles(target, own, kind, shared, ours, dtype), of_tile))
+    blocks, over = parts_of([cut.block for cut in cuts]), parts_of([np.int64(cut.parts) for cut in cuts])
+    moved = _moved(own, blocks, over)
+    sums_of_tile = -(-blocks.in_channels // parts_of([cut.grain for cut in cuts]).in_channels)
+    held = int(moved.operands) * own.dtype.itemsize + int(moved.results) * sums_of_tile * dtype.itemsize
+    received = int(moved.received) * own.dtype.itemsize
+    first, *others = each
+    step = step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
+    if count == 1:
+        return [step]
+    return [step, *plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps]
+
+
+# --- estimates of all ways at once ------------------------------------------------------------------------
+
+
+class _Rates(NamedTuple):
+    """What a product takes on a tile, about: cycles.
+
+    Attributes:
+        channels: what a pass of the matrix unit sums over, and makes results of.
+        of_pass: each pass.
+        of_position: each position of a pass.
+        of_dot: each dot product of channels on the vector unit.
+        of_product: each product in one.
+    """
+
+    channels: int
+    of_pass: float
+    of_position: float
+    of_dot: float
+    of_product: float
+
+
+@functools.lru_cache(maxsize=64)
+def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _Rates:
+    """The rates of products, by the cycles of a few."""
+    static = {"strides": (1, 1), "dilations": (1, 1), "partials": partials.name, "dtype": partials.name}
+
+    def cycles(field: int, channels: int, results: int) -> float:
+        side = {"x": ((1, channels, field + 2, field + 2), dtype), "w": ((results, channels, 3, 3), dtype)}
+        return vertex_cycles(target, convolve, side, **static).tile_cycles(target.num_workers)
+
+    channels = 16 if dtype.itemsize == 2 else 8
+    passes = 9 * (64 // channels) ** 2
+    small, large = cycles(6, 64, 64) / passes, cycles(30, 64, 64) / passes
+    of_position = (large - small) / (900 - 36)
+    short, long = cycles(12, 8, 1) / (144 * 9), cycles(12, 64, 1) / (144 * 9)
+    of_product = (long - short) / 56
+    return _Rates(channels, max(0.0, small - 36 * of_position), of_position, short - 8 * of_product, of_product)
+
+
+def _computed(own: Convolved, rates: _Rates, blocks: Parts) -> Any:
+    """About the cycles in which a tile computes its block of results, however that is done."""
+    parts = lambda n: -(-n // rates.channels)  # noqa: E731
+    positions, taps = functools.reduce(np.multiply, blocks.fields, 1), functools.reduce(np.multiply, blocks.kernel, 1)
+    columns = parts(blocks.out_channels)
+    patch = parts(blocks.in_channels) * taps * columns * (rates.of_pass + rates.of_position * blocks.batch * positions)
+    windows = parts(blocks.in_channels * taps) * columns * positions
+    windows = windows * (rates.of_pass + rates.of_position * blocks.batch)
+    dots = blocks.batch * positions * blocks.out_channels
+    each = np.minimum(
+        taps * (rates.of_dot + rates.of_product * blocks.in_channels),
+        2 * rates.of_dot + rates.of_product * blocks.in_channels * taps,
+    )
+    phases = len(own.phases)
+    return phases * blocks.groups * np.minimum(np.minimum(patch, windows), dots * each)
+
+
+_COMBINATIONS = 1 << 18
+"""So many combinations of cuts are estimated at most: where there are more sizes, every second is left out."""
+
+
+def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[int]]:
+    """The blocks of tiles that are tried of each dimension."""
+    rank, channels = own.rank, 16 if own.dtype.itemsize == 2 else 8
+    found = []
+    for d, (_, extent) in enumerate(own.dimensions):
+        multiple = 1 if grains is None else grains[d]
+        is_kernel, is_channels = 3 + rank <= d < 3 + 2 * rank, d in (2 + rank, 3 + 2 * rank)
+        if is_kernel and len(own.phases) > 1:
+            found.append([extent])
+            continue
+        if grains is None and is_channels and extent >= 2 * channels:
+            multiple = channels
+        found.append(block_sizes(extent, multiple, target.num_tiles))
+    while math.prod(map(len, found)) > _COMBINATIONS:
+        longest = max(found, key=len)
+        longest[1:-1] = longest[1:-1][1::2]
+    return found
+
+
+def estimates(
+    target: Target, own: Convolved, grains: Blocks | None, memory: int
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """The blocks of all ways, what each takes about, and a number of cycles that it takes at least."""
+    sizes = _sizes(target, own, grains)
+    grid = [axis.reshape(-1) for axis in np.meshgrid(*(np.array(s, np.int64) for s in sizes), indexing="ij")]
+    extents = [extent for _, extent in own.dimensions]
+    counts = [-(-extent // size) for extent, size in zip(extents, grid, strict=True)]
+    tiles = functools.reduce(np.multiply, counts)
+    fits = tiles <= target.num_tiles
+    grid, counts, tiles = [g[fits] for g in grid], [c[fits] for c in counts], tiles[fits]
+    blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
+    moved = _moved(own, blocks, over)
+    sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)
+    summed_words = np.where(sums > 1, -(-own.results // target.num_tiles) * sums, 0)
+    exchanged = moved.received * own.dtype.itemsize + summed_words * own.partials.itemsize
+    exchange = exchanged / target.exchange_bytes_per_cycle
+    least = 0.9 * rates.of_position / rates.channels**2
+    products = moved.results * blocks.in_channels * functools.reduce(np.multiply, blocks.kernel, 1)
+    if grains is None:
+        computed = _computed(own, rates, blocks)
+    else:
+        vertices = functools.reduce(np.multiply, [-(-g // n) for g, n in zip(grid, grains, strict=True)])
+        computed = vertices * (rates.of_dot + rates.of_product * math.prod(grains))
+        least = 0.0
+    step = target.sync_cycles + target.exchange_overhead_cycles
+    estimate = computed + exchange + np.where(moved.received > 0, step, 0)
+    estimate = estimate + np.where(sums > 1, 2 * step + summed_words, 0)
+    held = moved.operands * own.dtype.itemsize + moved.results * own.partials.itemsize
+    estimate = np.where(held > memory, estimate + 1e9 + held, estimate)
+    return grid, estimate, exchange + least * products

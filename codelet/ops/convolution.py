@@ -1,0 +1,389 @@
+"""Convolutions in any number of dimensions, as `jax.lax.conv_general_dilated`, and their gradients as operations.
+
+All three are one convolution of operands seen in another way: see `conv_arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
+from codelet.ops.block_planning import add_up, plan_sum
+from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.conv_arguments import (
+    Seen,
+    check_cotangent,
+    checked_sizes,
+    seen_by_input,
+    seen_by_kernel,
+    seen_forward,
+)
+from codelet.ops.conv_planning import plan_convolved
+from codelet.ops.conv_prices import num_partials
+from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.partials import sum_partials
+from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.windows import Phase
+from codelet.target import Target
+
+# --- vertices ---------------------------------------------------------------------------------------------
+
+
+@cl.codelet
+def zeros(*, shape, dtype):
+    """Results that nothing is summed for."""
+    return jnp.zeros(shape, dtype)
+
+
+def _length(elements: slice) -> Any:
+    return elements.stop - elements.start
+
+
+def _add_phase(
+    seen: Seen,
+    graph: cl.Graph,
+    cuts: Sequence[Cut],
+    phase: Sequence[Phase],
+    kind: Kind,
+    codelet: cl.Codelet,
+    out: cl.Tensor,
+) -> None:
+    """The vertices of the results of one phase, of `out` of shape (partials..., batch, groups, results, field)."""
+    own = seen.own
+    ours = cuts_of_phase(cuts, phase)
+    count = num_partials(cuts)
+    empty = not all(one.taps for one in phase) or not own.in_channels
+    dtype = np.dtype(out.dtype)
+    kernels = seen.w[(..., *(slice(p.tap, None, f.tap_step) for p, f in zip(phase, own.fields, strict=True)))]
+
+    def fields(*blocks: Block) -> dict[str, Any]:
+        at = parts_of(blocks)
+        group, batch, results = at.groups.number, at.batch.elements, at.out_channels.elements
+        if kind == "element":
+            batch, results = at.batch.number, at.out_channels.number
+        windows: list[Any] = []
+        places: list[Any] = []
+        for field, one, y, k in zip(own.fields, phase, at.fields, at.kernel, strict=True):
+            start = one.start + field.widths[0] + field.stride * y.elements.start + field.step * k.elements.start
+            reach = field.step * (_length(k.elements) - 1) + 1
+            first = one.first + field.apart * y.elements.start
+            if kind == "patch":
+                more = _length(y.elements) - 1
+                windows.append(slice(start, start + field.stride * more + reach))
+                places.append(slice(first, first + field.apart * more + 1, field.apart))
+            else:
+                windows.append(slice(start, start + reach, field.step))
+                places.append(first)
+        numbers = (at.in_channels.number, *(k.number for k in at.kernel)) if count > 1 else ()
+        written = out[(*numbers, batch, group, results, *places)]
+        if empty:
+            return {"out": written, "shape": written.shape, "dtype": dtype.name}
+        channels = at.in_channels.elements
+        return {
+            "x": seen.x[(batch, group, channels, *windows)],
+            "w": kernels[(group, results, channels, *(k.elements for k in at.kernel))],
+            "out": written,
+            **static_values(own, kind, dtype),
+        }
+
+    add_blocks(graph, "convolve", zeros if empty else codelet, ours, fields, parts=[cut.parts for cut in cuts])
+
+
+def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
+    """The vertices of a convolution, planned, in a scope."""
+    plan = plan_convolved(graph.target, seen.own, grain, memory_share)
+    with graph.scope(name, unique=True):
+        return _add_planned(graph, seen, plan)
+
+
+def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
+    """The vertices of a planned convolution."""
+    own = seen.own
+    extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
+    shape = tuple(extents[d] for d in seen.order)
+    result = graph.add_variable("out", seen.shape, own.out_dtype)
+    out = result.reshape(shape)
+    back = [seen.order.index(d) for d in range(len(shape))]
+    if not out.size:
+        return result
+    if not plan.cuts:
+        i = cl.grid(out.size)
+        graph.add_vertex("fill", zeros, out=out.flatten()[i], shape=(), dtype=own.out_dtype.name)
+        return result
+    kind, codelet = codelet_named(plan.detail("codelet"))
+    count, written, extra = num_partials(plan.cuts), out, 0
+    if count > 1:
+        vertices = parts_of([cut.vertices for cut in plan.cuts])
+        numbers = (vertices.in_channels, *vertices.kernel)
+        written, extra = graph.add_variable("partials", (*numbers, *shape), own.partials), len(numbers)
+    view = written.transpose(*range(extra), *(extra + d for d in back))
+    for phase in own.phases:
+        if all(one.count for one in phase):
+            _add_phase(seen, graph, plan.cuts, phase, kind, codelet, view)
+    if count > 1:
+        sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, add_up)
+        sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, add_up)
+    return result
+
+
+# --- operations -------------------------------------------------------------------------------------------
+
+
+def _dtypes(name: str, dtype: np.dtype, preferred_element_type: Any, partials: Any) -> tuple[np.dtype, np.dtype]:
+    """The dtype of partial sums, and that of results."""
+    out = checked_dtype(name, "preferred_element_type", preferred_element_type or dtype)
+    short = jnp.issubdtype(out, jnp.floating) and out.itemsize < 4
+    return checked_dtype(name, "partials", partials or (np.dtype(np.float32) if short else out)), out
+
+
+def conv_general_dilated(
+    graph: cl.Graph,
+    lhs: cl.Tensor,
+    rhs: cl.Tensor,
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "conv_general_dilated",
+) -> cl.Tensor:
+    """A convolution, as `jax.lax.conv_general_dilated`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        lhs: the image.
+        rhs: the kernels, of the same dtype.
+        window_strides: by how many elements windows move; one for all dimensions, or 1 when left off.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each spatial dimension, negative to cut off.
+        lhs_dilation: by how many positions elements of the image are apart, zeros between them.
+        rhs_dilation: by how many elements the taps of a kernel are apart.
+        dimension_numbers: which dimension is what, as `lax.conv_dimension_numbers` takes them; NCHW when left off.
+        feature_group_count: groups of channels, each with kernels of its own.
+        batch_group_count: groups of the batch, each with kernels of its own.
+        preferred_element_type: dtype of the results; the operands' when left off.
+        partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> layer = cl.lower(lambda graph, x, w: cl.ops.conv_general_dilated(graph, x, w, 2, "SAME"))
+    >>> layer(jnp.ones((1, 3, 8, 8)), jnp.ones((5, 3, 3, 3))).shape
+    (1, 5, 4, 4)
+    """
+    check_tensors(name, graph, lhs=lhs, rhs=rhs)
+    dtype = check_same_dtype(name, lhs=lhs, rhs=rhs)
+    sizes = checked_sizes(
+        name,
+        lhs.shape,
+        rhs.shape,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    seen = seen_forward(lhs, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+
+
+def plan_conv(
+    target: Target,
+    lhs: Sequence[int],
+    rhs: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    dtype: Any = jnp.float32,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """How `conv_general_dilated` spreads a convolution over the tiles of a machine; it prints.
+
+    Args:
+        target: the machine.
+        lhs: the shape of the image.
+        rhs: the shape of the kernels.
+        window_strides: as of `conv_general_dilated`.
+        padding: the same.
+        dtype: of both operands.
+        lhs_dilation: as of `conv_general_dilated`.
+        rhs_dilation: the same.
+        dimension_numbers: the same.
+        feature_group_count: the same.
+        batch_group_count: the same.
+        preferred_element_type: dtype of the results.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl
+    >>> plan = cl.ops.plan_conv(cl.IPU("mk2"), (1, 64, 56, 56), (64, 64, 3, 3), 1, "SAME")
+    >>> [step.name for step in plan.steps]
+    ['convolve', 'add up']
+    """
+    sizes = checked_sizes(
+        "plan_conv",
+        tuple(lhs),
+        tuple(rhs),
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
+    image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
+    seen = seen_forward(image, kernels, sizes, *_dtypes("plan_conv", own, preferred_element_type, partials))
+    return plan_convolved(target, seen.own, checked_grain("plan_conv", grain), memory_share)
+
+
+def conv_input_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    rhs: cl.Tensor,
+    lhs_shape: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "conv_input_gradient",
+) -> cl.Tensor:
+    """The gradient of `conv_general_dilated` by its image, from that of its results.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        rhs: the kernels, of the same dtype.
+        lhs_shape: the shape of the image.
+        window_strides: of the convolution.
+        padding: of the convolution.
+        lhs_dilation: of the convolution.
+        rhs_dilation: of the convolution.
+        dimension_numbers: of the convolution.
+        feature_group_count: of the convolution.
+        batch_group_count: of the convolution.
+        preferred_element_type: dtype of the gradient; the operands' when left off.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, rhs=rhs)
+    dtype = check_same_dtype(name, cotangent=cotangent, rhs=rhs)
+    sizes = checked_sizes(
+        name,
+        tuple(lhs_shape),
+        rhs.shape,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    check_cotangent(name, cotangent, sizes)
+    seen = seen_by_input(cotangent, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+
+
+def conv_kernel_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    lhs: cl.Tensor,
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "conv_kernel_gradient",
+) -> cl.Tensor:
+    """The gradient of `conv_general_dilated` by its kernels, from that of its results.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        lhs: the image, of the same dtype.
+        rhs_shape: the shape of the kernels.
+        window_strides: of the convolution.
+        padding: of the convolution.
+        lhs_dilation: of the convolution.
+        rhs_dilation: of the convolution.
+        dimension_numbers: of the convolution.
+        feature_group_count: of the convolution.
+        batch_group_count: of the convolution.
+        preferred_element_type: dtype of the gradient; the operands' when left off.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, lhs=lhs)
+    dtype = check_same_dtype(name, cotangent=cotangent, lhs=lhs)
+    sizes = checked_sizes(
+        name,
+        lhs.shape,
+        tuple(rhs_shape),
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    check_cotangent(name, cotangent, sizes)
+    seen = seen_by_kernel(cotangent, lhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    return _add(graph, seen, checked_grain(name, grain), memory_share, name)

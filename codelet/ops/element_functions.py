@@ -1,0 +1,218 @@
+"""Elementwise functions as codelets: a function of single elements, made one of blocks of elements.
+
+In comes what a user gives `ops.map`: a function, and for each of its parameters the dtype of a tensor, or a number. Out
+come codelets of blocks, the same object for the same function as long as what it captures is the same
+(`codelet/tracing/captured.py`), so that nothing is traced or planned twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import CodeletError, OperationError
+from codelet.ops.elementwise_planning import ElementCodelets
+from codelet.tracing.captured import Captured, captured
+from codelet.tracing.statics import Settings, static_key, trace_settings
+
+Number = bool | int | float | complex | np.generic
+
+
+@dataclass(frozen=True)
+class ElementFunction:
+    """A function of single elements.
+
+    Attributes:
+        operation: what it is given to, for what is told.
+        name: its own.
+        key: what tells it from others, and from itself at other times.
+        dtypes: of its parameters; None for numbers.
+        number_keys: what tells the numbers among its parameters apart.
+        settings: of JAX.
+        numbers: the numbers, by position.
+        held: the function as it was given, with what it captures, which keeps alive what `key` names by identity.
+    """
+
+    operation: str
+    name: str
+    key: Hashable
+    dtypes: tuple[np.dtype | None, ...]
+    number_keys: Hashable
+    settings: Settings
+    numbers: dict[int, Any] = field(compare=False)
+    held: Captured = field(compare=False)
+
+    @property
+    def num_fields(self) -> int:
+        """How many of its parameters are tensors."""
+        return sum(dtype is not None for dtype in self.dtypes)
+
+    def on(self, *elements: Any) -> Any:
+        """It, given elements for those of its parameters that are no numbers."""
+        left = iter(elements)
+        return self.held.function(
+            *(self.numbers[k] if k in self.numbers else next(left) for k in range(len(self.dtypes)))
+        )
+
+
+def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor | Number]) -> ElementFunction:
+    """A function of single elements, as it is now.
+
+    Args:
+        operation: what it is given to, for what is told.
+        function: any that JAX traces.
+        operands: what its parameters are given.
+    """
+    held = captured(function)
+    numbers = {k: own for k, own in enumerate(operands) if not isinstance(own, cl.Tensor)}
+    dtypes = tuple(own.dtype if isinstance(own, cl.Tensor) else None for own in operands)
+    keys = tuple((k, static_key(own)) for k, own in numbers.items())
+    name = getattr(function, "__name__", type(function).__name__)
+    return ElementFunction(operation, name, held.key, dtypes, keys, trace_settings(), numbers, held)
+
+
+@functools.lru_cache(maxsize=1024)
+def result_types(own: ElementFunction) -> tuple[Any, tuple[np.dtype, ...]]:
+    """The structure of what a function returns, and the dtypes of its leaves.
+
+    Raises:
+        OperationError: it fails for single elements, or gives more than one of each.
+    """
+    types = ", ".join(str(dtype) for dtype in own.dtypes if dtype is not None)
+    elements = [jax.ShapeDtypeStruct((), dtype) for dtype in own.dtypes if dtype is not None]
+    try:
+        found = jax.eval_shape(lambda *given: jax.tree.map(jnp.asarray, own.on(*given)), *elements)
+    except CodeletError:
+        raise
+    except Exception as error:
+        message = str(error).strip().split("\n")[0]
+        raise OperationError(
+            f"the function of ops.{own.operation} fails for single elements: {type(error).__name__}: {message}",
+            given=f"{own.name} of {types}",
+            expected="a JAX function that takes one element of each operand",
+        ) from error
+    leaves, structure = jax.tree.flatten(found)
+    if not leaves or any(leaf.shape for leaf in leaves):
+        raise OperationError(
+            f"the function of ops.{own.operation} does not give one element for one of each operand",
+            given=f"{own.name} of {types}: {', '.join(str(leaf.shape) for leaf in leaves) or 'nothing'}",
+            expected="an elementwise function, or a tuple or dict of several results",
+        )
+    return structure, tuple(np.dtype(leaf.dtype) for leaf in leaves)
+
+
+def _results(own: ElementFunction, *elements: Any) -> list[Any]:
+    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(own.on(*elements))]
+
+
+def is_smooth(dtype: np.dtype | None) -> bool:
+    """Whether there are gradients by, and of, numbers of a dtype."""
+    return dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+
+
+def _slopes(own: ElementFunction, given: tuple[bool, ...], *elements: Any) -> list[Any]:
+    """The gradients by the smooth of a function's elements, from cotangents of those of its results that are given."""
+    cotangents, elements = elements[: sum(given)], elements[sum(given) :]
+    dtypes = [dtype for dtype in own.dtypes if dtype is not None]
+    smooth = [k for k, dtype in enumerate(dtypes) if is_smooth(dtype)]
+
+    def of_smooth(*values: Any) -> list[Any]:
+        every = list(elements)
+        for k, value in zip(smooth, values, strict=True):
+            every[k] = value
+        return [result for result, asked in zip(_results(own, *every), given, strict=True) if asked]
+
+    _, pull = jax.vjp(of_smooth, *(elements[k] for k in smooth))
+    return list(pull(list(cotangents)))
+
+
+def _picked(own: ElementFunction, given: tuple[bool, ...], picked: tuple[int, ...], *elements: Any) -> list[Any]:
+    slopes = _slopes(own, given, *elements)
+    return [slopes[k] for k in picked]
+
+
+def _over_block(
+    function: Callable[..., list[Any]], dimensions: Sequence[tuple[int, ...]], rank: int
+) -> Callable[..., Any]:
+    """A function of elements as one of blocks, each of which has some of `rank` dimensions."""
+    for d in reversed(range(rank)):
+        # The outer dimensions are taken off first, and so are in front when the inner ones are.
+        axes = tuple(0 if d in own else None for own in dimensions)
+        if any(axis == 0 for axis in axes):
+            function = jax.vmap(function, in_axes=axes)
+    return function
+
+
+def _blocks(function: Callable[..., list[Any]], name: str, count: int, workers: int) -> cl.Codelet:
+    """A codelet that gives the results of a function of elements for blocks of them."""
+
+    def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
+        rank = 1 + max((d for own in dimensions for d in own), default=-1)
+        results = _over_block(function, dimensions, rank)(*fields)
+        return {f"out{k}": result for k, result in enumerate(results)}
+
+    fields = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count)]
+    static = inspect.Parameter("dimensions", inspect.Parameter.KEYWORD_ONLY)
+    block.__signature__ = inspect.Signature([*fields, static])  # type: ignore[attr-defined]
+    block.__name__ = block.__qualname__ = name if name.isidentifier() else "map"
+    return cl.codelet(block, workers=workers, issue="assembly")
+
+
+def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> ElementCodelets:
+    return ElementCodelets(_blocks(function, name, count, 6), _blocks(function, name, count, 1))
+
+
+@functools.lru_cache(maxsize=1024)
+def value_codelets(own: ElementFunction) -> ElementCodelets:
+    """Codelets that give the results of a function."""
+    return _codelets(functools.partial(_results, own), own.name, own.num_fields)
+
+
+class Slopes(NamedTuple):
+    """The gradients of a function by its smooth operands.
+
+    Attributes:
+        codelets: what gives those that are neither fields nor like others; None where there are none.
+        dtypes: of what they give.
+        sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet.
+    """
+
+    codelets: ElementCodelets | None
+    dtypes: tuple[np.dtype, ...]
+    sources: tuple[tuple[str, int], ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
+    """The gradients by the smooth operands of a function, from the cotangents of some of its results.
+
+    Args:
+        own: the function.
+        given: of which of its results there are cotangents: these are the first fields.
+    """
+    _, results = result_types(own)
+    cotangents = [dtype for dtype, there in zip(results, given, strict=True) if there]
+    dtypes = [*cotangents, *(dtype for dtype in own.dtypes if dtype is not None)]
+    jaxpr = jax.make_jaxpr(functools.partial(_slopes, own, given))(
+        *(jax.ShapeDtypeStruct((), own) for own in dtypes)
+    ).jaxpr
+    sources: list[tuple[str, int]] = []
+    picked: list[int] = []
+    for k, out in enumerate(jaxpr.outvars):
+        if any(out is field for field in jaxpr.invars):
+            sources.append(("field", next(n for n, field in enumerate(jaxpr.invars) if out is field)))
+            continue
+        same = next((n for n, other in enumerate(picked) if jaxpr.outvars[other] is out), len(picked))
+        sources.append(("result", same))
+        picked += [k] * (same == len(picked))
+    name = f"{own.name}_gradient"
+    codelets = _codelets(functools.partial(_picked, own, given, tuple(picked)), name, len(dtypes)) if picked else None
+    return Slopes(codelets, tuple(np.dtype(jaxpr.outvars[k].aval.dtype) for k in picked), tuple(sources))

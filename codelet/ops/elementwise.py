@@ -1,0 +1,273 @@
+"""Elementwise operations: `map` of any function of elements over broadcast tensors, and its gradient.
+
+What only looks at elements otherwise is a view, and costs nothing: `Tensor.broadcast_to`, `reshape`, `transpose`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+import codelet as cl
+from codelet.errors import FieldTypeError, OperationError
+from codelet.ops.arguments import check_tensors, checked_grain
+from codelet.ops.block_planning import plan_sum
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.element_functions import (
+    ElementFunction,
+    element_function,
+    is_smooth,
+    result_types,
+    slopes_of,
+    value_codelets,
+)
+from codelet.ops.element_layout import Layout, common_layout
+from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
+from codelet.ops.fill import fill
+from codelet.ops.partials import sum_partials
+from codelet.ops.planning import MEMORY_SHARE, Plan
+
+_SEVERAL = "tensors and numbers, which are broadcast to one another"
+
+
+def map(
+    graph: cl.Graph,
+    function: Any,
+    *operands: Any,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "map",
+) -> Any:
+    """A function of single elements for all elements of tensors that are broadcast to one another.
+
+    A number among the operands is part of the codelet, as a number in the function would be, and JAX promotes it as
+    such; one that changes is better a tensor of shape ().
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        function: any that JAX traces: of one element of each operand, to one element, or a pytree of several.
+        operands: tensors and numbers.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Returns:
+        The results, in the structure in which the function returns them.
+
+    Raises:
+        OperationError: shapes that do not fit, or a function that does not give one element for one.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> def scaled(graph, x, scale):
+    ...     return cl.ops.map(graph, lambda x, scale, most: jnp.minimum(x * scale, most), x, scale, 3)
+    >>> cl.lower(scaled)(jnp.arange(4.0).reshape(2, 2), jnp.array([1.0, 2.0]))
+    Array([[0., 2.],
+           [2., 3.]], dtype=float32)
+    """
+    own, tensors = _checked(name, graph, function, operands)
+    structure, dtypes = result_types(own)
+    layout = common_layout(name, tensors)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        made = _Spreading(graph, layout, tensors).add(dtypes, value_codelets(own), grain, memory_share)
+    return jax.tree.unflatten(structure, made)
+
+
+def plan_map(
+    graph: cl.Graph,
+    function: Any,
+    *operands: Any,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "map",
+) -> Plan:
+    """The plan of a `map` of the same arguments, of which nothing is added.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> graph = cl.Graph(cl.IPU(num_tiles=16))
+    >>> x = graph.add_variable("x", (1000,))
+    >>> cl.ops.plan_map(graph, jnp.tanh, x).cut("elements").parts
+    16
+    """
+    own, tensors = _checked(name, graph, function, operands)
+    _, dtypes = result_types(own)
+    spreading = _Spreading(graph, common_layout(name, tensors), tensors)
+    return spreading.plan(dtypes, value_codelets(own), checked_grain(name, grain), memory_share)
+
+
+def map_gradient(
+    graph: cl.Graph,
+    function: Any,
+    cotangents: Any,
+    *operands: Any,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "map_gradient",
+) -> tuple[cl.Tensor | None, ...]:
+    """The gradients of a `map` by its operands, as `jax.vjp` gives them.
+
+    Where an operand is broadcast its gradient is summed: by each vertex over its own block, then over all blocks.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        function: what was mapped.
+        cotangents: of the results, in their structure and shape; None for one that nothing depends on, or that is no
+            number of floating point.
+        operands: what it was mapped over.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Returns:
+        A gradient for each operand; None for numbers, and for tensors that are not of floating point.
+
+    Raises:
+        OperationError: cotangents or operands that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> def slopes(graph, g, x, w):
+    ...     return cl.ops.map_gradient(graph, lambda x, w: x * w, g, x, w)
+    >>> cl.lower(slopes)(jnp.ones((2, 2)), jnp.arange(4.0).reshape(2, 2), jnp.array([1.0, 2.0]))[1]
+    Array([2., 4.], dtype=float32)
+    """
+    own, tensors = _checked(name, graph, function, operands)
+    shape = common_layout(name, tensors).shape
+    given = _checked_cotangents(name, graph, own, cotangents, shape)
+    fields = [*(tensor for tensor in given if tensor is not None), *tensors]
+    smooth = [tensor for tensor in tensors if is_smooth(tensor.dtype)]
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        if len(fields) == len(tensors):  # nothing depends on the results
+            made = [fill(graph, tensor.shape, 0, tensor.dtype) for tensor in smooth]
+        else:
+            slopes = slopes_of(own, tuple(tensor is not None for tensor in given))
+            results: list[cl.Tensor] = []
+            if slopes.codelets is not None:
+                spreading = _Spreading(graph, common_layout(name, fields), fields)
+                results = spreading.add(slopes.dtypes, slopes.codelets, grain, memory_share)
+            spread = [(results if kind == "result" else fields)[k] for kind, k in slopes.sources]
+            made = [
+                _summed(graph, full.broadcast_to(shape), tensor) for full, tensor in zip(spread, smooth, strict=True)
+            ]
+    left = iter(made)
+    return tuple(next(left) if isinstance(t, cl.Tensor) and is_smooth(t.dtype) else None for t in operands)
+
+
+def _summed(graph: cl.Graph, gradient: cl.Tensor, tensor: cl.Tensor) -> cl.Tensor:
+    """A gradient summed over the dimensions along which its tensor was broadcast."""
+    lead = gradient.ndim - tensor.ndim
+    axes = [d for d in range(gradient.ndim) if d < lead or tensor.shape[d - lead] < gradient.shape[d]]
+    if not any(gradient.shape[d] != 1 for d in axes):
+        return gradient.reshape(tensor.shape)
+    kept = [d for d in range(gradient.ndim) if d not in axes]
+    count, size = math.prod(gradient.shape[d] for d in axes), tensor.size
+    if not count or not size:
+        return fill(graph, tensor.shape, 0, tensor.dtype)
+    partials = gradient.transpose([*axes, *kept]).reshape(count, size)
+    with graph.scope("sum", unique=True):
+        out = graph.add_variable("out", (size,), tensor.dtype)
+        sum_partials(graph, partials, out, plan_sum(graph.target, count, size, gradient.dtype, tensor.dtype))
+    return out.reshape(tensor.shape)
+
+
+# --- what is given ----------------------------------------------------------------------------------------
+
+
+def _checked(
+    operation: str, graph: cl.Graph, function: Any, operands: Sequence[Any]
+) -> tuple[ElementFunction, list[cl.Tensor]]:
+    """A function with its operands, and the tensors among them."""
+    numbers = (bool, int, float, complex, np.generic)
+    tensors = {f"operand {k}": own for k, own in enumerate(operands) if not isinstance(own, numbers)}
+    check_tensors(operation, graph, **tensors)
+    if not callable(function):
+        raise FieldTypeError(
+            f"ops.{operation} is given no function after the graph",
+            given=f"{type(function).__name__}: {function!r:.60}",
+            expected=f"ops.{operation}(graph, function, ...)",
+        )
+    if not tensors:
+        raise OperationError(
+            f"ops.{operation} is given no tensor",
+            given=", ".join(map_text(operands)) or "no operands",
+            expected=_SEVERAL,
+            fix="ops.fill(graph, shape, value) makes an array of a number",
+        )
+    return element_function(operation, function, operands), list(tensors.values())
+
+
+def map_text(operands: Sequence[Any]) -> list[str]:
+    """Operands in what is told."""
+    return [f"{own!r:.40}" for own in operands]
+
+
+def _checked_cotangents(
+    operation: str, graph: cl.Graph, own: ElementFunction, cotangents: Any, shape: tuple[int, ...]
+) -> list[cl.Tensor | None]:
+    structure, dtypes = result_types(own)
+    is_leaf = lambda node: node is None or isinstance(node, cl.Tensor)  # noqa: E731
+    leaves, found = jax.tree.flatten(cotangents, is_leaf=is_leaf)
+    if found != structure:
+        raise OperationError(
+            f"the cotangents of ops.{operation} are not in the structure of what the function returns",
+            given=str(found),
+            expected=str(structure),
+            fix="None for a result that nothing depends on",
+        )
+    for k, (leaf, dtype) in enumerate(zip(leaves, dtypes, strict=True)):
+        if leaf is None:
+            continue
+        check_tensors(operation, graph, **{f"cotangent {k}": leaf})
+        if leaf.shape != shape or leaf.dtype != dtype or not is_smooth(dtype):
+            raise OperationError(
+                f"a cotangent of ops.{operation} is not of its result's shape and dtype",
+                given=leaf,
+                expected=f"{dtype}{list(shape)}" if is_smooth(dtype) else f"None, for a result of {dtype}",
+            )
+    return leaves
+
+
+# --- vertices ---------------------------------------------------------------------------------------------
+
+
+class _Spreading:
+    """Operands by the dimensions that they share, to be spread over tiles."""
+
+    def __init__(self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor]):
+        self.graph, self.layout = graph, layout
+        dimensions = layout.dimensions(tensors)
+        self.operands = tuple(Operand(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
+        self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
+
+    def plan(
+        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
+    ) -> Plan:
+        """How results of some dtypes are made."""
+        own = Elements(self.layout.extents, self.operands, tuple(dtypes))
+        if 0 in own.extents:
+            return Plan(str(own), (), ())
+        return plan_elements(self.graph.target, own, codelets, grain, memory_share)
+
+    def add(
+        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
+    ) -> list[cl.Tensor]:
+        """Add the vertices that make results of some dtypes."""
+        graph, layout = self.graph, self.layout
+        names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
+        made = [graph.add_variable(name, layout.extents, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        plan = self.plan(dtypes, codelets, grain, memory_share)
+
+        def fields(*blocks: Block) -> dict[str, Any]:
+            elements = tuple(block.elements for block in blocks)
+            named: dict[str, Any] = {f"out{k}": out[elements] for k, out in enumerate(made)}
+            for k, (view, operand) in enumerate(zip(self.views, self.operands, strict=True)):
+                named[f"x{k}"] = view[tuple(elements[d] for d in operand.dimensions)]
+            return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
+
+        if plan.steps:
+            add_blocks(graph, "map", chosen_codelet(plan, codelets), plan.cuts, fields)
+        return [layout.unmerged(out) for out in made]

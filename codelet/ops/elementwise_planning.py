@@ -1,0 +1,217 @@
+"""The planner of elementwise operations: how the elements of arrays that share dimensions are cut over tiles.
+
+In come dimensions, and which of them each operand has; out comes a `Plan`. An operand without a dimension is the same
+all along it, so that tiles which share the dimension receive it.
+
+Source: PopLibs spreads elementwise operations evenly over all tiles (lib/popops/ElementWise.cpp).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.target import Target, VertexCycles
+
+_CANDIDATES = 3
+"""So many of the ways to cut the dimensions over tiles, those of the least bounds, are looked at for every size of rows
+but for a factor of four: how fast rows are that share an operand depends on how long they are."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand: the dimensions that it has, in order, and its dtype."""
+
+    dimensions: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Elements:
+    """An elementwise operation, as far as its cost goes.
+
+    Attributes:
+        extents: of the dimensions, which every result has.
+        operands: what each element of the results is made of.
+        results: their dtypes.
+    """
+
+    extents: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    results: tuple[np.dtype, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the dimensions, in print."""
+        return ("elements",) if len(self.extents) == 1 else tuple(f"d{d}" for d in range(len(self.extents)))
+
+    def missing(self, operand: Operand) -> tuple[int, ...]:
+        """The dimensions that an operand has not."""
+        return tuple(d for d in range(len(self.extents)) if d not in operand.dimensions)
+
+    @property
+    def static(self) -> dict[str, object]:
+        """The static values of its codelet."""
+        return {"dimensions": tuple(own.dimensions for own in self.operands)}
+
+    def __str__(self) -> str:
+        operands = ", ".join(f"{own.dtype}{list(own.dimensions)}" for own in self.operands)
+        sizes = " x ".join(f"{extent:,}" for extent in self.extents) or "1"
+        return f"{sizes} elements of {operands} to {', '.join(map(str, self.results))}"
+
+
+@dataclass(frozen=True)
+class ElementCodelets:
+    """A codelet of all workers of a tile, and the same of one worker.
+
+    Its fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; its static value says which dimensions each
+    operand has.
+    """
+
+    shared: cl.Codelet
+    worker: cl.Codelet
+
+
+@functools.lru_cache(maxsize=4096)
+def _vertex(target: Target, own: Elements, codelet: cl.Codelet, sizes: tuple[int, ...]) -> VertexCycles:
+    """What a vertex takes that has so much of each dimension."""
+    pairs = enumerate(own.operands)
+    types = {f"x{k}": (tuple(sizes[d] for d in operand.dimensions), operand.dtype) for k, operand in pairs}
+    return vertex_cycles(target, codelet, types, **own.static)
+
+
+def _price(target: Target, own: Elements, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
+    vertex = _vertex(target, own, codelet, tuple(cut.grain for cut in cuts))
+    received, held = 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
+    for operand in own.operands:
+        num_bytes = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        held += num_bytes
+        received += num_bytes if any(cuts[d].parts > 1 for d in own.missing(operand)) else 0
+    return [step_cost(target, "map", cuts, vertex, received_bytes=received, tile_bytes=held)]
+
+
+def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:
+    """Cycles of a tile for an element, in blocks of such forms that little else counts."""
+    rank = len(own.extents)
+    forms = {(*(1 for _ in range(rank - 1)), 1 << 11), (1 << 11, *(1 for _ in range(rank - 1))), (1 << 11,) * rank}
+    found = []
+    for form in forms:
+        left, sizes = 1 << 12, []
+        for extent, most in zip(reversed(own.extents), reversed(form[:rank]), strict=True):
+            sizes.insert(0, max(1, min(extent, most, left)))
+            left //= sizes[0]
+        found.append(_vertex(target, own, codelet, tuple(sizes)).tile_cycles(target.num_workers) / math.prod(sizes))
+    return min(found)
+
+
+def _multiple(target: Target, own: Elements, d: int, grain: int) -> int:
+    """What a tile's elements along a dimension come in multiples of: vectors for all workers, along the last."""
+    if grain > 1 or d < len(own.extents) - 1:
+        return grain
+    vector = max(1, 8 // max(dtype.itemsize for dtype in (*(operand.dtype for operand in own.operands), *own.results)))
+    many = target.num_workers * vector
+    return many if own.extents[d] >= 4 * many else 1
+
+
+def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
+    """Blocks of tiles, those of the least bounds below the cycles that they take, with these bounds."""
+    extents = own.extents
+    cut = sorted(sorted(range(len(extents)), key=lambda d: -extents[d])[:3])  # more are not cut over tiles
+    choices = [np.array(block_sizes(extents[d], _multiple(target, own, d, grains[d]), target.num_tiles)) for d in cut]
+    every = np.array(extents, np.int64)[:, None] * np.ones(math.prod(map(len, choices)), np.int64)
+    if cut:
+        every[cut] = [grid.reshape(-1) for grid in np.meshgrid(*choices, indexing="ij")]
+    parts = -(-np.array(extents, np.int64)[:, None] // every)
+    num_bytes = np.zeros(every.shape[1])
+    for operand in own.operands:
+        received = parts[list(own.missing(operand))].prod(axis=0) > 1
+        num_bytes += received * every[list(operand.dimensions)].prod(axis=0) * operand.dtype.itemsize
+    bounds = num_bytes / target.exchange_bytes_per_cycle + rate * every.prod(axis=0)
+    bounds[parts.prod(axis=0) > target.num_tiles] = np.inf
+    order = np.argsort(bounds, kind="stable")
+    order = order[np.isfinite(bounds[order])]
+    sizes = np.log2(every[-1][order]).astype(int) // 2 if extents else 0 * order
+    chosen = np.concatenate([order[sizes == size][:_CANDIDATES] for size in np.unique(sizes)])
+    return [(float(bounds[k]), tuple(map(int, every[:, k]))) for k in chosen]
+
+
+def _grains(own: Elements, grain: int) -> tuple[int, ...]:
+    """The block of a vertex of about so many elements: a stretch of them, the last dimension first."""
+    sizes: list[int] = []
+    for extent in reversed(own.extents):
+        sizes.insert(0, min(extent, max(1, grain)))
+        grain //= sizes[0]
+    return tuple(sizes)
+
+
+def _cuts(own: Elements, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tuple[Cut, ...]:
+    """The cuts of blocks into grains, of which each block has a whole number."""
+    cuts = []
+    for name, extent, block, grain in zip(own.names, own.extents, blocks, grains, strict=True):
+        grain = min(grain, block)
+        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
+    return tuple(cuts)
+
+
+def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ...]]:
+    """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or shares."""
+    last = len(blocks) - 1
+    longest = max(range(last), key=blocks.__getitem__)
+    for d in (last, longest):
+        lines = math.prod(blocks) // blocks[d]
+        parts = -(-num_workers // lines)
+        yield tuple(-(-blocks[d] // parts) if k == d else 1 for k in range(len(blocks)))
+    yield (*blocks[:last], -(-blocks[last] // num_workers))
+
+
+def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: int | None) -> Iterator[Option]:
+    fixed = None if grain is None else _grains(own, grain)
+    rate = 0.9 * min(_rate(target, own, codelets.shared), _rate(target, own, codelets.worker))
+    for bound, blocks in _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents)):
+        ways: list[tuple[cl.Codelet, tuple[int, ...]]] = []
+        if fixed is not None:
+            vertices = math.prod(-(-block // size) for block, size in zip(blocks, fixed, strict=True))
+            ways.append((codelets.worker if vertices >= target.num_workers else codelets.shared, fixed))
+        elif len(blocks) < 2:
+            share = tuple(-(-block // target.num_workers) for block in blocks)
+            ways += [(codelets.shared, blocks), (codelets.worker, share)]
+        else:
+            ways += [(codelets.worker, sizes) for sizes in _shares(blocks, target.num_workers)]
+        for codelet, sizes in dict.fromkeys(ways):
+            cuts = _cuts(own, blocks, sizes)
+            if num_tiles(cuts) <= target.num_tiles:
+                what = "workers share" if codelet is codelets.shared else "a worker's"
+                price = functools.partial(_price, target, own, codelet, cuts)
+                yield Option(cuts, bound, price, (("vertices", what),))
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_elements(
+    target: Target,
+    own: Elements,
+    codelets: ElementCodelets,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """How an elementwise operation is spread over the tiles of a machine: the same plan for the same sizes.
+
+    Args:
+        target: the machine.
+        own: the operation.
+        codelets: what it is made of.
+        grain: about how many elements a vertex has; None for the planner to choose.
+        memory_share: of a tile's memory, what the operation may take.
+    """
+    return cheapest(str(own), target, _options(target, own, codelets, grain), memory_share)
+
+
+def chosen_codelet(plan: Plan, codelets: ElementCodelets) -> cl.Codelet:
+    """The codelet that a plan chose."""
+    return codelets.shared if plan.detail("vertices") == "workers share" else codelets.worker

@@ -1,0 +1,158 @@
+"""Numbers made of nothing: `fill` as `jax.lax.full`, `iota` as `jax.lax.broadcasted_iota`.
+
+Nothing is read, so that the fewest cycles are on the most tiles. A number that all elements share needs no memory at
+all as a view: `graph.add_constant(name, value).broadcast_to(shape)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.target import Target
+
+
+@cl.codelet(workers=6, issue="assembly")
+def filled(*, size, value, dtype):
+    """A stretch of one value."""
+    return jnp.full((size,), value, dtype)
+
+
+@cl.codelet(workers=6, issue="assembly")
+def counted(first, *, size, dtype):
+    """Whole numbers one after another, from a first."""
+    return (lax.iota(jnp.int32, size) + first).astype(dtype)
+
+
+def _even_cut(target: Target, extent: int, dtype: np.dtype, grain: int | None) -> Cut:
+    """Elements spread evenly over all tiles, in whole vectors where there are many."""
+    least = -(-extent // target.num_tiles)
+    vector = max(1, 8 // dtype.itemsize)
+    size = grain or (-(-least // vector) * vector if least >= vector else least)
+    return Cut("elements", extent, min(extent, -(-least // size) * size), min(extent, size))
+
+
+def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
+    """A shape that a result is to have.
+
+    Raises:
+        OperationError: something else than extents from 0.
+    """
+    try:
+        own = tuple(int(n) if isinstance(n, (int, np.integer)) else -1 for n in shape) if np.ndim(shape) else (shape,)
+    except TypeError:
+        own = (-1,)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in own):
+        raise OperationError(
+            f"the shape of ops.{operation} is none", given=repr(shape), expected="a tuple of whole numbers from 0"
+        )
+    return own
+
+
+def fill(
+    graph: cl.Graph,
+    shape: Sequence[int],
+    value: Any,
+    dtype: Any = None,
+    *,
+    grain: int | None = None,
+    name: str = "fill",
+) -> cl.Tensor:
+    """An array of one number, as `jax.lax.full`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        shape: of the array.
+        value: a number.
+        dtype: of the array; the number's when left off.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: a shape, dtype or value that is none.
+
+    >>> import codelet as cl
+    >>> cl.lower(lambda graph: cl.ops.fill(graph, (2, 2), 0.5))()
+    Array([[0.5, 0.5],
+           [0.5, 0.5]], dtype=float32)
+    """
+    check_tensors(name, graph)
+    own = checked_shape(name, shape)
+    held = np.asarray(value)
+    if held.shape or not (held.dtype == bool or jnp.issubdtype(held.dtype, jnp.number)):
+        raise OperationError(
+            f"the value of ops.{name} is not a number",
+            given=f"{value!r:.60}",
+            expected="one number",
+            fix="a tensor of shape () is spread by tensor.broadcast_to(shape)",
+        )
+    kind = checked_dtype(name, "dtype", jnp.asarray(value).dtype if dtype is None else dtype)
+    number = held.item() if held.dtype.kind in "biufc" else float(held)
+    static = {"value": number, "dtype": kind.name}
+    cut = _even_cut(graph.target, math.prod(own), kind, checked_grain(name, grain)) if math.prod(own) else None
+    with graph.scope(name, unique=True):
+        out = graph.add_variable("out", (math.prod(own),), kind)
+        if cut is not None:
+
+            def fields(block: Block) -> dict[str, Any]:
+                part = out[block.elements]
+                return {"out": part, "size": part.shape[0], **static}
+
+            add_blocks(graph, "fill", filled, [cut], fields)
+    return out.reshape(own)
+
+
+def iota(
+    graph: cl.Graph,
+    dtype: Any,
+    shape: int | Sequence[int],
+    dimension: int = 0,
+    *,
+    grain: int | None = None,
+    name: str = "iota",
+) -> cl.Tensor:
+    """Whole numbers from 0 along a dimension, as `jax.lax.broadcasted_iota`; along the others the result is a view.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        dtype: of the numbers.
+        shape: of the result; or one extent.
+        dimension: along which it counts.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: a shape, dtype or dimension that is none.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph: cl.ops.iota(graph, jnp.int32, (2, 3), 1))()
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
+    check_tensors(name, graph)
+    own = checked_shape(name, shape)
+    d = checked_axis(name, "dimension", dimension, len(own))
+    kind = checked_dtype(name, "dtype", dtype)
+    if kind.kind == "b":
+        raise OperationError(f"ops.{name} counts in a dtype without numbers", given="bool", expected="jnp.int32, say")
+    extent = own[d]
+    cut = _even_cut(graph.target, extent, kind, checked_grain(name, grain)) if extent else None
+    with graph.scope(name, unique=True):
+        out = graph.add_variable("out", (extent,), kind)
+        if cut is not None:
+
+            def fields(block: Block) -> dict[str, Any]:
+                part = out[block.elements]
+                return {"first": block.elements.start, "out": part, "size": part.shape[0], "dtype": kind.name}
+
+            add_blocks(graph, "count", counted, [cut], fields)
+    return out.reshape([extent if k == d else 1 for k in range(len(own))]).broadcast_to(own)

@@ -1,0 +1,529 @@
+"""Random numbers by counters: those that `jax.random` draws from the same key, whatever the tiles and the grain.
+
+Element i of an array is made of the block that Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers:
+as easy as 1, 2, 3, SC 2011) makes of the 64-bit counter i, by which vertex it may be: 32 bits are the two words of
+the block exclusively or-ed, fewer bits the lowest of these, 64 bits both words. This is JAX's default form, which it
+calls partitionable (`jax_threefry_partitionable`, with the key implementation `threefry2x32`). A key is a tensor of
+two words, uint32 of shape (2,): `jax.random.key_data(key)`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.random import threefry2x32_p
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
+from codelet.ops.planning import Plan
+from codelet.ops.stretches import Input, Stretch, StretchCodelets, add_stretches, codelets_of, plan_stretches
+from codelet.target import Target
+
+# --- from counters to numbers -----------------------------------------------------------------------------
+
+
+def _blocks(key, counter):
+    """The two words that Threefry makes of each counter."""
+    high = (counter >> 16 >> 16).astype(jnp.uint32)  # in two steps: no number of 32 bits can be shifted by 32
+    return threefry2x32_p.bind(key[0], key[1], high, counter.astype(jnp.uint32))
+
+
+def _bits(key, counter, num_bits):
+    first, second = _blocks(key, counter)
+    if num_bits == 64:
+        return (first.astype(jnp.uint64) << 32) | second.astype(jnp.uint64)
+    return (first ^ second).astype(f"uint{num_bits}")
+
+
+def _uniform(key, counter, minval, maxval, dtype):
+    """Random bits as the mantissa of numbers from 1 to 2, as `jax.random.uniform` makes them."""
+    info = jnp.finfo(dtype)
+    drawn = 8 if info.nmant < 8 else info.bits
+    bits = _bits(key, counter, drawn).astype(f"uint{info.bits}")
+    one = np.array(1, dtype)
+    floats = (bits >> (drawn - info.nmant)) | one.view(bits.dtype)
+    floats = lax.bitcast_convert_type(floats, dtype) - one
+    low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
+    return jnp.maximum(low, floats * (high - low) + low)
+
+
+def _normal(key, counter, dtype):
+    """By the inverse of the error function, as `jax.random.normal` makes them."""
+    low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
+    return np.array(np.sqrt(2), dtype) * lax.erf_inv(_uniform(key, counter, low, 1, dtype))
+
+
+def _bernoulli(key, counter, p, count, mode):
+    """Whether a uniform number is below p: with mode "high" one of twice as many bits, a second array of them."""
+    p = jnp.asarray(p)
+    first = _uniform(key, counter, 0, 1, p.dtype)
+    if mode == "low":
+        return first < p
+    second = _uniform(key, counter + count, 0, 1, p.dtype)
+    return second * 2.0 ** -jnp.finfo(p.dtype).nmant < p - first
+
+
+# --- codelets ---------------------------------------------------------------------------------------------
+
+
+def draw_bits(key, counter, *, dtype):
+    """Random bits of a stretch of counters."""
+    return _bits(key, counter, np.dtype(dtype).itemsize * 8)
+
+
+def draw_uniform(key, counter, *, minval, maxval, dtype):
+    """Uniform numbers between numbers."""
+    return _uniform(key, counter, minval, maxval, np.dtype(dtype))
+
+
+def draw_between(key, counter, minval, maxval, *, dtype):
+    """Uniform numbers, each between two of its own."""
+    return _uniform(key, counter, minval, maxval, np.dtype(dtype))
+
+
+def draw_normal(key, counter, *, dtype):
+    """Normal numbers of a stretch of counters."""
+    return _normal(key, counter, np.dtype(dtype))
+
+
+def draw_truth(key, counter, *, p, count, mode, dtype):
+    """Truth values, true with a probability."""
+    return _bernoulli(key, counter, np.array(p, dtype), count, mode)
+
+
+def draw_truths(key, counter, p, *, count, mode):
+    """Truth values, each true with a probability of its own."""
+    return _bernoulli(key, counter, p, count, mode)
+
+
+def drop(key, counter, x, *, kept, dtype):
+    """A stretch of elements, some of them 0, the others as much larger."""
+    mask = _bernoulli(key, counter, np.array(kept, dtype), 0, "low")
+    return jnp.where(mask, x / kept, 0)
+
+
+def make_keys(key, counter):
+    """Keys of a stretch of counters."""
+    return jnp.stack(_blocks(key, counter), -1)
+
+
+BITS = codelets_of(draw_bits)
+UNIFORM = codelets_of(draw_uniform)
+BETWEEN = codelets_of(draw_between)
+NORMAL = codelets_of(draw_normal)
+TRUTH = codelets_of(draw_truth)
+TRUTHS = codelets_of(draw_truths)
+DROP = codelets_of(drop)
+KEYS = codelets_of(make_keys)
+
+
+# --- what is given ------------------------------------------------------------------------------------------
+
+
+def _check_key(operation: str, graph: cl.Graph, key: cl.Tensor, **tensors: cl.Tensor) -> None:
+    check_tensors(operation, graph, key=key, **tensors)
+    if key.shape != (2,) or key.dtype != np.uint32:
+        raise OperationError(
+            f"key of ops.{operation} is not the data of a key",
+            given=key,
+            expected="uint32 of shape (2,)",
+            fix="pass jax.random.key_data(jax.random.key(seed)), of the implementation threefry2x32",
+        )
+
+
+def _checked_shape(operation: str, shape: Any, per_element: int = 1) -> tuple[int, ...]:
+    try:
+        own = tuple(map(operator.index, (shape,) if isinstance(shape, int) else shape))
+    except TypeError:
+        own = (-1,)
+    if any(extent < 0 for extent in own) or math.prod(own) * per_element >= 2**31:
+        raise OperationError(
+            f"the shape of ops.{operation} is none, or too large",
+            given=repr(shape),
+            expected="whole numbers from 0, of fewer than 2**31 numbers in all",
+        )
+    return own
+
+
+def _checked_number(operation: str, name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= most:
+        raise OperationError(
+            f"{name} of ops.{operation} is no number that it may be",
+            given=repr(value)[:80],
+            expected="a number" if least == -math.inf else f"a number from {least:g} to {most:g}",
+        )
+    return number
+
+
+def _checked_float(operation: str, dtype: Any) -> np.dtype:
+    own = checked_dtype(operation, "dtype", float if dtype is None else dtype)
+    if not jnp.issubdtype(own, jnp.floating) or own.itemsize < 2:
+        raise OperationError(
+            f"dtype of ops.{operation} is not of floating point", given=own, expected="float32, float16 or bfloat16"
+        )
+    return own
+
+
+def _broadcast(operation: str, name: str, tensor: cl.Tensor, shape: tuple[int, ...]) -> cl.Tensor:
+    """A tensor in the shape of the results, flattened."""
+    try:
+        fits = np.broadcast_shapes(tensor.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise OperationError(
+            f"{name} of ops.{operation} does not broadcast to the shape of the results",
+            given=f"{tensor.shape} and {shape}",
+            expected="extents that are 1 or the same, counted from the end",
+        )
+    return tensor.broadcast_to(shape).flatten()
+
+
+# --- planned and added --------------------------------------------------------------------------------------
+
+_COUNTER = Input("counter", (), np.dtype(np.int32))
+_KEY = Input("key", (2,), np.dtype(np.uint32), by_element=False)
+
+
+def _draw(
+    graph: cl.Graph,
+    name: str,
+    key: cl.Tensor,
+    codelets: StretchCodelets,
+    shape: tuple[int, ...],
+    of: Any,
+    grain: int | None,
+    operands: Mapping[str, cl.Tensor | float] = MappingProxyType({}),
+    **static: Any,
+) -> cl.Tensor:
+    """The vertices that draw an array of a dtype, each a stretch of it, from the numbers of its elements."""
+    dtype, grain, own = np.dtype(of), checked_grain(name, grain), dict[str, cl.Tensor]()
+    with graph.scope(name, unique=True):
+        for which, value in operands.items():
+            if not isinstance(value, cl.Tensor):
+                value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
+            own[which] = value
+        inputs = (_KEY, _COUNTER, *(Input(which, (), tensor.dtype) for which, tensor in own.items()))
+        stretch = Stretch(codelets, inputs, dtype.itemsize, tuple(static.items()))
+        out = graph.add_variable("out", shape, dtype)
+        flat = out.flatten()
+
+        def fields(elements: slice) -> dict[str, Any]:
+            place = flat[elements]
+            return {"key": key, "counter": place.index, "out": place} | {
+                k: tensor[elements] for k, tensor in own.items()
+            }
+
+        add_stretches(graph, "draw", stretch, out.size, fields, grain)
+    return out
+
+
+def plan_draw(
+    target: Target, operation: str, count: int, dtype: Any = jnp.float32, *, grain: int | None = None
+) -> Plan:
+    """How random numbers are spread over the tiles of a machine.
+
+    Args:
+        target: the machine.
+        operation: "random_bits", "uniform", "normal" or "dropout".
+        count: of numbers, one at least.
+        dtype: of them.
+        grain: about how many a vertex draws; None for the planner to choose.
+
+    >>> import codelet as cl
+    >>> plan = plan_draw(cl.IPU(), "uniform", 1_000_000)
+    >>> plan.cut("elements").parts, plan.cut("elements").block
+    (1462, 684)
+    """
+    own = np.dtype(dtype)
+    ways = {
+        "random_bits": (BITS, {"dtype": own.name}),
+        "uniform": (UNIFORM, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),
+        "normal": (NORMAL, {"dtype": own.name}),
+        "dropout": (DROP, {"kept": 0.5, "dtype": "float32"}),
+    }
+    if operation not in ways:
+        raise OperationError("no operation that draws", given=repr(operation), expected=", ".join(ways))
+    codelets, static = ways[operation]
+    inputs = (_KEY, _COUNTER, *([Input("x", (), own)] if operation == "dropout" else []))
+    stretch = Stretch(codelets, inputs, own.itemsize, tuple(static.items()))
+    return plan_stretches(target, stretch, count, checked_grain(operation, grain))
+
+
+# --- operations ---------------------------------------------------------------------------------------------
+
+
+def random_bits(
+    graph: cl.Graph,
+    key: cl.Tensor,
+    shape: Sequence[int] = (),
+    dtype: Any = None,
+    *,
+    grain: int | None = None,
+    name: str = "random_bits",
+) -> cl.Tensor:
+    """Random bits, as `jax.random.bits` draws them.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        shape: of the results.
+        dtype: of the results, unsigned integers: uint32 when left off, uint64 with x64.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a shape or a dtype that is none.
+
+    >>> import codelet as cl, jax
+    >>> key = jax.random.key(7)
+    >>> draw = cl.lower(lambda graph, key: cl.ops.random_bits(graph, key, (3, 5)))
+    >>> bool((draw(jax.random.key_data(key)) == jax.random.bits(key, (3, 5))).all())
+    True
+    """
+    _check_key(name, graph, key)
+    shape = _checked_shape(name, shape)
+    own = checked_dtype(name, "dtype", jax.dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtype)
+    if not jnp.issubdtype(own, jnp.unsignedinteger):
+        raise OperationError(f"dtype of ops.{name} is not of unsigned integers", given=own, expected="uint32, say")
+    return _draw(graph, name, key, BITS, shape, own, grain, dtype=own.name)
+
+
+def uniform(
+    graph: cl.Graph,
+    key: cl.Tensor,
+    shape: Sequence[int] = (),
+    dtype: Any = None,
+    minval: cl.Tensor | float = 0.0,
+    maxval: cl.Tensor | float = 1.0,
+    *,
+    grain: int | None = None,
+    name: str = "uniform",
+) -> cl.Tensor:
+    """Uniform numbers from `minval` to below `maxval`, as `jax.random.uniform` draws them.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        shape: of the results.
+        dtype: of the results, of floating point: float32 when left off.
+        minval: a number, or a tensor that broadcasts to the results.
+        maxval: the same.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a shape, a dtype or bounds that do not fit.
+    """
+    bounds = {k: v for k, v in {"minval": minval, "maxval": maxval}.items() if isinstance(v, cl.Tensor)}
+    _check_key(name, graph, key, **bounds)
+    shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
+    if not bounds:
+        low, high = _checked_number(name, "minval", minval), _checked_number(name, "maxval", maxval)
+        return _draw(graph, name, key, UNIFORM, shape, own, grain, minval=low, maxval=high, dtype=own.name)
+    operands = {
+        which: _broadcast(name, which, bounds[which], shape) if which in bounds else _checked_number(name, which, value)
+        for which, value in (("minval", minval), ("maxval", maxval))
+    }
+    return _draw(graph, name, key, BETWEEN, shape, own, grain, operands, dtype=own.name)
+
+
+def normal(
+    graph: cl.Graph,
+    key: cl.Tensor,
+    shape: Sequence[int] = (),
+    dtype: Any = None,
+    *,
+    grain: int | None = None,
+    name: str = "normal",
+) -> cl.Tensor:
+    """Numbers of the standard normal distribution, as `jax.random.normal` draws them.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        shape: of the results.
+        dtype: of the results, of floating point: float32 when left off.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a shape or a dtype that does not fit.
+    """
+    _check_key(name, graph, key)
+    shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
+    return _draw(graph, name, key, NORMAL, shape, own, grain, dtype=own.name)
+
+
+def bernoulli(
+    graph: cl.Graph,
+    key: cl.Tensor,
+    p: cl.Tensor | float = 0.5,
+    shape: Sequence[int] | None = None,
+    mode: str = "low",
+    *,
+    grain: int | None = None,
+    name: str = "bernoulli",
+) -> cl.Tensor:
+    """Truth values, true with probability `p`, as `jax.random.bernoulli` draws them.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        p: a number from 0 to 1, or a tensor that broadcasts to the results.
+        shape: of the results; that of `p` when left off.
+        mode: "high" draws twice as many bits, for probabilities near 0.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a probability, a shape or a mode that does not fit.
+    """
+    given = {"p": p} if isinstance(p, cl.Tensor) else {}
+    _check_key(name, graph, key, **given)
+    check_floating(name, **given)
+    if mode not in ("low", "high"):
+        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'low' or 'high'")
+    own = _checked_shape(name, (p.shape if isinstance(p, cl.Tensor) else ()) if shape is None else shape, 2)
+    static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
+    if isinstance(p, cl.Tensor):
+        operands = {"p": _broadcast(name, "p", p, own)}
+        return _draw(graph, name, key, TRUTHS, own, bool, grain, operands, **static)
+    number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
+    return _draw(graph, name, key, TRUTH, own, bool, grain, p=number, dtype=dtype, **static)
+
+
+def dropout(
+    graph: cl.Graph,
+    key: cl.Tensor,
+    x: cl.Tensor,
+    rate: float = 0.5,
+    *,
+    grain: int | None = None,
+    name: str = "dropout",
+) -> cl.Tensor:
+    """An array with a share of its elements 0, and the others divided by the share of those kept.
+
+    What is kept is `jax.random.bernoulli(key, 1 - rate, x.shape)`, as of `equinox.nn.Dropout` and `flax.linen.Dropout`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        x: of floating point.
+        rate: the share that becomes 0, from 0 to 1.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a rate or a dtype that does not fit.
+    """
+    _check_key(name, graph, key, x=x)
+    check_floating(name, x=x)
+    kept = 1.0 - _checked_number(name, "rate", rate, 0, 1)
+    if not kept or kept == 1:  # nothing is left, or all is
+        with graph.scope(name, unique=True):
+            return x if kept else graph.add_constant("zero", np.zeros((), x.dtype)).broadcast_to(x.shape)
+    _checked_shape(name, x.shape)
+    dtype = checked_dtype(name, "rate", float).name
+    return _draw(graph, name, key, DROP, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
+
+
+def dropout_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    key: cl.Tensor,
+    rate: float = 0.5,
+    *,
+    grain: int | None = None,
+    name: str = "dropout_gradient",
+) -> cl.Tensor:
+    """The gradient of `dropout` by `x`: the cotangent where `x` was kept, by the same key; nothing need be stored.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        cotangent: of the results, in their shape.
+        key: the data of the key that they were made with.
+        rate: the share that was made 0.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key, a rate or a dtype that does not fit.
+    """
+    return dropout(graph, key, cotangent, rate, grain=grain, name=name)
+
+
+def split_key(
+    graph: cl.Graph, key: cl.Tensor, num: int | Sequence[int] = 2, *, grain: int | None = None, name: str = "split_key"
+) -> cl.Tensor:
+    """New keys of a key, as `jax.random.split` makes them: their data, uint32 of shape (*num, 2).
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        num: how many, or the shape of an array of keys.
+        grain: about how many a vertex makes; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key or a shape that does not fit.
+    """
+    _check_key(name, graph, key)
+    shape = _checked_shape(name, num, 2)
+    grain, count = checked_grain(name, grain), math.prod(shape)
+    stretch = Stretch(KEYS, (_KEY, _COUNTER), 8)
+    with graph.scope(name, unique=True):
+        out = graph.add_variable("out", (*shape, 2), np.uint32)
+        rows, counters = out.reshape(count, 2), cl.Index(0, (count,), (1,))
+
+        def fields(elements: slice) -> dict[str, Any]:
+            return {"key": key, "counter": counters[elements], "out": rows[elements]}
+
+        add_stretches(graph, "make keys", stretch, count, fields, grain)
+    return out
+
+
+@cl.codelet(issue="assembly")
+def fold(key, data):
+    """The key that Threefry makes of a number."""
+    low = data.astype(jnp.uint32)
+    return jnp.stack(threefry2x32_p.bind(key[0], key[1], jnp.zeros_like(low), low))
+
+
+def fold_in(graph: cl.Graph, key: cl.Tensor, data: cl.Tensor | int, *, name: str = "fold_in") -> cl.Tensor:
+    """A new key of a key and a number, as `jax.random.fold_in` makes it: in a program that repeats, one for each turn.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        key: the data of a key, uint32 of shape (2,).
+        data: a whole number, or a scalar tensor of integers: the `index` of a `cl.Repeat`, say.
+        name: of the scope.
+
+    Raises:
+        OperationError: a key or a number that does not fit.
+    """
+    if isinstance(data, cl.Tensor):
+        _check_key(name, graph, key, data=data)
+        fits = not data.shape and jnp.issubdtype(data.dtype, jnp.integer)
+    else:
+        _check_key(name, graph, key)
+        fits = isinstance(data, int) and -(2**31) <= data < 2**32
+    if not fits:
+        raise OperationError(f"data of ops.{name} is no whole number", given=data, expected="an integer of 32 bits")
+    with graph.scope(name, unique=True):
+        if not isinstance(data, cl.Tensor):
+            data = graph.add_constant("data", np.array(data % 2**32, np.uint32))
+        return graph.add_vertex("fold in", fold, key=key, data=data)

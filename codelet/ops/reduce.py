@@ -1,0 +1,304 @@
+"""Reductions over any axes, as `jax.numpy` has them: sum, prod, max, min, all, any; mean and variance by them.
+
+Kept and reduced dimensions are cut over the tiles; where the reduced ones are, blocks give partial results, which
+`partials.py` puts together. Sums and products of floating point of 16 bits are kept in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
+from codelet.ops.block_planning import add_up, plan_work
+from codelet.ops.blockwise import Axis, Field, Result, Work, both, merged, regroup
+from codelet.ops.partials import add_planned
+from codelet.ops.planning import MEMORY_SHARE, Plan
+
+Axes = int | Iterable[int] | None
+
+# --- codelets ---------------------------------------------------------------------------------------------
+
+
+@cl.codelet(workers=6, issue="assembly")
+def multiply_up(partials, *, dtype):
+    """The products of the rows of (partials, outputs), as `dtype`."""
+    return jnp.prod(partials, 0).astype(dtype)
+
+
+@cl.codelet(workers=6, issue="assembly")
+def largest(partials):
+    """The largest of each column."""
+    return jnp.max(partials, 0)
+
+
+@cl.codelet(workers=6, issue="assembly")
+def smallest(partials):
+    """The smallest of each column."""
+    return jnp.min(partials, 0)
+
+
+@cl.codelet(workers=6, issue="assembly")
+def all_true(partials):
+    """Whether a column is all true."""
+    return jnp.all(partials, 0)
+
+
+@cl.codelet(workers=6, issue="assembly")
+def any_true(partials):
+    """Whether any of a column is true."""
+    return jnp.any(partials, 0)
+
+
+class Reduction(NamedTuple):
+    """A reduction: of `jax.numpy`, and how its partial results are put together."""
+
+    reduce: Callable[..., Any]
+    add: cl.Codelet
+    has_identity: bool = True
+
+
+REDUCTIONS = {
+    "sum": Reduction(jnp.sum, add_up),
+    "prod": Reduction(jnp.prod, multiply_up),
+    "max": Reduction(jnp.max, largest, has_identity=False),
+    "min": Reduction(jnp.min, smallest, has_identity=False),
+    "all": Reduction(jnp.all, all_true),
+    "any": Reduction(jnp.any, any_true),
+}
+
+
+@both
+def reduce_block(x, *, operation, axes, partials, dtype):
+    """A block reduced along some axes, in `partials`, as `dtype`."""
+    return REDUCTIONS[operation].reduce(x.astype(partials), axes).astype(dtype)
+
+
+# --- what is planned ----------------------------------------------------------------------------------------
+
+
+def sums_dtype(dtype: np.dtype) -> np.dtype:
+    """What sums of a dtype are kept in: float32 for what is shorter."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
+
+
+def _result_dtype(operation: str, dtype: np.dtype) -> np.dtype:
+    return np.dtype(jax.eval_shape(REDUCTIONS[operation].reduce, jax.ShapeDtypeStruct((1,), dtype)).dtype)
+
+
+class _Reduced(NamedTuple):
+    """A reduction as work.
+
+    Attributes:
+        x: the operand, with a dimension for each axis.
+        work: on it.
+        shape: of the result, as asked for.
+    """
+
+    x: cl.Tensor
+    work: Work
+    shape: tuple[int, ...]
+
+
+def _work(operation: str, x: cl.Tensor, axes: tuple[int, ...], keepdims: bool, dtype: np.dtype | None) -> _Reduced:
+    """What a reduction of a tensor is."""
+    shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
+    labels = ["summed" if d in axes else "kept" for d in range(x.ndim)]
+    groups = merged([(x, range(x.ndim))], labels)
+    x = regroup(x, range(x.ndim), groups)
+    roles: Any = [labels[group[0]] for group in groups]
+    names = {"kept": iter(["kept", *map("kept{}".format, range(2, 99))])}
+    names["summed"] = iter(["reduced", *map("reduced{}".format, range(2, 99))])
+    own = tuple(Axis(next(names[role]), n, role) for role, n in zip(roles, x.shape, strict=True))
+    out = dtype or _result_dtype(operation, x.dtype)
+    partials = sums_dtype(out) if operation in ("sum", "prod") else out
+    summed = tuple(a for a, role in enumerate(roles) if role == "summed")
+    kept = tuple(a for a, role in enumerate(roles) if role == "kept")
+    static = ("operation", operation), ("axes", summed)
+    result = Result("out", kept, out, partials, REDUCTIONS[operation].add)
+    fields = (Field("x", tuple(range(x.ndim)), x.dtype),)
+    return _Reduced(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
+
+
+def _checked(operation: str, graph: cl.Graph, x: cl.Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _Reduced:
+    """A reduction as work, its arguments checked."""
+    check_tensors(operation, graph, x=x)
+    axes = checked_axes(operation, "axis", axis, x.ndim)
+    if not REDUCTIONS[operation].has_identity and math.prod(x.shape[d] for d in axes) == 0:
+        raise OperationError(
+            f"ops.{operation} is given nothing to choose from",
+            given=f"{x.shape}, along {axes}",
+            expected="one element at least along the axes that are reduced",
+        )
+    return _work(operation, x, axes, keepdims, None if dtype is None else checked_dtype(operation, "dtype", dtype))
+
+
+def _reduce(
+    operation: str,
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes,
+    keepdims: bool,
+    grain: int | None,
+    memory_share: float,
+    name: str,
+    dtype: Any = None,
+) -> cl.Tensor:
+    """The vertices of a reduction."""
+    x, work, shape = _checked(operation, graph, x, axis, keepdims, dtype)
+    grain = checked_grain(operation, grain)
+    with graph.scope(name, unique=True):
+        (result,) = work.results
+        out = graph.add_variable("out", tuple(work.axes[a].extent for a in result.axes), result.dtype)
+        if out.size and not work.size:
+            fill_empty(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)))
+        elif out.size:
+            plan = plan_work(graph.target, work, grain, memory_share)
+            add_planned(graph, work, plan, {"x": x}, {"out": out})
+        return out.reshape(shape)
+
+
+def fill_empty(graph: cl.Graph, out: cl.Tensor, value: Any) -> None:
+    """Write what a reduction of nothing gives."""
+    number, dtype = np.asarray(value).item(), out.dtype
+    identity = cl.codelet(lambda: {"out": jnp.full((), number, dtype)})
+    graph.add_vertex("fill", identity, out=out.flatten()[cl.grid(out.size)])
+
+
+def plan_reduce(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    operation: str = "sum",
+    dtype: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """The plan of a reduction: it prints.
+
+    Args:
+        graph: for whose target.
+        x: what is reduced; with elements.
+        axis: along which axes, all when left off.
+        operation: "sum", "prod", "max", "min", "all" or "any".
+        dtype: of the result.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+    """
+    work = _checked(operation, graph, x, axis, False, dtype).work
+    return plan_work(graph.target, work, checked_grain(operation, grain), memory_share)
+
+
+# --- the operations -------------------------------------------------------------------------------------------
+
+
+def sum(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "sum",
+) -> cl.Tensor:
+    """The sum along some axes, as `jax.numpy.sum`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is reduced.
+        axis: along which axes, all when left off.
+        dtype: of the result; as `jax.numpy` has it when left off.
+        keepdims: whether reduced dimensions stay, of one element.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.sum(graph, x, 0))(jnp.ones((3, 2)))
+    Array([3., 3.], dtype=float32)
+    """
+    return _reduce("sum", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+
+
+def prod(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "prod",
+) -> cl.Tensor:
+    """The product along some axes, as `jax.numpy.prod`; arguments as of `sum`."""
+    return _reduce("prod", graph, x, axis, keepdims, grain, memory_share, name, dtype)
+
+
+def max(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "max",
+) -> cl.Tensor:
+    """The largest along some axes, NaN where one is, as `jax.numpy.max`; arguments as of `sum`."""
+    return _reduce("max", graph, x, axis, keepdims, grain, memory_share, name)
+
+
+def min(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "min",
+) -> cl.Tensor:
+    """The smallest along some axes, NaN where one is, as `jax.numpy.min`; arguments as of `sum`."""
+    return _reduce("min", graph, x, axis, keepdims, grain, memory_share, name)
+
+
+def all(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "all",
+) -> cl.Tensor:
+    """Whether all along some axes are true, as `jax.numpy.all`; arguments as of `sum`."""
+    return _reduce("all", graph, x, axis, keepdims, grain, memory_share, name)
+
+
+def any(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "any",
+) -> cl.Tensor:
+    """Whether any along some axes is true, as `jax.numpy.any`; arguments as of `sum`."""
+    return _reduce("any", graph, x, axis, keepdims, grain, memory_share, name)

@@ -1,0 +1,168 @@
+"""Convolutions as operations, and their gradients as operations: values, slopes, plans, what is told of mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import codelet as cl
+from codelet.errors import CodeletError
+from tests.ops_cases import Case, array, check
+
+
+def sizes(x, w, strides: Any = 1, padding: Any = "VALID", **options):
+    return x, w, strides, padding, options
+
+
+CASES = {
+    "valid": sizes((1, 3, 8, 8), (5, 3, 3, 3)),
+    "strides": sizes((2, 3, 9, 8), (5, 3, 3, 2), (2, 1), ((1, 2), (0, 1))),
+    "among zeros": sizes(
+        (1, 3, 7, 6), (4, 3, 3, 2), (3, 2), ((1, 2), (0, 1)), lhs_dilation=(2, 3), rhs_dilation=(2, 1)
+    ),
+    "groups": sizes((1, 6, 7, 7), (4, 3, 3, 3), 2, "SAME", feature_group_count=2),
+    "each channel": sizes((1, 5, 7, 7), (5, 1, 3, 3), 1, "SAME", feature_group_count=5),
+    "groups of the batch": sizes((4, 3, 6, 7), (4, 3, 3, 3), 1, "SAME", batch_group_count=2),
+    "one dimension": sizes((2, 9, 3), (3, 3, 5), 2, "SAME", dimension_numbers=("NHC", "HIO", "NHC")),
+    "three dimensions": sizes((1, 2, 4, 5, 4), (3, 2, 2, 3, 1), 1, "SAME_LOWER"),
+    "no kernel to speak of": sizes((1, 4, 5, 5), (3, 4, 1, 1), 2),
+    "no dimension": sizes((3, 4), (5, 4)),
+    "of one": sizes((1, 1, 1, 1), (1, 1, 1, 1)),
+}
+
+
+def case_of(name, grain=None, dtype=jnp.float32, tolerance=None):
+    x, w, strides, padding, options = CASES[name]
+    several = strides if isinstance(strides, tuple) else (strides,) * (len(x) - 2)
+    return Case(
+        lambda graph, x, w: cl.ops.conv_general_dilated(graph, x, w, strides, padding, grain=grain, **options),
+        lambda x, w: lax.conv_general_dilated(x, w, several, padding, **options),
+        (array(x, dtype), array(w, dtype, seed=1)),
+        tolerance,
+    )
+
+
+def all_of(name, grain=None, dtype=jnp.float32):
+    """A convolution and both gradients as operations, beside the vector-Jacobian product."""
+    x, w, strides, padding, options = CASES[name]
+    forward = case_of(name, grain)
+    kinds = [jax.ShapeDtypeStruct(shape, dtype) for shape in (x, w)]
+    shape = jax.eval_shape(forward.plain, *kinds).shape
+
+    def build(graph, g, x, w):
+        given = {"grain": grain, **options}
+        return (
+            forward.build(graph, x, w),
+            cl.ops.conv_input_gradient(graph, g, w, x.shape, strides, padding, **given),
+            cl.ops.conv_kernel_gradient(graph, g, x, w.shape, strides, padding, **given),
+        )
+
+    def plain(g, x, w):
+        value, pull = jax.vjp(forward.plain, x, w)
+        return value, *pull(g)
+
+    return Case(build, plain, (array(shape, dtype, seed=2), array(x, dtype), array(w, dtype, seed=1)), slopes=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_and_their_gradients(name):
+    check(all_of(name), interpreted=name == "groups", on_tiles=name == "strides")
+
+
+@pytest.mark.parametrize("name", ["strides", "groups", "one dimension"])
+def test_slopes(name):
+    check(case_of(name))
+
+
+@pytest.mark.parametrize(("name", "grain"), [("strides", 1), ("strides", 40), ("groups", 100)])
+def test_grains(name, grain):
+    check(all_of(name, grain), interpreted=grain == 40)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32], ids=lambda dtype: dtype.__name__)
+def test_dtypes(dtype):
+    check(case_of("valid", dtype=dtype)._replace(slopes=False) if dtype == jnp.int32 else all_of("valid", dtype=dtype))
+
+
+def test_results_and_partial_sums_have_dtypes_of_their_own():
+    x, w = array((1, 40, 5, 5), jnp.float16), array((3, 40, 3, 3), jnp.float16, seed=1)
+    for partials in (jnp.float16, jnp.float32):
+        case = Case(
+            lambda graph, x, w, partials=partials: cl.ops.conv_general_dilated(
+                graph, x, w, preferred_element_type=jnp.float32, partials=partials
+            ),
+            lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "VALID", preferred_element_type=jnp.float32),
+            (x, w),
+            tolerance=1e-5 if partials == jnp.float32 else 5e-3,
+            slopes=False,
+        )
+        check(case)
+
+
+def test_padding_that_cuts_off():
+    x, w = array((1, 2, 7, 6)), array((3, 2, 3, 3), seed=1)
+    case = Case(
+        lambda graph, x, w: cl.ops.conv_general_dilated(graph, x, w, 1, ((-2, 1), (1, -1))),
+        lambda x, w: lax.conv_general_dilated(x[:, :, 2:, :-1], w, (1, 1), ((0, 1), (1, 0))),
+        (x, w),
+    )
+    check(case, interpreted=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "w"), [((0, 3, 5, 5), (2, 3, 3, 3)), ((1, 0, 5, 5), (2, 0, 3, 3)), ((1, 3, 2, 5), (2, 3, 3, 3))], ids=str
+)
+def test_nothing(x, w):
+    case = Case(
+        lambda graph, x, w: cl.ops.conv_general_dilated(graph, x, w),
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "VALID"),
+        (array(x), array(w)),
+    )
+    check(case)
+
+
+# --- what is told of mistakes ----------------------------------------------------------------------------------
+
+MISTAKES = {
+    "dimensions": (((3, 4, 5), (2, 4, 3, 3)), {}, "have not the dimensions of a convolution"),
+    "channels": (((1, 4, 5, 5), (2, 3, 3, 3)), {}, "channels of ops.conv_general_dilated do not fit"),
+    "groups": (((1, 4, 5, 5), (3, 2, 3, 3)), {"feature_group_count": 2}, "do not fit"),
+    "both groups": (
+        ((2, 4, 5, 5), (4, 2, 3, 3)),
+        {"feature_group_count": 2, "batch_group_count": 2},
+        "groups of channels and of the batch",
+    ),
+    "no group": (((1, 4, 5, 5), (3, 2, 3, 3)), {"feature_group_count": 0}, "is not a whole number from 1"),
+    "strides": (((1, 3, 5, 5), (2, 3, 3, 3)), {"window_strides": (1, 0)}, "window_strides of ops"),
+    "dilation": (((1, 3, 5, 5), (2, 3, 3, 3)), {"rhs_dilation": (1,)}, "rhs_dilation of ops"),
+    "padding by name": (((1, 3, 5, 5), (2, 3, 3, 3)), {"padding": "FULL"}, "is of no known name"),
+    "padding": (((1, 3, 5, 5), (2, 3, 3, 3)), {"padding": ((1, 1),)}, "padding of ops.conv_general_dilated does not"),
+    "numbers": (((1, 3, 5, 5), (2, 3, 3, 3)), {"dimension_numbers": ("NCHW", "OIHW")}, "dimension numbers"),
+    "grain": (((1, 3, 5, 5), (2, 3, 3, 3)), {"grain": 0}, "grain of ops.conv_general_dilated"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name):
+    (x, w), options, told = MISTAKES[name]
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", x), graph.add_variable("w", w)
+    with pytest.raises(CodeletError) as caught:
+        cl.ops.conv_general_dilated(graph, x, w, **options)
+    assert told in str(caught.value)
+    assert "given:" in str(caught.value)
+    assert "expected:" in str(caught.value)
+    assert __file__ in str(caught.value)
+    assert not graph.num_vertices
+
+
+def test_a_cotangent_of_another_shape():
+    graph = cl.Graph()
+    g, w = graph.add_variable("g", (1, 2, 4, 4)), graph.add_variable("w", (2, 3, 3, 3))
+    with pytest.raises(CodeletError, match=r"the cotangent of ops\.conv_input_gradient has not the shape") as caught:
+        cl.ops.conv_input_gradient(graph, g, w, (1, 3, 5, 5))
+    assert "(1, 2, 3, 3)" in str(caught.value)
