@@ -12,6 +12,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    recurrent              cells of recurrent networks
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -56,6 +57,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.recurrent import gru_cell as gru_cell
+from codelet.ops.recurrent import gru_cell_gradient as gru_cell_gradient
+from codelet.ops.recurrent import lstm_cell as lstm_cell
+from codelet.ops.recurrent import lstm_cell_gradient as lstm_cell_gradient
 from codelet.ops.reduce import all as all
 from codelet.ops.reduce import any as any
 from codelet.ops.reduce import max as max
