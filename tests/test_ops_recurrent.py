@@ -91,9 +91,10 @@ def test_on_tiles():
 
 
 def test_a_program_repeats_a_cell():
-    _, (weight_ih, weight_hh, bias) = made(eqx.nn.LSTMCell, 3, 4)
+    _, own_weights = made(eqx.nn.LSTMCell, 3, 4)
+    weight_ih, weight_hh, bias = own_weights
     graph = cl.Graph(TARGET)
-    x, h, c = (graph.add_variable(name, shape) for name, shape in {"x": (2, 3), "h": (2, 4), "c": (2, 4)}.items())
+    x, h, c = graph.add_variable("x", (2, 3)), graph.add_variable("h", (2, 4)), graph.add_variable("c", (2, 4))
     weights = [graph.add_variable(k, v.shape) for k, v in {"w": weight_ih, "u": weight_hh, "b": bias}.items()]
     sequence = graph.add_input_stream("sequence", (2, 3))
     with graph.record() as step:
@@ -104,7 +105,7 @@ def test_a_program_repeats_a_cell():
     own = {"sequence": array((5, 2, 3)), "w": weight_ih, "u": weight_hh, "b": bias}
 
     def plain(own):
-        turn = lambda state, x: (lstm(x, *state, own["w"], own["u"], own["b"]), None)  # noqa: E731
+        turn = lambda state, x: (lstm(x, state[0], state[1], own["w"], own["u"], own["b"]), None)  # noqa: E731
         return jax.lax.scan(turn, (jnp.zeros((2, 4)), jnp.zeros((2, 4))), own["sequence"])[0][0]
 
     np.testing.assert_allclose(run(own)["h"], plain(own), rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
     recurrent              cells of recurrent networks
+    attention              attention of queries to keys
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -22,6 +23,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     fill                   numbers made of nothing
 """
 
+from codelet.ops.attention import dot_product_attention as dot_product_attention
+from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
 from codelet.ops.choices import cast_gradient as cast_gradient
 from codelet.ops.choices import clamp as clamp
