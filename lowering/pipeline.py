@@ -19,7 +19,7 @@
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
            -> sums of products contracted           contract
-           -> reductions of partial results joined  join_reductions
+           -> reductions of partial results joined  join_reductions, by joined_maps
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves
