@@ -15,6 +15,7 @@ from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
 from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.ops_pool import Pooling
 
 SMALL = {
     "bitonic": {"size": 16, "rounds": 1},
@@ -38,7 +39,9 @@ SMALL = {
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_attention": {"batch": 2, "length": 4, "heads": 2, "size": 3},
     "ops_random": {"size": 50},
+    "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
@@ -89,6 +92,14 @@ ROWS = {
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
     ],
+    "ops_attention": [
+        "ops_attention",
+        "ops_attention/gradient",
+        "ops_attention/gradient_operation",
+        "ops_attention/causal",
+        "ops_attention/causal/gradient",
+        "ops_attention/causal/gradient_operation",
+    ],
     "ops_random": [
         "ops_random/uniform",
         "ops_random/uniform/fine",
@@ -96,6 +107,12 @@ ROWS = {
         "ops_random/dropout",
         "ops_random/dropout/gradient",
         "ops_random/dropout/gradient_operation",
+    ],
+    "ops_pool": [
+        f"ops_pool/{name}{finest}{part}"
+        for name in ("pool", "mean")
+        for finest in ("", "/finest")
+        for part in ("", "/gradient", "/operation")
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
