@@ -7,19 +7,19 @@
     check  -> checked                               check (races, aliases, initialized, sizes, nesting)
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
-           -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products) and
-                                                      blocks (grains: refine, by unmap; join_families) that
-                                                      vertices compute of them
+           -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
+                                                      blocks (grains: refine, by unmap; join_families) and
+                                                      partial sums (compose) that vertices compute of them
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
-                                                      convolutions, vmapped with small_windows and draws), how
+                                                      convolutions, pooling, vmapped with small_windows and draws), how
                                                       all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
-           -> sums of products contracted           contract
-           -> reductions of partial results joined  join_reductions
+           -> sums of products contracted           sum_rows, contract, whole_products
+           -> reductions of partial results joined  join_reductions, by joined_maps
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves

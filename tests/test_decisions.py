@@ -285,6 +285,7 @@ def test_rules_are_told_apart_by_name():
         "segments",
         "buckets",
         "a convolution",
+        "a pooling",
         "windows element by element",
         "vmap",
     ]

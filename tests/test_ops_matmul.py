@@ -138,8 +138,12 @@ def test_the_choice_is_about_the_best(sizes):
     """Beside all blocks of tiles there are, each in the vertices that the planner may make of it."""
     target, dtype = cl.IPU(num_tiles=6), np.dtype(np.float32)
     rows, summed, columns = sizes
-    dimensions = Dimension("rows", "rows", rows), Dimension("columns", "columns", columns)
-    own = Product((*dimensions, Dimension("summed", "summed", summed)), dtype, dtype, dtype)
+    product = (
+        Dimension("rows", "rows", rows),
+        Dimension("columns", "columns", columns),
+        Dimension("summed", "summed", summed),
+    )
+    own = Product(product, dtype, dtype, dtype)
     least = np.inf
     for blocks in itertools.product(*(range(1, n + 1) for n in (rows, columns, summed))):
         if (

@@ -37,16 +37,19 @@ def phases_along(side, size, stride, low, dilation=1):
     return found, int(jump), int(step)
 
 
-def transposed(graph, g, w, *, sides, stride, low, dilation=1, wrong="", zeros=zero):
-    """The gradient of a convolution by its input: one family for each phase."""
+def transposed(graph, g, w, *, sides, stride, low, dilation=1, wrong="", zeros=zero, into=None):
+    """The gradient of a convolution by its input: one family for each phase; or partial sums of it."""
     rank, count = len(sides), g.shape[1]
     wide = w.shape[2] * dilation + stride
     padded = g.pad(((0, 0), (0, 0), *[(wide, wide)] * rank))
-    result, gradient = graph.add_variable("dx", (g.shape[0], w.shape[1], *sides)), graph.add_compute_set("gradient")
+    result = graph.add_variable("dx", (g.shape[0], w.shape[1], *sides)) if into is None else into
+    parts, gradient = () if into is None else into.shape[:1], graph.add_compute_set("gradient")
     along = [phases_along(side, size, stride, low, dilation) for side, size in zip(sides, w.shape[2:], strict=True)]
     for number, phase in enumerate(itertools.product(*(found for found, _, _ in along))):
-        image, channel, *at = cl.grid(g.shape[0], w.shape[1], *(n for *_, n in phase))
-        out = result[(image, channel, *(q + stride * a for (q, *_), a in zip(phase, at, strict=True)))]
+        symbols = cl.grid(*parts, g.shape[0], w.shape[1], *(n for *_, n in phase))
+        *part, image, channel = symbols[: 2 + len(parts)]
+        at = symbols[2 + len(parts) :]
+        out = result[(*part, image, channel, *(q + stride * a for (q, *_), a in zip(phase, at, strict=True)))]
         if not all(taps for _, taps, _, _ in phase):
             graph.add_vertex(gradient, zeros, out=out)
             continue
@@ -57,7 +60,9 @@ def transposed(graph, g, w, *, sides, stride, low, dilation=1, wrong="", zeros=z
             own.append(slice(taps[0], taps[-1] + 1, jump))
         kernel = w[(slice(None), channel, *own)]
         flips = (slice(None), *[slice(None, None, 1 if wrong == "order" else -1)] * rank)
-        channels = slice(0, count - (wrong == "channels" and number == 0))
+        size = count // parts[0] if parts else count - (wrong == "channels" and number == 0)
+        first = part[0] * size if parts else 0
+        channels = slice(first, first + size)
         fields = {"g": padded[(image, channels, *windows)], "w": kernel[flips][channels]}
         graph.add_vertex(gradient, inner, **fields, out=out)
     return result

@@ -9,16 +9,23 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
+    softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    recurrent              cells of recurrent networks
+    attention              attention of queries to keys
+    sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
+    pooling                maximum and average pooling, and their gradients (pool_planning)
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
     indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
 """
 
+from codelet.ops.attention import dot_product_attention as dot_product_attention
+from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
 from codelet.ops.choices import cast_gradient as cast_gradient
 from codelet.ops.choices import clamp as clamp
@@ -30,6 +37,7 @@ from codelet.ops.choices import select_n_gradient as select_n_gradient
 from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
+from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
@@ -53,6 +61,10 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.pooling import avg_pool as avg_pool
+from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
+from codelet.ops.pooling import max_pool as max_pool
+from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
@@ -62,6 +74,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.recurrent import gru_cell as gru_cell
+from codelet.ops.recurrent import gru_cell_gradient as gru_cell_gradient
+from codelet.ops.recurrent import lstm_cell as lstm_cell
+from codelet.ops.recurrent import lstm_cell_gradient as lstm_cell_gradient
 from codelet.ops.reduce import all as all
 from codelet.ops.reduce import any as any
 from codelet.ops.reduce import max as max
@@ -69,3 +85,17 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.softmax import log_softmax as log_softmax
+from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
+from codelet.ops.softmax import logsumexp as logsumexp
+from codelet.ops.softmax import logsumexp_gradient as logsumexp_gradient
+from codelet.ops.softmax import softmax as softmax
+from codelet.ops.softmax import softmax_gradient as softmax_gradient
+from codelet.ops.sort import argsort as argsort
+from codelet.ops.sort import plan_sort as plan_sort
+from codelet.ops.sort import sort as sort
+from codelet.ops.sort import sort_gradient as sort_gradient
+from codelet.ops.sort import sort_together as sort_together
+from codelet.ops.top_k import plan_top_k as plan_top_k
+from codelet.ops.top_k import top_k as top_k
+from codelet.ops.top_k import top_k_gradient as top_k_gradient

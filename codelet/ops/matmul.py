@@ -125,10 +125,15 @@ def dot_general(
     options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", own.out_shape, own.out_dtype)
-        if 0 not in out.shape:
-            _add_turns(graph, a, b, out, own, options.plan(own), options)
-        return out.reshape(shape)
+        out = graph.add_variable("out", shape, own.out_dtype)
+        if out.size:
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+        return out
+
+
+def _dimension(role: Role, number: int, extent: int) -> Dimension:
+    """A dimension, named by what it does, and where there are several that do it by their number."""
+    return Dimension(role if not number else f"{role}{number + 1}", role, extent)
 
 
 def _as_product(
@@ -154,11 +159,7 @@ def _as_product(
     a, ours = _flattened(a, A_ROLES, counts, merges)
     b, theirs = _flattened(b, B_ROLES, counts, merges)
     extents = {**theirs, **ours}
-    dimensions = tuple(
-        Dimension(role if not k else f"{role}{k + 1}", role, extent)
-        for role in ROLES
-        for k, extent in enumerate(extents[role])
-    )
+    dimensions = tuple(_dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
     sums = checked_dtype(name, "partials", partials or _float_sums(out))
     return (a, b), Product(dimensions, dtype, sums, out), shape
@@ -442,9 +443,9 @@ def plan_matmul(
     """
     own = checked_dtype("plan_matmul", "dtype", dtype)
     sums = checked_dtype("plan_matmul", "partials", partials or _float_sums(own))
-    sizes: dict[Role, int] = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
-    extents = {role: n for role, n in sizes.items() if role != "batch" or n > 1}
-    product = Product(tuple(Dimension(role, role, n) for role, n in extents.items()), own, sums, own)
+    extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
+    kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
+    product = Product(tuple(_dimension(role, 0, extents[role]) for role in kept), own, sums, own)
     return plan_product(target, product, codelets, checked_grain("plan_matmul", grain), memory_share)
 
 

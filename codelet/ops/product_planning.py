@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,7 +22,6 @@ import numpy as np
 from jax import lax
 
 import codelet as cl
-from codelet.errors import OperationError
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut, num_tiles
 from codelet.ops.planning import (
@@ -382,7 +382,8 @@ def plan_product(
 ) -> Plan:
     """How a product is spread over the tiles of a machine: the same plan for the same sizes.
 
-    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the results.
+    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the results;
+    where that does not help, or a grain is given, the plan is the one that takes least memory of all.
 
     Args:
         target: the machine.
@@ -390,21 +391,14 @@ def plan_product(
         codelets: what it is made of.
         grain: about how many multiply-adds a vertex has; None for the planner to choose.
         memory_share: of a tile's memory, what the operation may take.
-
-    Raises:
-        OperationError: one that does not fit however it is cut.
     """
     memory = int(memory_share * target.bytes_per_tile)
-    for turns, role, part in _in_turns(own):
+    for turns, role, part in _in_turns(own) if grain is None else ():
         options = list(_options(target, part, codelets, grain, memory, turns))
         if not options:
             continue
         plan = cheapest(str(own), target, options, memory_share)
         if plan.tile_bytes <= memory:
             return plan if turns == 1 else repeated(plan, turns, f"turns of {role}")
-    raise OperationError(
-        "a product does not fit the memory of the tiles, however it is cut",
-        given=f"{own}, {memory:,} bytes a tile",
-        expected="operands that fit",
-        fix="a larger memory_share, or a machine of more tiles",
-    )
+    options = list(_options(target, own, codelets, grain, sys.maxsize, 1))
+    return cheapest(str(own), target, options, memory_share)

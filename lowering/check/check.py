@@ -97,6 +97,8 @@ class _Touched:
             assert ends is not None
             return ends[0] + self.tensor.source.first_element, ends[1] + self.tensor.source.first_element
         found = source_variables(self.tensor.source)
+        if not found:  # padding alone
+            return -1, -1
         return found[0].first_element, found[-1].first_element + found[-1].size
 
 

@@ -35,10 +35,11 @@ from lowering.plan.access import Dimension, take_apart
 
 
 class InnerProduct(NamedTuple):
-    """The two fields of which a codelet is the inner product, and how precise it is."""
+    """The two fields of which a codelet is the inner product, how precise it is, and in which dtype it is summed."""
 
     fields: tuple[str, str]
     precision: Any
+    summed_in: np.dtype
 
 
 def _convolves(precision: Any) -> bool:
@@ -57,7 +58,10 @@ def as_inner_product(codelet: TracedCodelet) -> InnerProduct | None:
     if isinstance(out, jax_core.Literal) or out.aval.shape or not jnp.issubdtype(out.aval.dtype, jnp.floating):  # type: ignore[attr-defined]
         return None
     last = makers.get(rearrangement(out, makers, stop=lambda _: False).root)
-    if last is None:
+    if last is not None and is_understood(last, "convert_element_type"):
+        (summed,) = last.invars
+        last = None if isinstance(summed, jax_core.Literal) else makers.get(summed)
+    if last is None or not jnp.issubdtype(last.outvars[0].aval.dtype, jnp.floating):  # type: ignore[attr-defined]
         return None
     summed = is_understood(last, "reduce_sum")
     product = makers.get(last.invars[0]) if summed else last
@@ -75,7 +79,7 @@ def as_inner_product(codelet: TracedCodelet) -> InnerProduct | None:
     left, right = (fields[view.root] for view in views)
     if left == right or codelet.inputs[left] != codelet.inputs[right]:
         return None
-    return InnerProduct((left, right), precision)
+    return InnerProduct((left, right), precision, last.outvars[0].aval.dtype)  # type: ignore[attr-defined]
 
 
 # --- families that are convolutions ---------------------------------------------------------------------
@@ -116,7 +120,7 @@ class Convolution:
         groups: dimensions of the array, with the axes that choose along them, and the kernel as well.
         channels: dimensions of the array, with the field's dimensions that run along them.
         kernel_axes: the axes that choose the kernel alone.
-        precision: of the products.
+        product: what the codelet is.
     """
 
     image: Field
@@ -132,7 +136,7 @@ class Convolution:
     groups: tuple[tuple[int, Axis], ...]
     channels: tuple[tuple[int, int], ...]
     kernel_axes: tuple[Axis, ...]
-    precision: Any
+    product: InnerProduct
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -152,9 +156,9 @@ class Convolution:
             lhs_dilation=[self.dilations[window.dimension] for window in self.windows],
             rhs_dilation=[window.dilation for window in self.windows],
             feature_group_count=math.prod(axis.extent for _, axis in self.groups),
-            precision=self.precision,
-            preferred_element_type=dtype,  # type: ignore[arg-type]
-        )
+            precision=self.product.precision,
+            preferred_element_type=self.product.summed_in,  # type: ignore[arg-type]
+        ).astype(dtype)
         extents = [key.extent for key in self.keys if isinstance(key, Axis)]
         return {name: (reshape(result, extents), self.keys)}
 
@@ -169,7 +173,7 @@ class Convolution:
         return f"as a convolution: windows of {self.image.name} move over {over}, {self.kernel.name} is the kernel"
 
 
-def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precision: Any) -> Convolution | str:
+def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product: InnerProduct) -> Convolution | str:
     """A family as a convolution of the windows that one field is with the other; or why it is none."""
     assert image.tensor is not None
     assert kernel.tensor is not None
@@ -224,7 +228,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, precisio
         tuple(groups),
         tuple(channels),
         tuple(axis for axis in family.axes if axis in kernel_axes - {own for _, own in groups}),
-        precision,
+        product,
     )
 
 
@@ -237,7 +241,7 @@ def as_convolution(family: Family, inputs: Inputs) -> Convolution | str:
         fields = [family.by_name[name] for name in product.fields]
         if all(field.tensor is not None and field.tensor.size for field in fields):
             for image, kernel in (fields, fields[::-1]):
-                found = _match(family, inputs, image, kernel, product.precision)
+                found = _match(family, inputs, image, kernel, product)
                 if isinstance(found, Convolution):
                     return found
                 if overlaps(image):

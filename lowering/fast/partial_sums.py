@@ -1,14 +1,68 @@
-"""Partial sums: what vertices cut into blocks, convolutions cut into phases or parts, is put together again."""
+"""Partial sums: what vertices cut into blocks, convolutions cut into phases or parts, is put together again.
+
+Blocks and phases are so in each compute set (`grains.py`, `phases.py`), partial sums over several.
+
+A convolution is cut by its channels, its kernel's rows, or both: the vertices of one compute set write partial sums,
+those of another add them up, in one stage or in several. Run so, it would be as many small convolutions, each over an
+image that is cut out for it. In comes a plan, out comes one in which the families that add up are inner products of
+what the partial sums were made of (`compose.py`), where these are convolutions; what nobody reads any more is pruned.
+
+Of dots, `lowering/jaxprs/contract.py` does the same on jaxprs. It cannot here, since no jaxpr says of slices of an
+image that all of them together are windows of it.
+
+What a variable holds is followed through the steps of one body: from the compute set that writes all that is read of
+it, until a step writes it again, or writes what it was made of. Sums whose partial sums something else reads as well
+stay, since the partial sums would be made beside the whole.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jax.extend import core as jax_core
+
+from codelet.graphs.family import Family
+from codelet.views.sources import Variable, source_variables
+from lowering.fast.compose import Products, as_products, compose
+from lowering.fast.convolutions import as_convolution
 from lowering.fast.grains import join_blocks
+from lowering.fast.inputs import Inputs
+from lowering.fast.join_families import join_families
 from lowering.fast.phases import weave_phases
+from lowering.fast.prune import prune
+from lowering.fast.refine import refine
+from lowering.jaxprs.equations import inner_jaxprs
+from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
+from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
+
+Known = dict[Variable, Products]
+"""What variables hold, as far as it is known: inner products of what others hold still."""
+
+
+def _sources(products: Products) -> set[Variable]:
+    """What inner products are made of."""
+    return {variable for factor in products.factors for variable in source_variables(factor.source)}
+
+
+def _forget(known: Known, step: Step) -> Known:
+    """What is still known of variables after a step."""
+    written = set(step.writes)
+    return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
+
+
+def _as_convolution(products: Products) -> Family | None:
+    """Products as a family, where that is a convolution."""
+    family = products.as_family if len(products.factors) == 2 else None
+    return None if family is None or isinstance(as_convolution(family, Inputs([family])), str) else family
+
+
+def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
+    """The variables of each view that a family reads, or writes."""
+    fields = [field for field in family.fields if (field.is_read if is_read else field.is_written)]
+    return [source_variables(field.tensor.source) for field in fields if field.tensor is not None]
 
 
 def _joined(step: ExecuteStep) -> ExecuteStep:
@@ -18,34 +72,126 @@ def _joined(step: ExecuteStep) -> ExecuteStep:
     return woven if whole is woven else weave_phases(whole)
 
 
-class _Joining:
-    """Joins the families of steps, each step and the body of each function once."""
+def _may_add(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether a jaxpr adds anything up."""
+    names = {eqn.primitive.name for eqn in jaxpr.eqns}
+    return bool(names & {"reduce_sum", "dot_general", "conv_general_dilated"}) or any(
+        _may_add(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn)
+    )
 
-    def __init__(self) -> None:
-        self.made: dict[Step, Step] = {}
+
+def _elements(family: Family) -> Family:
+    """A family of blocks as one of their elements, where it may be one of sums."""
+    if len(family.codelet.outputs) != 1 or not _may_add(family.codelet.jaxpr.jaxpr):
+        return family
+    return refine(family) or family
+
+
+class _Composing:
+    """Composes the families of steps with those before them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.functions: dict[FunctionBody, FunctionBody] = {}
+        self.made: dict[Step, Step] = {}
+        self.joined = functools.cache(_joined)
+        self.elements = functools.cache(_elements)
+        self.products = functools.cache(lambda family: as_products(self.elements(family)))
+        self.compose = functools.cache(compose)
+        self.convolution = functools.cache(_as_convolution)
+        self.has_composed = False
 
-    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        return tuple([self.step(step) for step in steps])
+    @functools.cached_property
+    def readers(self) -> dict[Variable, set[Step | None]]:
+        """The steps that read each variable; None for who reads the results."""
+        found: dict[Variable, set[Step | None]] = {}
+        for step in all_steps(self.plan.steps):
+            for touch in step.touches():
+                for variable in touch.variables if touch.is_read else ():
+                    found.setdefault(variable, set()).add(step)
+        for tensor in self.plan.outputs:
+            for variable in source_variables(tensor.source):
+                found.setdefault(variable, set()).add(None)
+        return found
+
+    def composed(self, sums: Products, known: Known) -> Products:
+        """Sums, composed with what is known of what they add up, as far back as that goes."""
+        while len(sums.factors) == 1:
+            source = sums.factors[0].source
+            if not isinstance(source, Variable) or source not in known or len(self.readers[source]) > 1:
+                return sums
+            found = self.compose(sums, known[source])
+            if found is None:
+                return sums
+            sums = found
+        return sums
+
+    def whole(self, step: ExecuteStep, known: Known) -> dict[Family, Products]:
+        """What the families of a step compute, of what is known; of sums only where all that reads the same is sums."""
+        found = {family: own for family in step.families if (own := self.products(family)) is not None}
+        reads = {family: {v for t in _tensors(family, is_read=True) for v in t} for family in step.families}
+        others = {
+            v for family, own in reads.items() if family not in found or len(found[family].factors) > 1 for v in own
+        }
+        return {family: own if reads[family] & others else self.composed(own, known) for family, own in found.items()}
+
+    def written(self, families: Sequence[Family]) -> dict[Variable, list[Family]]:
+        """The families that write each variable."""
+        found: dict[Variable, list[Family]] = {}
+        for family in families:
+            for variable in {v for own in _tensors(family, is_read=False) for v in own}:
+                found.setdefault(variable, []).append(family)
+        return found
+
+    def execute(self, step: ExecuteStep, known: Known) -> tuple[Step, Known]:
+        """A compute set with its sums composed with what is known before it; and what is known after it."""
+        made = self.joined(step)
+        whole = self.whole(made, known)
+        instead = {f: self.convolution(own) for f, own in whole.items() if own is not self.products(f)}
+        families = tuple(instead.get(family) or family for family in made.families)
+        written = self.written(made.families)
+        if families != made.families:
+            self.has_composed = True
+            made = flow_step(replace(made, families=families))
+        known = _forget(known, made)
+        for variable, writers in written.items():
+            if all(self.products(family) is not None for family in writers):
+                parts = [self.elements(family) for family in writers]
+                one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
+                own = None if len(one) > 1 else whole.get(one[0]) or self.products(one[0])
+                if own is not None and _sources(own).isdisjoint(made.writes):
+                    known[variable] = own
+        return made, known
+
+    def step(self, step: Step) -> Step:
+        """A step that is no compute set."""
+        if step not in self.made:
+            if isinstance(step, CallStep):
+                self.made[step] = replace(step, function=self.function(step.function))
+            else:
+                self.made[step] = with_bodies(step, [self.body(body) for body in bodies(step)])
+        return self.made[step]
 
     def function(self, function: FunctionBody) -> FunctionBody:
         if function not in self.functions:
             self.functions[function] = replace(function, body=self.body(function.body))
         return self.functions[function]
 
-    def step(self, step: Step) -> Step:
-        if step not in self.made:
-            match step:
-                case ExecuteStep():
-                    made = _joined(step)
-                case CallStep():
-                    made = replace(step, function=self.function(step.function))
-                case _:
-                    made = with_bodies(step, [self.body(body) for body in bodies(step)])
-            self.made[step] = made
-        return self.made[step]
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        known: Known = {}
+        made: list[Step] = []
+        for step in steps:
+            if isinstance(step, ExecuteStep):
+                one, known = self.execute(step, known)
+                made.append(one)
+            else:
+                made.append(self.step(step))
+                known = _forget(known, step)
+        return tuple(made)
 
 
 def join_products(plan: Plan) -> Plan:
-    """The plan with products and convolutions put together of what vertices compute of them."""
-    return replace(plan, steps=_Joining().body(plan.steps))
+    """The plan with convolutions put together of what vertices compute of them."""
+    composing = _Composing(plan)
+    made = replace(plan, steps=composing.body(plan.steps))
+    return prune(made) if composing.has_composed else made

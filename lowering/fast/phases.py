@@ -38,8 +38,10 @@ from lowering.fast.convolutions import as_convolution, as_inner_product
 from lowering.fast.inner_products import product_family
 from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
+from lowering.fast.refine import refine
 from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rebuild import inline
+from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
 from lowering.plan.steps import ExecuteStep
 
@@ -284,7 +286,7 @@ def _agree(lines: Sequence[Line], others: Sequence[Line], phase: _Phase, like: _
     return True
 
 
-def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], precision: Any) -> Family | None:
+def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], settings: tuple[Any, np.dtype]) -> Family | None:
     """All phases as one family, like one of them."""
     assert like.products is not None
     summed = _summed(like, taps)
@@ -329,8 +331,8 @@ def _as_one(woven: _Woven, like: _Phase, taps: Sequence[Taps], precision: Any) -
     whole = dict(zip(axes, row_major_strides(shape), strict=True))
     out = Tensor(woven.variable, strided_index(0, (), (), whole))
     labelled = [(axis, names.get(at, f"i{at}")) for at, axis in enumerate(axes)]
-    (result,) = like.family.codelet.outputs.values()
-    made = product_family(like.family, labelled, left, right, out, result.dtype, precision)
+    precision, dtype = settings
+    made = product_family(like.family, labelled, left, right, out, dtype, precision)
     return replace(made, lines=tuple(dict.fromkeys(line for p in woven.own for line in p.family.lines)))
 
 
@@ -340,6 +342,9 @@ def _woven(strides: Sequence[int]) -> list[tuple[int, int]]:
 
 def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
     """Families that write a variable as one convolution; None where they are not the phases of one."""
+    if any(_written(family) is None for family in families):
+        families = [refine(family) or family for family in families]
+    families = [family if family.tile is None else normalize_family(replace(family, tile=None)) for family in families]
     outs = []
     for family in families:
         tensor = _written(family)
@@ -355,12 +360,12 @@ def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
     own, zeros = [p for p in found if p.products is not None], [p for p in found if p.products is None]
     if len(found) < len(phases) or not own:
         return None
-    settings = {(as_inner_product(p.family.codelet).precision, *p.family.codelet.outputs.values()) for p in own}  # type: ignore[union-attr]
-    return None if len(settings) > 1 else _of_phases(variable, strides, own, zeros, next(iter(settings))[0])
+    settings = {as_inner_product(phase.family.codelet)[1:] for phase in own}  # type: ignore[index]
+    return None if len(settings) > 1 else _of_phases(variable, strides, own, zeros, settings.pop())
 
 
 def _of_phases(
-    variable: Variable, strides: list[int], own: list[_Phase], zeros: list[_Phase], precision: Any
+    variable: Variable, strides: list[int], own: list[_Phase], zeros: list[_Phase], settings: tuple[Any, np.dtype]
 ) -> Family | None:
     """Phases that are inner products or zeros as one convolution; None where they are none."""
     for turn in (1, -1):  # either factor may be the image
@@ -380,7 +385,7 @@ def _of_phases(
             )
             for phase in woven.own
         )
-        made = _as_one(woven, like, taps, precision) if agrees else None
+        made = _as_one(woven, like, taps, settings) if agrees else None
         if made is not None and not isinstance(as_convolution(made, Inputs([made])), str):
             return made
     return None

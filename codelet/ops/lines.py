@@ -1,0 +1,20 @@
+"""Lines: an array as what lies along one of its axes, for all positions along the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import codelet as cl
+
+
+def as_lines(tensor: cl.Tensor, axis: int) -> cl.Tensor:
+    """A tensor as (before, after, length): the dimensions before an axis, those after it, and it."""
+    shape = tensor.shape
+    three = tensor.reshape((math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])))
+    return three.transpose((0, 2, 1))
+
+
+def from_lines(lines: cl.Tensor, shape: Sequence[int], axis: int) -> cl.Tensor:
+    """The inverse: for a shape whose extent along the axis is of the lines."""
+    return lines.transpose((0, 2, 1)).reshape((*shape[:axis], lines.shape[2], *shape[axis + 1 :]))

@@ -1,0 +1,483 @@
+"""Maximum and average pooling, as `flax.linen` has them, and their gradients as operations.
+
+A vertex pools a patch of its tensor, with its halo. The gradient of a maximum goes to the first of the greatest
+elements of a window, as JAX has it: one compute set finds which that is, a second gathers for every element the slopes
+of the windows that have chosen it. Elements with other windows than their neighbours are of another phase: see
+`windows.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.convolution import zeros
+from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
+from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
+
+# --- codelets ---------------------------------------------------------------------------------------------
+
+
+def _least(dtype: Any) -> Any:
+    """What is no greater than any number of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return -np.inf
+    return np.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False
+
+
+def _sums(x, window, strides):
+    return lax.reduce_window(x, np.zeros((), x.dtype)[()], lax.add, window, strides, "VALID")
+
+
+def greatest(x, *, window, strides):
+    """The greatest element of each window of a patch."""
+    return lax.reduce_window(x, np.asarray(_least(x.dtype), x.dtype)[()], lax.max, window, strides, "VALID")
+
+
+def average(x, *, window, strides, count):
+    """The sum of each window of a patch, divided by a count."""
+    return _sums(x, window, strides) / count
+
+
+def average_of_counts(x, counts, *, window, strides):
+    """The sum of each window of a patch, divided by how many elements it has."""
+    return _sums(x, window, strides) / counts
+
+
+def _taps(x, window, strides, results):
+    """The elements at each position of the window, of all windows of a patch."""
+    for tap in itertools.product(*map(range, window)):
+        stops = [t + s * (n - 1) + 1 for t, s, n in zip(tap, strides, results, strict=True)]
+        yield lax.slice(x, tap, stops, strides)
+
+
+def first_greatest(x, *, window, strides):
+    """Which position of each window of a patch has the greatest element: the first of those."""
+    results = [(n - k) // s + 1 for n, k, s in zip(x.shape, window, strides, strict=True)]
+    value, *others = _taps(x, window, strides, results)
+    number = jnp.zeros(value.shape, jnp.int32)
+    for k, other in enumerate(others):
+        stays = value >= other
+        value, number = jnp.where(stays, value, other), jnp.where(stays, number, k + 1)
+    return number
+
+
+def slopes_of_chosen(g, chosen, *, window, numbers):
+    """The sum of the slopes of those windows that have chosen an element, for a patch of them.
+
+    The windows that meet an element are a window themselves; `numbers` says which position the element has in each.
+    """
+    results, ones = [n - k + 1 for n, k in zip(g.shape, window, strict=True)], (1,) * g.ndim
+    sums = jnp.zeros(results, g.dtype)
+    for slope, own, number in zip(
+        _taps(g, window, ones, results), _taps(chosen, window, ones, results), numbers, strict=True
+    ):
+        sums = sums + jnp.where(own == number, slope, jnp.zeros((), g.dtype))
+    return sums
+
+
+def slopes_of_sums(g, *, window, count):
+    """The sum of the slopes of the windows that meet an element, divided by a count, for a patch of them."""
+    return _sums(g, window, (1,) * g.ndim) / count
+
+
+def slopes_of_counts(g, counts, *, window):
+    """The same, each slope divided by how many elements its window has."""
+    return _sums(g / counts, window, (1,) * g.ndim)
+
+
+CODELETS: dict[str, tuple[cl.Codelet, cl.Codelet]] = {
+    function.__name__: (cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function))
+    for function in (
+        greatest,
+        average,
+        average_of_counts,
+        first_greatest,
+        slopes_of_chosen,
+        slopes_of_sums,
+        slopes_of_counts,
+    )
+}
+"""Each by the name of what it computes: that which all workers of a tile share, and that of one."""
+
+
+# --- what they are given ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A pooling, checked; for every dimension of the tensor.
+
+    Attributes:
+        shape: of the tensor.
+        window: elements of a window.
+        strides: by how many windows move.
+        padding: positions before and after.
+        results: how many windows there are.
+    """
+
+    shape: tuple[int, ...]
+    window: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    results: tuple[int, ...]
+
+    @property
+    def forward(self) -> tuple[Along, ...]:
+        """How windows move over the tensor."""
+        rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
+        return tuple(along(n, count, k, low=low, stride=s) for n, count, k, s, (low, _) in rows)
+
+    @property
+    def backward(self) -> tuple[Along, ...]:
+        """How the windows that meet an element move over the results."""
+        rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
+        return tuple(along(count, n, k, low=k - 1 - low, between=s) for n, count, k, s, (low, _) in rows)
+
+    def counts(self, dtype: np.dtype) -> np.ndarray:
+        """How many elements of the tensor each window has."""
+        rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
+        counts = np.ones((1,) * len(self.shape))
+        for d, (n, count, k, s, (low, _)) in enumerate(rows):
+            starts = np.arange(count) * s - low
+            own = np.minimum(starts + k, n) - np.maximum(starts, 0)
+            counts = counts * np.maximum(own, 0).reshape([-1 if e == d else 1 for e in range(len(self.shape))])
+        return np.asarray(counts, np.float64).astype(dtype)
+
+
+def _checked(name: str, shape: tuple[int, ...], window_shape: Any, strides: Any, padding: Any, axes: Any) -> _Window:
+    """A pooling over some axes of a tensor.
+
+    Raises:
+        OperationError: what does not fit.
+    """
+    rank = len(shape)
+    try:
+        count = len(window_shape)
+    except TypeError:
+        count = -1
+    if axes is None:
+        if count != rank - 2:
+            raise OperationError(
+                f"window_shape of ops.{name} has not a size for each dimension that is pooled",
+                given=f"{window_shape!r} for a tensor of shape {shape}",
+                expected=f"{max(0, rank - 2)} of them: (batch, field..., channels)",
+                fix="axes=(2, 3), say, for those that are pooled",
+            )
+        own = tuple(range(1, rank - 1))
+    else:
+        own = tuple(checked_axis(name, "axes", axis, rank) for axis in axes)
+        if len(set(own)) < len(own) or len(own) != count:
+            raise OperationError(
+                f"axes of ops.{name} do not fit", given=repr(axes), expected=f"one for each size of {window_shape!r}"
+            )
+    window = whole_numbers(name, "window_shape", window_shape, count)
+    moved = whole_numbers(name, "strides", strides, count)
+    pads = checked_padding(name, padding, [shape[d] for d in own], window, moved)
+    if any(pad < 0 for pair in pads for pad in pair):
+        raise OperationError(
+            f"the padding of ops.{name} cuts elements off",
+            given=repr(padding),
+            expected="positions that are added, none or more",
+            fix="a slice of the tensor, x[:, 1:-1], say",
+        )
+    every = [(1, 1, (0, 0))] * rank
+    for d, k, s, pair in zip(own, window, moved, pads, strict=True):
+        every[d] = (k, s, pair)
+    windows, steps, padded = zip(*every, strict=True) if every else ((), (), ())
+    results = tuple(num_windows(n, k, pair, s, 1) for n, (k, s, pair) in zip(shape, every, strict=True))
+    return _Window(shape, windows, steps, padded, results)
+
+
+def _check_cotangent(name: str, cotangent: cl.Tensor, own: _Window) -> None:
+    if cotangent.shape != own.results:
+        raise OperationError(
+            f"the cotangent of ops.{name} has not the shape of the results",
+            given=cotangent.shape,
+            expected=f"{own.results}, of windows {own.window} over {own.shape}",
+        )
+
+
+# --- vertices ---------------------------------------------------------------------------------------------
+
+
+def _pool(
+    graph: cl.Graph,
+    step: str,
+    codelet: str,
+    fields: tuple[Along, ...],
+    windows: Mapping[str, tuple[cl.Tensor, Any]],
+    results: Mapping[str, cl.Tensor],
+    dtype: Any,
+    grain: int | None,
+    memory_share: float,
+    *,
+    is_elsewhere: bool = False,
+    **static: Any,
+) -> cl.Tensor:
+    """The vertices of a compute set that pools, planned.
+
+    Args:
+        graph: where.
+        step: the name of the compute set.
+        codelet: by its name.
+        fields: how windows move along each dimension.
+        windows: what they move over, by field, with what stands in padding.
+        results: fields that have the shape of the results.
+        dtype: of the results.
+        grain: about how many of them a vertex has.
+        memory_share: of a tile's memory.
+        is_elsewhere: whether what it reads was made on other tiles.
+        static: values of the codelet.
+    """
+    shared, worker = CODELETS[codelet]
+    out = graph.add_variable("out", tuple(field.results for field in fields), dtype)
+    if not out.size:
+        return out
+    types = tuple((name, own.dtype) for name, (own, _) in windows.items())
+    beside = tuple((name, own.dtype) for name, own in results.items())
+    kinds = tuple(sorted(static.items()))
+    work = Pooled(step, fields, types, beside, np.dtype(dtype), shared, worker, is_elsewhere, kinds)
+    widths = [field.widths for field in fields]
+    around = {
+        name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
+    }
+    plan = plan_pooled(graph.target, work, grain, memory_share)
+    chosen = worker if plan.detail("vertices") == "of one worker" else shared
+    for phase in work.phases:
+        empty = not all(one.taps for one in phase)
+
+        def patch(*blocks: Block, phase: Any = phase, empty: bool = empty) -> dict[str, Any]:
+            reads, places = [], []
+            for field, one, block in zip(fields, phase, blocks, strict=True):
+                more = block.elements.stop - block.elements.start - 1
+                start = one.start + field.widths[0] + field.stride * block.elements.start
+                reads.append(slice(start, start + field.stride * more + field.step * (one.taps - 1) + 1))
+                first = one.first + field.apart * block.elements.start
+                places.append(slice(first, first + field.apart * more + 1, field.apart))
+            written = out[tuple(places)]
+            if empty:
+                return {"out": written, "shape": written.shape, "dtype": out.dtype.name}
+            read = {name: own[tuple(reads)] for name, own in around.items()}
+            read.update({name: own[tuple(places)] for name, own in results.items()})
+            return {**read, "out": written, **work.values(phase)}
+
+        if all(one.count for one in phase):
+            own = cuts_of_phase(plan.cuts, phase)
+            parts = [cut.parts for cut in plan.cuts]
+            add_blocks(graph, step, zeros if empty else chosen, own, patch, parts=parts)
+    return out
+
+
+# --- operations -------------------------------------------------------------------------------------------
+
+
+def max_pool(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "max_pool",
+) -> cl.Tensor:
+    """The greatest element of each window, as `flax.linen.max_pool` and `jax.lax.reduce_window`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is pooled.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; 1 when left off.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        grain: about how many results a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> pool = cl.lower(lambda graph, x: cl.ops.max_pool(graph, x, (2, 2), (2, 2), axes=(2, 3)))
+    >>> pool(jnp.arange(16.0).reshape(1, 1, 4, 4)).reshape(-1).tolist()
+    [5.0, 7.0, 13.0, 15.0]
+    """
+    check_tensors(name, graph, x=x)
+    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        windows = {"x": (x, _least(x.dtype))}
+        return _pool(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
+
+
+def max_pool_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "max_pool_gradient",
+) -> cl.Tensor:
+    """The gradient of `max_pool`, from that of its results: of equal elements of a window the first takes the slope.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        x: what is pooled.
+        window_shape: of the pooling.
+        strides: of the pooling.
+        padding: of the pooling.
+        axes: of the pooling.
+        grain: about how many results, and then elements, a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, x=x)
+    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    _check_cotangent(name, cotangent, own)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        with graph.scope("choose"):
+            windows = {"x": (x, _least(x.dtype))}
+            chosen = _pool(graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_share)
+        slopes = {"g": (cotangent, 0), "chosen": (chosen, -1)}
+        return _pool(
+            graph,
+            "gather",
+            "slopes_of_chosen",
+            own.backward,
+            slopes,
+            {},
+            cotangent.dtype,
+            grain,
+            memory_share,
+            is_elsewhere=True,
+        )
+
+
+def avg_pool(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    count_include_pad: bool = True,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "avg_pool",
+) -> cl.Tensor:
+    """The average of each window, as `flax.linen.avg_pool`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is pooled, of floating point.
+        window_shape: elements of a window along each dimension that is pooled.
+        strides: by how many elements windows move; 1 when left off.
+        padding: "SAME", "SAME_LOWER" or "VALID"; or (before, after) for each dimension that is pooled.
+        axes: these dimensions; when left off, all between the first and the last, as of (batch, field..., channels).
+        count_include_pad: whether positions of padding count as elements of a window.
+        grain: about how many results a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+    """
+    check_tensors(name, graph, x=x)
+    check_floating(name, x=x)
+    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        windows = {"x": (x, 0)}
+        if count_include_pad or not any(map(any, own.padding)):
+            count = math.prod(own.window)
+            return _pool(graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_share, count=count)
+        counts = graph.add_constant("counts", own.counts(x.dtype)).broadcast_to(own.results)
+        return _pool(
+            graph, "pool", "average_of_counts", own.forward, windows, {"counts": counts}, x.dtype, grain, memory_share
+        )
+
+
+def avg_pool_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    shape: Sequence[int],
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    count_include_pad: bool = True,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "avg_pool_gradient",
+) -> cl.Tensor:
+    """The gradient of `avg_pool`, from that of its results.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the results.
+        shape: of what is pooled.
+        window_shape: of the pooling.
+        strides: of the pooling.
+        padding: of the pooling.
+        axes: of the pooling.
+        count_include_pad: of the pooling.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent)
+    check_floating(name, cotangent=cotangent)
+    own = _checked(name, tuple(shape), window_shape, strides, padding, axes)
+    _check_cotangent(name, cotangent, own)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        slopes = {"g": (cotangent, 0)}
+        if count_include_pad or not any(map(any, own.padding)):
+            count = math.prod(own.window)
+            return _pool(
+                graph,
+                "gather",
+                "slopes_of_sums",
+                own.backward,
+                slopes,
+                {},
+                cotangent.dtype,
+                grain,
+                memory_share,
+                count=count,
+            )
+        counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
+        slopes["counts"] = (counts, 1)
+        return _pool(
+            graph, "gather", "slopes_of_counts", own.backward, slopes, {}, cotangent.dtype, grain, memory_share
+        )

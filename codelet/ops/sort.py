@@ -1,0 +1,297 @@
+"""Sorting: `sort`, `sort_together` and `argsort` along an axis, and the gradient by the permutation.
+
+`sort_planning.py` plans them, and says how lines are sorted that are cut over several tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.lines import as_lines, from_lines
+from codelet.ops.planning import Plan
+from codelet.ops.put_lines import put_back
+from codelet.ops.sort_planning import (
+    Lines,
+    block_length,
+    block_sorter,
+    merger,
+    plan_lines,
+    rounds,
+    shapes_of,
+    whole_sorter,
+)
+from codelet.target import Target
+
+# --- vertices -----------------------------------------------------------------------------------------------
+
+
+def _greatest(dtype: np.dtype) -> Any:
+    """What is sorted last."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return math.nan
+    return True if np.dtype(bool) == dtype else int(jnp.iinfo(dtype).max)
+
+
+def _add_sort(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, grain: int | None) -> list[cl.Tensor]:
+    """The vertices that sort lines, as planned."""
+    shape = (own.before, own.after, own.length)
+    plan = Plan(str(own), (), ()) if 0 in shape else plan_lines(graph.target, own, grain)
+    if 0 in shape or plan.cut("blocks").extent == 1:
+        results = zip(own.results, own.result_dtypes, strict=True)
+        made = [graph.add_variable(name, shape, dtype) for name, dtype in results]
+        if 0 in shape:
+            return made
+        codelet = whole_sorter(own, shapes_of(plan.cuts[:2], own.length))
+        given = {**dict(zip(own.operands, operands, strict=True)), **dict(zip(own.results, made, strict=True))}
+
+        def fields(before: Block, after: Block) -> dict[str, Any]:
+            return {name: tensor[before.elements, after.elements] for name, tensor in given.items()}
+
+        add_blocks(graph, "sort", codelet, plan.cuts[:2], fields)
+        return made
+    return _add_network(graph, operands, own, plan)
+
+
+def _add_network(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, plan: Plan) -> list[cl.Tensor]:
+    """The vertices that sort blocks of lines and merge them."""
+    blocks = plan.cut("blocks").extent
+    length = block_length(own, blocks)
+    shape = (own.before, own.after, blocks, length)
+    missing = ((0, 0), (0, 0), (0, blocks * length - own.length))
+    cuts, shapes = plan.cuts, shapes_of(plan.cuts[:2], length)
+    names = [*(f"y{k}" for k in range(len(operands))), "order"]
+    dtypes = [*own.dtypes, np.dtype(np.int32)]
+    padded = [tensor.pad(missing, value=_greatest(tensor.dtype)).reshape(shape) for tensor in operands]
+
+    def variables(step: int) -> list[cl.Tensor]:
+        return [graph.add_variable(f"{name}_{step}", shape, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+
+    held = variables(0)
+
+    def first_fields(before: Block, after: Block, block: Block) -> dict[str, Any]:
+        place = (before.elements, after.elements, block.number)
+        given = {name: tensor[place] for name, tensor in zip(own.operands, padded, strict=True)}
+        made = {name: tensor[place] for name, tensor in zip(names, held, strict=True)}
+        return {**given, **made, "start": block.number * length}
+
+    add_blocks(graph, "sort blocks", block_sorter(own, shapes), cuts, first_fields)
+    masks = list(rounds(blocks))
+    for step, mask in enumerate(masks, start=1):
+        is_last = step == len(masks)
+        if is_last:
+            pairs = zip(own.results, own.result_dtypes, strict=True)
+            outputs = {name: graph.add_variable(name, shape, dtype) for name, dtype in pairs}
+        else:
+            outputs = dict(zip(names, variables(step), strict=True))
+
+        def fields(before: Block, after: Block, block: Block) -> dict[str, Any]:
+            lines, number = (before.elements, after.elements), block.number
+            given = {f"own{k}": tensor[(*lines, number)] for k, tensor in enumerate(held)}
+            other = {f"other{k}": tensor[(*lines, number ^ mask)] for k, tensor in enumerate(held)}
+            made = {name: tensor[(*lines, number)] for name, tensor in outputs.items()}
+            return {**given, **other, **made, "upper": number // (1 << mask.bit_length() - 1) % 2}
+
+        add_blocks(graph, f"merge {step} of {len(masks)}", merger(own, is_last, shapes), cuts, fields)
+        held = list(outputs.values())
+    return [out.reshape((own.before, own.after, blocks * length))[:, :, : own.length] for out in held]
+
+
+# --- what is given ------------------------------------------------------------------------------------------
+
+
+def _checked(
+    name: str, graph: cl.Graph, operands: Sequence[Any], axis: int | None
+) -> tuple[list[cl.Tensor], int, tuple[int, ...]]:
+    """Operands of one shape, the axis counted from the beginning, and the shape; flattened for an axis of None."""
+    check_tensors(name, graph, **{f"operand {k}": own for k, own in enumerate(operands)})
+    tensors: list[cl.Tensor] = list(operands)
+    if not tensors or len({tensor.shape for tensor in tensors}) > 1:
+        raise OperationError(
+            f"the operands of ops.{name} are not of one shape",
+            given=", ".join(str(tensor.shape) for tensor in tensors) or "none",
+            expected="one or more, of the same shape",
+        )
+    if axis is None:
+        tensors, axis = [tensor.flatten() for tensor in tensors], 0
+    return tensors, checked_axis(name, "axis", axis, tensors[0].ndim), tensors[0].shape
+
+
+def _lines(tensors: Sequence[cl.Tensor], axis: int, **how: Any) -> Lines:
+    shape, dtypes = tensors[0].shape, tuple(tensor.dtype for tensor in tensors)
+    return Lines(math.prod(shape[:axis]), math.prod(shape[axis + 1 :]), shape[axis], dtypes, **how)
+
+
+def plan_sort(
+    target: Target, shape: Sequence[int], dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
+) -> Plan:
+    """How an array is sorted along an axis on the tiles of a machine.
+
+    Args:
+        target: the machine.
+        shape: of the array, of one element at least.
+        dtype: of it.
+        axis: along which it is sorted.
+        grain: about how many elements a vertex has; None for the planner to choose.
+
+    >>> import codelet as cl
+    >>> print(plan_sort(cl.IPU(), (4096, 100)).choice_text())
+    before 4,096 in 1,366 x 3; after 1 whole; blocks 1 whole
+    >>> plan_sort(cl.IPU(), (100_000,)).cut("blocks").extent
+    1024
+    """
+    axis = checked_axis("plan_sort", "axis", axis, len(shape))
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    own = Lines(before, after, shape[axis], (np.dtype(dtype),))
+    return plan_lines(target, own, checked_grain("plan_sort", grain))
+
+
+# --- operations ---------------------------------------------------------------------------------------------
+
+
+def sort(
+    graph: cl.Graph,
+    operand: cl.Tensor,
+    axis: int | None = -1,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+    grain: int | None = None,
+    name: str = "sort",
+) -> cl.Tensor:
+    """An array sorted along an axis, as `jax.numpy.sort`: NaN last, and 0 and -0 equal.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        operand: what is sorted.
+        axis: along which; None sorts all elements.
+        stable: whether equal elements keep their order.
+        descending: whether the result is reversed.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.sort)(jnp.array([[2, 1, 3], [4, 3, 6]])).tolist()
+    [[1, 2, 3], [3, 4, 6]]
+    """
+    tensors, own, shape = _checked(name, graph, [operand], axis)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        (made,) = _add_sort(graph, [as_lines(tensors[0], own)], _lines(tensors, own, stable=bool(stable)), grain)
+    return from_lines(made[:, :, ::-1] if descending else made, shape, own)
+
+
+def sort_together(
+    graph: cl.Graph,
+    operands: Sequence[cl.Tensor],
+    axis: int = -1,
+    *,
+    num_keys: int = 1,
+    stable: bool = True,
+    grain: int | None = None,
+    name: str = "sort_together",
+) -> tuple[cl.Tensor, ...]:
+    """Several arrays sorted together along an axis, by the first of them, as `jax.lax.sort` of a tuple.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        operands: of one shape.
+        axis: along which.
+        num_keys: how many of them are compared: the later ones where the earlier are equal.
+        stable: whether elements equal in all keys keep their order.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes, an axis or a number of keys that do not fit.
+    """
+    tensors, own, shape = _checked(name, graph, operands, axis)
+    if not isinstance(num_keys, int) or not 1 <= num_keys <= len(tensors):
+        raise OperationError(
+            f"num_keys of ops.{name} is not of its operands", given=num_keys, expected=f"1 to {len(tensors)}"
+        )
+    lines = _lines(tensors, own, num_keys=num_keys, stable=bool(stable))
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        made = _add_sort(graph, [as_lines(tensor, own) for tensor in tensors], lines, grain)
+    return tuple(from_lines(each, shape, own) for each in made)
+
+
+def argsort(
+    graph: cl.Graph,
+    operand: cl.Tensor,
+    axis: int | None = -1,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+    grain: int | None = None,
+    name: str = "argsort",
+) -> cl.Tensor:
+    """The positions in which the elements of an array are sorted along an axis, as `jax.numpy.argsort`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        operand: what is sorted.
+        axis: along which; None sorts all elements.
+        stable: whether equal elements keep their order.
+        descending: whether the greatest is first.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+    """
+    _, positions = _sorted_with_positions(graph, operand, axis, stable, descending, grain, name)
+    return positions
+
+
+def _sorted_with_positions(
+    graph: cl.Graph, operand: cl.Tensor, axis: int | None, stable: bool, descending: bool, grain: int | None, name: str
+) -> tuple[cl.Tensor, cl.Tensor]:
+    (tensor,), own, shape = _checked(name, graph, [operand], axis)
+    dtype = jax.eval_shape(jnp.argsort, jax.ShapeDtypeStruct((shape[own],), np.int32)).dtype
+    turned = bool(stable and descending)  # equal elements keep their order once more when the results are reversed
+    lines = _lines([tensor], own, stable=bool(stable), positions=dtype, mirrored=turned)
+    grain, given = checked_grain(name, grain), as_lines(tensor, own)
+    with graph.scope(name, unique=True):
+        made = _add_sort(graph, [given[:, :, ::-1] if turned else given], lines, grain)
+    values, positions = (from_lines(each[:, :, ::-1] if descending else each, shape, own) for each in made)
+    return values, positions
+
+
+def sort_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    permutation: cl.Tensor,
+    axis: int | None = -1,
+    *,
+    grain: int | None = None,
+    name: str = "sort_gradient",
+) -> cl.Tensor:
+    """The gradient of `sort` by its operand, as `jax.vjp` gives it: cotangents put back where their elements were.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        cotangent: of the sorted array; or of whatever is sorted with it.
+        permutation: what `argsort` gives of the operand.
+        axis: along which it was sorted. With None the gradient is flat, as the operand was made.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or an axis that do not fit.
+    """
+    (cotangent, permutation), own, shape = _checked(name, graph, [cotangent, permutation], axis)
+    return put_back(graph, cotangent, permutation, own, shape[own], grain, name)

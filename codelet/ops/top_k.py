@@ -1,0 +1,236 @@
+"""The greatest elements along an axis, and where they are: `top_k`, and its gradient.
+
+Lines are whole on their tiles, or cut into stretches of which each tile finds the greatest, and one finds those of
+them: in the order of the stretches, so that equal elements keep theirs. Source: PopLibs' `popops::topKWithPermutation`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
+from codelet.ops.lines import as_lines, from_lines
+from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.put_lines import put_back
+from codelet.target import Target
+
+
+@cl.codelet(workers=6, issue="assembly")
+def greatest(x, start, *, k):
+    """The k greatest of stretches of lines, and their positions on the lines, where the stretches begin at `start`."""
+    values, positions = lax.top_k(x, k)
+    return {"values": values, "positions": positions + start}
+
+
+@cl.codelet(workers=6, issue="assembly")
+def greatest_of(candidates, places, *, k):
+    """The k greatest of candidates, and the places that are told of them: both (lines, lines, stretches, each)."""
+    lines = (*candidates.shape[:2], candidates.shape[2] * candidates.shape[3])
+    values, found = lax.top_k(candidates.reshape(lines), k)
+    return {"values": values, "positions": jnp.take_along_axis(places.reshape(lines), found, axis=-1)}
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines before and after, their length, how many are wanted of each, and the dtype."""
+
+    before: int
+    after: int
+    length: int
+    k: int
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        lines = self.before * self.after
+        return f"the greatest {self.k:,} of {lines:,} lines of {self.length:,} {self.dtype}"
+
+
+_SCALAR = ((), np.dtype(np.int32))
+
+
+def _price(target: Target, own: _Lines, cuts: tuple[Cut, Cut, Cut]) -> list[StepCost]:
+    before, after, stretch = cuts
+    vertex = vertex_cycles(
+        target, greatest, {"x": ((before.grain, after.grain, stretch.grain), own.dtype), "start": _SCALAR}, k=own.k
+    )
+    size, lines = own.dtype.itemsize, before.block * after.block
+    held = lines * (stretch.block * size + own.k * (size + 4))
+    steps = [step_cost(target, "find", cuts, vertex, received_bytes=0, tile_bytes=held)]
+    if stretch.vertices == 1:
+        return steps
+    shape = (before.grain, after.grain, stretch.vertices, own.k)
+    last = vertex_cycles(target, greatest_of, {"candidates": (shape, own.dtype), "places": (shape, np.int32)}, k=own.k)
+    received = lines * stretch.vertices * own.k * (size + 4)
+    ends = (before, after)
+    return [*steps, step_cost(target, "find of all", ends, last, received_bytes=received, tile_bytes=2 * received)]
+
+
+def _stretch_of(own: _Lines, grain: int) -> int:
+    """About so many elements of a line that each of its stretches has k at least."""
+    sizes = range(max(grain, own.k), own.length)
+    return next((size for size in sizes if own.length % size == 0 or own.length % size >= own.k), own.length)
+
+
+def _options(target: Target, own: _Lines, grain: int | None) -> Iterator[Option]:
+    each = None if grain is None else _stretch_of(own, grain)
+    for size in block_sizes(own.length, each or 1, target.num_tiles):
+        stretch = Cut("elements", own.length, size, each or size)
+        last = own.length - (stretch.vertices - 1) * stretch.grain
+        if stretch.parts > target.num_tiles or (stretch.vertices > 1 and last < own.k):
+            continue
+        for after in block_sizes(own.after, most_parts=target.num_tiles // stretch.parts):
+            tiles = target.num_tiles // (stretch.parts * -(-own.after // after))
+            before = -(-own.before // max(1, min(own.before, tiles)))
+            sizes = (before, after)
+            if grain is not None:
+                lines = max(1, grain // max(1, own.length))
+                sizes = (min(before, max(1, lines // min(after, lines))), min(after, lines))
+            cuts = (
+                Cut("before", own.before, min(-(-before // sizes[0]) * sizes[0], own.before), sizes[0]),
+                Cut("after", own.after, min(-(-after // sizes[1]) * sizes[1], own.after), sizes[1]),
+                stretch,
+            )
+            if num_tiles(cuts) <= target.num_tiles:
+                yield Option(cuts, before * after * size / 8, functools.partial(_price, target, own, cuts))
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(target: Target, own: _Lines, grain: int | None) -> Plan:
+    return cheapest(str(own), target, _options(target, own, grain))
+
+
+def plan_top_k(
+    target: Target, shape: Sequence[int], k: int, dtype: Any = jnp.float32, *, axis: int = -1, grain: int | None = None
+) -> Plan:
+    """How the greatest elements along an axis are found on the tiles of a machine.
+
+    Args:
+        target: the machine.
+        shape: of the operand, of one element at least.
+        k: how many.
+        dtype: of the operand.
+        axis: along which.
+        grain: about how many elements a vertex has; None for the planner to choose.
+
+    >>> import codelet as cl
+    >>> plan_top_k(cl.IPU(), (64, 10_000), 5).cut("elements").parts
+    43
+    """
+    axis = checked_axis("plan_top_k", "axis", axis, len(shape))
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    own = _Lines(before, after, shape[axis], k, np.dtype(dtype))
+    return _plan(target, own, checked_grain("plan_top_k", grain))
+
+
+def top_k(
+    graph: cl.Graph, operand: cl.Tensor, k: int, *, axis: int = -1, grain: int | None = None, name: str = "top_k"
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The k greatest elements along an axis, the greatest first, and their positions, as `jax.lax.top_k`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        operand: what is looked through.
+        k: how many.
+        axis: along which.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        name: of the scope.
+
+    Returns:
+        The values and their positions; of equal elements the first come first.
+
+    Raises:
+        OperationError: an axis that there is not, or more elements than it has.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> values, positions = cl.lower(lambda graph, x: cl.ops.top_k(graph, x, 2))(jnp.array([9.0, 3, 6, 4, 10]))
+    >>> values.tolist(), positions.tolist()
+    ([10.0, 9.0], [4, 0])
+    """
+    check_tensors(name, graph, operand=operand)
+    axis = checked_axis(name, "axis", axis, operand.ndim)
+    length = operand.shape[axis]
+    if not isinstance(k, int) or isinstance(k, bool) or not 0 <= k <= length:
+        raise OperationError(f"k of ops.{name} is not within the axis", given=repr(k), expected=f"0 to {length}")
+    given, grain = as_lines(operand, axis), checked_grain(name, grain)
+    before, after, _ = given.shape
+    own = _Lines(before, after, length, k, operand.dtype)
+    with graph.scope(name, unique=True):
+        shape = (before, after, k)
+        values = graph.add_variable("values", shape, operand.dtype)
+        positions = graph.add_variable("positions", shape, np.int32)
+        if values.size:
+            _add(graph, given, values, positions, own, _plan(graph.target, own, grain))
+    return from_lines(values, operand.shape, axis), from_lines(positions, operand.shape, axis)
+
+
+def _add(graph: cl.Graph, given: cl.Tensor, values: cl.Tensor, positions: cl.Tensor, own: _Lines, plan: Plan) -> None:
+    """The vertices, as planned."""
+    stretch = plan.cut("elements")
+    found, places = values, positions
+    if stretch.vertices > 1:
+        shape = (own.before, own.after, stretch.vertices, own.k)
+        found = graph.add_variable("candidates", shape, own.dtype)
+        places = graph.add_variable("places", shape, np.int32)
+
+    def fields(first: Block, second: Block, part: Block) -> dict[str, Any]:
+        lines = (first.elements, second.elements)
+        place = lines if stretch.vertices == 1 else (*lines, part.number)
+        made = {"values": found[place], "positions": places[place]}
+        return {"x": given[(*lines, part.elements)], "start": part.elements.start, "k": own.k, **made}
+
+    add_blocks(graph, "find", greatest, plan.cuts, fields)
+    if stretch.vertices == 1:
+        return
+
+    def last_fields(first: Block, second: Block) -> dict[str, Any]:
+        lines = (first.elements, second.elements)
+        given = {"candidates": found[lines], "places": places[lines]}
+        return {**given, "k": own.k, "values": values[lines], "positions": positions[lines]}
+
+    add_blocks(graph, "find of all", greatest_of, plan.cuts[:2], last_fields)
+
+
+def top_k_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    positions: cl.Tensor,
+    length: int,
+    *,
+    axis: int = -1,
+    grain: int | None = None,
+    name: str = "top_k_gradient",
+) -> cl.Tensor:
+    """The gradient of the values of `top_k` by its operand, as `jax.vjp` gives it.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        cotangent: of the values.
+        positions: what `top_k` gave with them.
+        length: of the operand along the axis.
+        axis: along which.
+        grain: about how many elements a vertex makes; the planner chooses when it is left off.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or an axis that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, positions=positions)
+    axis = checked_axis(name, "axis", axis, cotangent.ndim)
+    if cotangent.shape != positions.shape:
+        raise OperationError(
+            f"the cotangent and the positions of ops.{name} are not of one shape",
+            given=f"{cotangent.shape} and {positions.shape}",
+            expected="that of the values and positions of ops.top_k",
+        )
+    return put_back(graph, cotangent, positions, axis, length, grain, name)
