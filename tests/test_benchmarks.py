@@ -15,6 +15,7 @@ from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
 from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.ops_pool import Pooling
 
 SMALL = {
     "bitonic": {"size": 16, "rounds": 1},
@@ -39,9 +40,11 @@ SMALL = {
     },
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
     "ops_random": {"size": 50},
+    "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
+    "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
@@ -96,8 +99,19 @@ ROWS = {
         "ops_random/dropout/gradient",
         "ops_random/dropout/gradient_operation",
     ],
+    "ops_pool": [
+        f"ops_pool/{name}{finest}{part}"
+        for name in ("pool", "mean")
+        for finest in ("", "/finest")
+        for part in ("", "/gradient", "/operation")
+    ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_softmax": [
+        f"ops_softmax/{rows}{kind}"
+        for rows in ("rows", "vocabulary")
+        for kind in ("", "/gradient", "/gradient_operation")
+    ],
     "ops_reduce": [
         *("ops_reduce/sum/major", "ops_reduce/sum/minor", "ops_reduce/sum/all"),
         *("ops_reduce/max/major", "ops_reduce/max/major/gradient", "ops_reduce/max/minor"),

@@ -286,6 +286,7 @@ def test_rules_are_told_apart_by_name():
         "buckets",
         "a convolution",
         "windows reduced",
+        "a pooling",
         "windows element by element",
         "vmap",
     ]

@@ -191,3 +191,20 @@ def test_blocks_of_any_sizes_mean_what_they_say(data):
     result = np.asarray(jax.jit(cl.lower(graph, inputs=tensors, outputs=[name]))(values)[name], np.float32)
     rounding = 1e-5 if dtype == np.float32 else float(jnp.finfo(dtype).eps) * 8
     np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding * 8)
+
+
+def test_tiles_along_parts_of_an_axis_change_nothing():
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x, w = graph.add_variable("x", (2, 18, 10)), graph.add_variable("w", (2, 3, 3))
+    y = graph.add_variable("y", (16, 8))
+    i, j = cl.grid(16, 8)
+    window = x[:, i : i + 3, j : j + 3]
+    graph.add_vertex(
+        "convolve", cl.codelet(lambda x, w: jnp.sum(x * w)), x=window, w=w, out=y[i, j], tile=i // 4 * 2 + j // 4
+    )
+    run = cl.lower(graph, inputs=[x, w], outputs=[y])
+    assert "runs as a convolution" in str(run.plan)
+    assert "made of 128 vertices" in str(run.plan)
+    random = np.random.default_rng(0)
+    values = {"x": random.normal(size=x.shape).astype("f"), "w": random.normal(size=w.shape).astype("f")}
+    np.testing.assert_allclose(run(values)["y"], cl.interpret(graph, values, [y])["y"], rtol=1e-5, atol=1e-5)

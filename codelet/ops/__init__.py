@@ -9,6 +9,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
+    softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
@@ -31,6 +32,7 @@ from codelet.ops.choices import select_n_gradient as select_n_gradient
 from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
+from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
@@ -61,6 +63,12 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.softmax import log_softmax as log_softmax
+from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
+from codelet.ops.softmax import logsumexp as logsumexp
+from codelet.ops.softmax import logsumexp_gradient as logsumexp_gradient
+from codelet.ops.softmax import softmax as softmax
+from codelet.ops.softmax import softmax_gradient as softmax_gradient
 from codelet.ops.sort import argsort as argsort
 from codelet.ops.sort import plan_sort as plan_sort
 from codelet.ops.sort import sort as sort

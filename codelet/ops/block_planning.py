@@ -177,7 +177,8 @@ def _ways_of(
         cuts = _cuts(work, blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
-            yield Option(cuts, bound, price, (("codelet", codelet.name),))
+            details = ("codelet", codelet.name), ("workers", codelet.hints.workers)
+            yield Option(cuts, bound, price, details)
 
 
 def _options(
@@ -256,3 +257,10 @@ def plan_sum(
             bound = each * size * work.fields[0].dtype.itemsize / target.exchange_bytes_per_cycle
             options += _ways_of(target, work, bound, (each, size), None)
     return cheapest(str(work), target, options)
+
+
+def priced(target: Target, work: Work, like: Plan) -> Plan:
+    """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
+    codelet = work.chosen(like.detail("workers"))
+    steps = tuple(_price(target, work, codelet, like.cuts))
+    return Plan(str(work), like.cuts, steps, (("codelet", codelet.name), ("workers", codelet.hints.workers)))

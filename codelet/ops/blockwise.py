@@ -8,7 +8,7 @@ Reductions, maps, norms and softmax are of this form. `block_planning.py` choose
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,14 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
+
+Pair = tuple[cl.Codelet, cl.Codelet]
+
+
+def both(function: Callable[..., Any]) -> Pair:
+    """A codelet for the workers of a tile together, and the same for one of them."""
+    return cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function)
+
 
 Role = Literal["kept", "summed", "whole"]
 
@@ -82,7 +90,8 @@ class Work:
         results: that are written.
         codelet: for a block, shared by the workers of a tile.
         worker: the same of one worker; None where `codelet` serves.
-        static: static values of both, by name; they get `dtype`, that of what is written, where they take it.
+        static: static values of both, by name. Where they take them they get `dtype`, that of what is written, and
+            `partials`, that of partial results, by the first result.
     """
 
     name: str
@@ -107,6 +116,10 @@ class Work:
         """Of how many parts a result is that has not the axes which are summed."""
         return math.prod(cuts[a].vertices for a in self.summed)
 
+    def chosen(self, workers: object) -> cl.Codelet:
+        """The codelet that a plan has chosen: by how many workers share a vertex."""
+        return self.codelet if self.worker is None or workers == self.codelet.hints.workers else self.worker
+
     def is_partial(self, result: Result, cuts: Sequence[Cut]) -> bool:
         """Whether vertices find parts of a result."""
         return not set(self.summed) <= set(result.axes) and self.num_partials(cuts) > 1
@@ -118,11 +131,10 @@ class Work:
 
     def values(self, codelet: cl.Codelet, cuts: Sequence[Cut]) -> dict[str, Any]:
         """The static values of a codelet."""
-        own = dict(self.static)
-        if "dtype" in codelet.static and "dtype" not in own:
-            result = self.results[0]
-            own["dtype"] = (result.partials if self.is_partial(result, cuts) else result.dtype).name
-        return own
+        result = self.results[0]
+        dtype = result.partials if self.is_partial(result, cuts) else result.dtype
+        own: dict[str, Any] = {"dtype": dtype.name, "partials": result.partials.name}
+        return {name: value for name, value in own.items() if name in codelet.static} | dict(self.static)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{axis.name} {axis.extent:,} {axis.role}" for axis in self.axes)

@@ -29,6 +29,7 @@ from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, 
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
+from codelet.target import Target
 
 # --- vertices ---------------------------------------------------------------------------------------------
 
@@ -105,14 +106,15 @@ def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     own = seen.own
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
     shape = tuple(extents[d] for d in seen.order)
-    out = graph.add_variable("out", shape, own.out_dtype)
+    result = graph.add_variable("out", seen.shape, own.out_dtype)
+    out = result.reshape(shape)
     back = [seen.order.index(d) for d in range(len(shape))]
     if not out.size:
-        return out.reshape(seen.shape)
+        return result
     if not plan.cuts:
         i = cl.grid(out.size)
         graph.add_vertex("fill", zeros, out=out.flatten()[i], shape=(), dtype=own.out_dtype.name)
-        return out.reshape(seen.shape)
+        return result
     kind, codelet = codelet_named(plan.detail("codelet"))
     count, written, extra = num_partials(plan.cuts), out, 0
     if count > 1:
@@ -126,7 +128,7 @@ def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, add_up)
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, add_up)
-    return out.reshape(seen.shape)
+    return result
 
 
 # --- operations -------------------------------------------------------------------------------------------
@@ -200,6 +202,69 @@ def conv_general_dilated(
     )
     seen = seen_forward(lhs, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)
+
+
+def plan_conv(
+    target: Target,
+    lhs: Sequence[int],
+    rhs: Sequence[int],
+    window_strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    dtype: Any = jnp.float32,
+    lhs_dilation: Sequence[int] | int | None = None,
+    rhs_dilation: Sequence[int] | int | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """How `conv_general_dilated` spreads a convolution over the tiles of a machine; it prints.
+
+    Args:
+        target: the machine.
+        lhs: the shape of the image.
+        rhs: the shape of the kernels.
+        window_strides: as of `conv_general_dilated`.
+        padding: the same.
+        dtype: of both operands.
+        lhs_dilation: as of `conv_general_dilated`.
+        rhs_dilation: the same.
+        dimension_numbers: the same.
+        feature_group_count: the same.
+        batch_group_count: the same.
+        preferred_element_type: dtype of the results.
+        partials: dtype of partial sums.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+
+    Raises:
+        OperationError: shapes, dtypes or options that do not fit.
+
+    >>> import codelet as cl
+    >>> plan = cl.ops.plan_conv(cl.IPU("mk2"), (1, 64, 56, 56), (64, 64, 3, 3), 1, "SAME")
+    >>> [step.name for step in plan.steps]
+    ['convolve', 'add up']
+    """
+    sizes = checked_sizes(
+        "plan_conv",
+        tuple(lhs),
+        tuple(rhs),
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+    )
+    graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
+    image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
+    seen = seen_forward(image, kernels, sizes, *_dtypes("plan_conv", own, preferred_element_type, partials))
+    return plan_convolved(target, seen.own, checked_grain("plan_conv", grain), memory_share)
 
 
 def conv_input_gradient(

@@ -15,6 +15,7 @@ import numpy as np
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.arguments import check_tensors, checked_grain
+from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.element_functions import (
     ElementFunction,
@@ -27,7 +28,7 @@ from codelet.ops.element_functions import (
 from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
-from codelet.ops.partials import plan_sum, sum_partials
+from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"

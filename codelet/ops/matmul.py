@@ -125,10 +125,10 @@ def dot_general(
     options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", own.out_shape, own.out_dtype)
-        if 0 not in out.shape:
-            _add_turns(graph, a, b, out, own, options.plan(own), options)
-        return out.reshape(shape)
+        out = graph.add_variable("out", shape, own.out_dtype)
+        if out.size:
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+        return out
 
 
 def _dimension(role: Role, number: int, extent: int) -> Dimension:

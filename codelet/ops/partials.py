@@ -6,7 +6,6 @@ Source: PopLibs' `reduce` of the partials of convolutions and matrix products (l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
@@ -49,13 +48,12 @@ def add_planned(
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
-    worker = work.worker is not None and plan.detail("codelet") == work.worker.name
-    left = add_work(graph, work, plan.cuts, (work.worker if worker else None) or work.codelet, tensors, results)
+    left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
     several = len(left) > 1
     for result in work.results:
         if result.name in left and result.add is not None:
             parts, out = left.pop(result.name), results[result.name].flatten()
             sums = plan_sum(graph.target, *parts.shape, result.partials, result.dtype, result.add)
-            with graph.scope(result.name) if several else nullcontext():
+            with graph.scope(f"{work.name} {result.name}" if several else work.name):
                 sum_partials(graph, parts, out, sums, result.add)
     return left

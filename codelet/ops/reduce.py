@@ -18,7 +18,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_work
-from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
+from codelet.ops.blockwise import Axis, Field, Result, Work, both, merged, regroup
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE, Plan
 
@@ -75,20 +75,10 @@ REDUCTIONS = {
 }
 
 
-def _reduced(x, *, operation, axes, partials, dtype):
-    return REDUCTIONS[operation].reduce(x.astype(partials), axes).astype(dtype)
-
-
-@cl.codelet(workers=6, issue="assembly")
+@both
 def reduce_block(x, *, operation, axes, partials, dtype):
-    """A block reduced along some axes, in `partials`, as `dtype`: all workers of a tile share it."""
-    return _reduced(x, operation=operation, axes=axes, partials=partials, dtype=dtype)
-
-
-@cl.codelet(issue="assembly")
-def reduce_block_of_worker(x, *, operation, axes, partials, dtype):
-    """The same of one worker."""
-    return _reduced(x, operation=operation, axes=axes, partials=partials, dtype=dtype)
+    """A block reduced along some axes, in `partials`, as `dtype`."""
+    return REDUCTIONS[operation].reduce(x.astype(partials), axes).astype(dtype)
 
 
 # --- what is planned ----------------------------------------------------------------------------------------
@@ -131,10 +121,10 @@ def _work(operation: str, x: cl.Tensor, axes: tuple[int, ...], keepdims: bool, d
     partials = sums_dtype(out) if operation in ("sum", "prod") else out
     summed = tuple(a for a, role in enumerate(roles) if role == "summed")
     kept = tuple(a for a, role in enumerate(roles) if role == "kept")
-    static = (("operation", operation), ("axes", summed), ("partials", partials.name))
+    static = ("operation", operation), ("axes", summed)
     result = Result("out", kept, out, partials, REDUCTIONS[operation].add)
     fields = (Field("x", tuple(range(x.ndim)), x.dtype),)
-    return _Reduced(x, Work("reduce", own, fields, (result,), reduce_block, reduce_block_of_worker, static), shape)
+    return _Reduced(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
 
 
 def _checked(operation: str, graph: cl.Graph, x: cl.Tensor, axis: Axes, keepdims: bool, dtype: Any) -> _Reduced:

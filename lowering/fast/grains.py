@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codelet.graphs.family import Family
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
+from lowering.fast.pooling import as_pooling
 from lowering.fast.refine import refine
 from lowering.jaxprs.unmap import unmap
+from lowering.plan.collect import normalize_family
 from lowering.plan.steps import ExecuteStep
 
 
@@ -39,14 +41,26 @@ def _convolves(family: Family) -> bool:
 
 
 def _is_no_copy(family: Family) -> bool:
-    """Whether windows of a family need not be copied: none overlap, or it is a convolution."""
-    found = as_convolution(family, Inputs([family]))
-    return not isinstance(found, str) or not found
+    """Whether windows of a family need not be copied: none overlap, or it is a convolution or a pooling."""
+    inputs = Inputs([family])
+    found = as_convolution(family, inputs)
+    return not isinstance(found, str) or not found or not isinstance(as_pooling(family, inputs), str)
+
+
+def _without_tiles(family: Family) -> Family:
+    """A family whose axes are those of its fields alone, where its tiles run along parts of them."""
+    if family.tile is None or family.rows:
+        return family
+    made = normalize_family(replace(family, tile=None))
+    return made if len(made.axes) < len(family.axes) else family
 
 
 def join_blocks(step: ExecuteStep) -> ExecuteStep:
-    """A compute set with families of elements for those of blocks that gain by it."""
-    families = step.families
+    """A compute set with families of elements for those of blocks that gain by it.
+
+    On which tiles vertices are, fast execution does not ask.
+    """
+    given, families = step.families, tuple(map(_without_tiles, step.families))
     written = [{f.tensor.source for f in own.fields if f.is_written and f.tensor is not None} for own in families]
     writers = Counter(source for sources in written for source in sources)
     convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
@@ -58,8 +72,11 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
         own = [chosen[k] for k in numbers]
         is_other = len(own) > 1 or (convolves[own[0]] and family is not families[own[0]])
         if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
-            parts[family] = tuple(families[k] for k in own)
+            parts[family] = tuple(given[k] for k in own)
             instead.update({families[k]: [family] if k == own[0] else [] for k in own})
+    parts.update(
+        {now: (was,) for was, now in zip(given, families, strict=True) if was is not now and now not in instead}
+    )
     if not parts:
         return step
     made = tuple(one for family in families for one in instead.get(family, [family]))

@@ -107,6 +107,15 @@ CUSTOM = {
 }
 """Functions with derivative rules of their own."""
 
+POOLINGS = ("reduce_window_max", "reduce_window_min", "reduce_window_sum")
+"""Reductions of windows, each by the operation that it is named after."""
+
+_POOLING: Known = {
+    **dict.fromkeys(("window_dimensions", "window_strides", "window_dilation"), _any),
+    "padding": _has_no_padding,
+    "base_dilation": _is_one,
+}
+
 UNDERSTOOD: Mapping[str, Known] = {
     **_BY_ELEMENT,
     **_named(" ".join(REDUCTIONS), "axes"),
@@ -123,6 +132,7 @@ UNDERSTOOD: Mapping[str, Known] = {
         "feature_group_count": _is_one,
         "batch_group_count": _is_one,
     },
+    **dict.fromkeys(POOLINGS, _POOLING),
     **_named("dynamic_update_slice"),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
     **_named("sort", "dimension", "is_stable", "num_keys"),

@@ -26,7 +26,7 @@ from jax.extend import core as jax_core
 
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.equations import Atomic, bind, evaluate
-from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, REDUCTIONS, is_understood
+from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 
 # --- what comes out ---------------------------------------------------------------------------------------
@@ -217,6 +217,16 @@ def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
         classes.move(image[a], _Window(made[c], stride, sizes[b], spread))
 
 
+def _link_pooling(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    params = eqn.params
+    sizes = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+    for spot, made, (length, stride, spread) in zip(_spots(eqn.invars[0]), _spots(eqn.outvars[0]), sizes, strict=True):
+        if length == stride == 1:
+            classes.unite(spot, made)
+        else:
+            classes.move(spot, _Window(made, stride, length, spread))
+
+
 def _link_unknown(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in _spots(atom)])
 
@@ -301,6 +311,22 @@ def _inner_product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any])
     )
 
 
+def _pooled(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    """One window, of which no more is left than its elements."""
+    (array,) = operands
+    plain = (1,) * array.ndim
+    kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
+    params = {
+        **eqn.params,
+        "window_dimensions": tuple(eqn.params["window_dimensions"][d] for d in kept),
+        "window_strides": plain,
+        "window_dilation": plain,
+        "base_dilation": plain,
+        "padding": ((0, 0),) * array.ndim,
+    }
+    return [reshape(own, left.shape(eqn.outvars[0])) for own in bind(eqn.replace(params=params), operands)]
+
+
 class _Rule(NamedTuple):
     """Of equations: which dimensions they take through, and what is left of them."""
 
@@ -316,6 +342,7 @@ _RULES = (
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
+    (POOLINGS, _Rule(_link_pooling, _pooled)),
 )
 
 
@@ -363,8 +390,9 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any]) -> _Left | None:
     axes.update(dict.fromkeys(single - kept.union(*results) - windows.keys()))
     if any(len(own) > 1 for own in windows.values()) or windows.keys() & kept.union(*results):
         return None
-    convolutions = [eqn.outvars[0] for eqn in jaxpr.eqns if _rule(eqn).run is _inner_product]
-    if not all(root in axes for var in convolutions for root in roots[var]):
+    convolved = [eqn.outvars[0] for eqn in jaxpr.eqns if _rule(eqn).run is _inner_product]
+    moved = {root for var in convolved for root in roots[var]} | {w.result for own in windows.values() for w in own}
+    if not moved <= axes.keys():
         return None
     return _Left(classes, axes, {root: window for root, (window,) in windows.items()})
 

@@ -1,0 +1,151 @@
+"""Rows: operations along some axes of a tensor, by vertices that have whole rows, or by steps on rows that are cut.
+
+In come tensors of one shape, and others that have one element for each row; out come works of `blockwise.py`, and their
+vertices. Whole rows need no partial results and are exchanged once at most; rows that no tile holds, or that are fewer
+than the tiles, are cut, all steps alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.block_planning import plan_work, priced
+from codelet.ops.blockwise import Axis, Field, Pair, Result, Work, merged, regroup
+from codelet.ops.partials import add_planned
+from codelet.ops.planning import Plan
+
+Along = Literal["whole", "summed", "kept"]
+"""What happens to the axes of rows: never cut, cut and summed, or cut as the others are."""
+
+
+class Rows:
+    """The rows of tensors of one shape: some of their axes, the others together number them."""
+
+    def __init__(
+        self,
+        graph: cl.Graph,
+        axes: tuple[int, ...],
+        *tensors: cl.Tensor,
+        grain: int | None = None,
+        memory_share: float,
+    ):
+        """Along `axes` of tensors of one shape."""
+        self.graph, self.grain, self.memory_share = graph, grain, memory_share
+        self.shape = tensors[0].shape
+        self.axes = axes
+        self._labels = ["row" if d in axes else "kept" for d in range(len(self.shape))]
+        self._groups = merged([(tensor, range(tensor.ndim)) for tensor in tensors], self._labels)
+        self._own = [a for a, group in enumerate(self._groups) if self._labels[group[0]] == "row"]
+        self._extents = [math.prod(self.shape[d] for d in group) for group in self._groups]
+
+    @property
+    def size(self) -> int:
+        """Elements of the tensors."""
+        return math.prod(self.shape)
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.shape[d] for d in self.axes)
+
+    @property
+    def row_axes(self) -> tuple[int, ...]:
+        """The axes of rows, of the fields of vertices."""
+        return tuple(self._own)
+
+    def _of(self, kind: str) -> tuple[int, ...]:
+        """The axes that a tensor has: "all", "one" element for each row, or one for each element "along" a row."""
+        every = range(len(self._groups))
+        return tuple(a for a in every if kind == "all" or (a in self._own) == (kind == "along"))
+
+    def work(
+        self,
+        name: str,
+        codelets: Pair,
+        fields: Mapping[str, tuple[str, np.dtype]],
+        results: Mapping[str, tuple[str, np.dtype]],
+        along: Along,
+        *,
+        add: cl.Codelet | None = None,
+        partials: np.dtype | None = None,
+        **static: Any,
+    ) -> Work:
+        """What is done to all rows.
+
+        Args:
+            name: of the compute set.
+            codelets: for a block, shared by the workers of a tile, and for one worker.
+            fields: of the codelets: which axes each has ("all", "one" or "along"), and its dtype.
+            results: of the codelets, likewise.
+            along: what happens to the axes of rows.
+            add: puts partial results together.
+            partials: their dtype; the results' when left off.
+            static: more static values than `axes`, the axes of rows.
+        """
+        names = iter(["rows", *(f"rows{k}" for k in range(2, 99))])
+        own_names = iter(["row", *(f"row{k}" for k in range(2, 99))])
+        axes = tuple(
+            Axis(next(own_names), n, along) if a in self._own else Axis(next(names), n, "kept")
+            for a, n in enumerate(self._extents)
+        )
+        values = {"axes": self.row_axes, **static}
+        return Work(
+            name,
+            axes,
+            tuple(Field(field, self._of(kind), np.dtype(dtype)) for field, (kind, dtype) in fields.items()),
+            tuple(
+                Result(field, self._of(kind), np.dtype(dtype), np.dtype(partials or dtype), add)
+                for field, (kind, dtype) in results.items()
+            ),
+            *codelets,
+            static=tuple((key, value) for key, value in values.items() if key in codelets[0].static),
+        )
+
+    def plan(self, work: Work) -> Plan:
+        """How a work is spread."""
+        return plan_work(self.graph.target, work, self.grain, self.memory_share)
+
+    def plans(self, works: Sequence[Work], chief: int = 0) -> list[Plan]:
+        """How the steps of an operation are spread, all cut as the cheapest way for the chief one is."""
+        like = self.plan(works[chief])
+        return [priced(self.graph.target, work, like) for work in works]
+
+    def takes_whole(self, whole: Work, steps: Sequence[Plan]) -> bool:
+        """Whether whole rows are the better way than some steps."""
+        if self.grain is not None:
+            return self.grain >= self.length
+        plan, memory = self.plan(whole), self.memory_share * self.graph.target.bytes_per_tile
+        ours, theirs = plan.tile_bytes, max(step.tile_bytes for step in steps)
+        if (ours > memory) != (theirs > memory):
+            return ours <= memory
+        return plan.total_cycles <= sum(step.total_cycles for step in steps)
+
+    def add(self, work: Work, plan: Plan, **tensors: cl.Tensor) -> tuple[cl.Tensor, ...]:
+        """The vertices of a work, and its results, in the shapes of the tensors and of the rows.
+
+        Args:
+            work: what is done.
+            plan: how it is spread.
+            tensors: the fields, in their own shapes.
+        """
+        fields = {name: self._regrouped(tensor, work, name) for name, tensor in tensors.items()}
+        results = {}
+        for result in work.results:
+            shape = tuple(self._extents[a] for a in result.axes)
+            results[result.name] = self.graph.add_variable(f"{result.name} of {work.name}", shape, result.dtype)
+        add_planned(self.graph, work, plan, fields, results)
+        return tuple(results[own.name].reshape(self._dimensions(own.axes)) for own in work.results)
+
+    def _dimensions(self, axes: Iterable[int]) -> tuple[int, ...]:
+        """The shape of a tensor that has some of the axes."""
+        return tuple(self.shape[d] for a in axes for d in self._groups[a])
+
+    def _regrouped(self, tensor: cl.Tensor, work: Work, name: str) -> cl.Tensor:
+        """A tensor with a dimension for each of its axes."""
+        axes = next(field.axes for field in work.fields if field.name == name)
+        return regroup(tensor, [d for a in axes for d in self._groups[a]], [self._groups[a] for a in axes])

@@ -1,0 +1,376 @@
+"""Softmax, its logarithm, and logarithms of sums of exponentials, as `jax.nn` has them; and their gradients.
+
+Where rows are whole a vertex has the largest, the exponentials, their sum and the quotients in one codelet; where they
+are cut, each is a step. In both the largest of a row is taken off before anything is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_axes, checked_grain
+from codelet.ops.block_planning import add_up
+from codelet.ops.blockwise import Pair, Work, both
+from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.reduce import fill_empty, largest, reduce_block, sums_dtype
+from codelet.ops.rows import Rows
+
+Axes = int | Iterable[int] | None
+
+# --- codelets: of whole rows ----------------------------------------------------------------------------------
+
+
+@both
+def softmax_of_rows(x, *, axes):
+    """The softmax of rows."""
+    return jax.nn.softmax(x, axes)
+
+
+@both
+def log_softmax_of_rows(x, *, axes):
+    """The logarithm of the softmax of rows."""
+    return jax.nn.log_softmax(x, axes)
+
+
+@both
+def logsumexp_of_rows(x, *, axes):
+    """The logarithm of the sum of the exponentials of rows."""
+    return jax.nn.logsumexp(x, axes)
+
+
+@both
+def softmax_slope_of_rows(cotangent, result, *, axes):
+    """The gradient of the softmax of rows, from its result."""
+    return result * (cotangent - jnp.sum(cotangent * result, axes, keepdims=True))
+
+
+@both
+def log_softmax_slope_of_rows(cotangent, result, *, axes):
+    """The gradient of the logarithm of a softmax of rows, from its result."""
+    return cotangent - jnp.exp(result) * jnp.sum(cotangent, axes, keepdims=True)
+
+
+# --- codelets: of parts of rows -------------------------------------------------------------------------------
+
+
+def _shifted(x, most, axes):
+    return x - lax.stop_gradient(jnp.expand_dims(most, axes))
+
+
+@both
+def sum_exponentials(x, most, *, axes, partials):
+    """The sum of the exponentials of each row, without its largest."""
+    return jnp.sum(jnp.exp(_shifted(x, most, axes)), axes, dtype=partials)
+
+
+@both
+def divide_exponentials(x, most, total, *, axes):
+    """Exponentials by their sum."""
+    return jnp.exp(_shifted(x, most, axes)) / jnp.expand_dims(total.astype(x.dtype), axes)
+
+
+@both
+def subtract_logarithm(x, most, total, *, axes):
+    """Numbers without the logarithm of the sum of exponentials."""
+    return _shifted(x, most, axes) - jnp.expand_dims(jnp.log(total.astype(x.dtype)), axes)
+
+
+@both
+def add_logarithm(most, total):
+    """The logarithm of a sum of exponentials that were divided by that of the largest."""
+    return jnp.log(total.astype(most.dtype)) + lax.stop_gradient(most)
+
+
+@both
+def finite(x):
+    """Numbers, zero where they are not finite."""
+    return jnp.where(jnp.isfinite(x), x, 0)
+
+
+@both
+def sum_products(cotangent, result, *, axes, partials):
+    """The sum of products of each row."""
+    return jnp.sum((cotangent * result).astype(partials), axes)
+
+
+@both
+def multiply_differences(cotangent, result, total, *, axes):
+    """The gradient of a softmax, from its result and the sum of products of its row."""
+    return result * (cotangent - jnp.expand_dims(total.astype(result.dtype), axes))
+
+
+@both
+def subtract_share(cotangent, result, total, *, axes):
+    """The gradient of a logarithm of a softmax, from its result and the sum of the cotangents of its row."""
+    return cotangent - jnp.exp(result) * jnp.expand_dims(total.astype(result.dtype), axes)
+
+
+@both
+def share_by_exponentials(cotangent, x, result, *, axes):
+    """The gradient of a logarithm of a sum of exponentials, from its result."""
+    exponentials = jnp.exp(x - jnp.expand_dims(jnp.where(jnp.isfinite(result), result, 0), axes))
+    return jnp.expand_dims(cotangent, axes) * exponentials
+
+
+# --- the operations -------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    operation: str,
+    graph: cl.Graph,
+    axis: Axes,
+    grain: int | None,
+    memory_share: float,
+    **tensors: cl.Tensor,
+) -> Rows:
+    """The rows of tensors of one shape and dtype, checked.
+
+    Raises:
+        OperationError: shapes, dtypes or axes that do not fit.
+    """
+    check_tensors(operation, graph, **tensors)
+    check_floating(operation, **tensors)
+    check_same_dtype(operation, **tensors)
+    shapes = {tensor.shape for tensor in tensors.values()}
+    if len(shapes) > 1:
+        raise OperationError(
+            f"ops.{operation} is given tensors of several shapes",
+            given=", ".join(f"{name}: {tensor.shape}" for name, tensor in tensors.items()),
+            expected="one",
+        )
+    (shape,) = shapes
+    axes = checked_axes(operation, "axis", axis, len(shape))
+    grain = checked_grain(operation, grain)
+    return Rows(graph, axes, *tensors.values(), grain=grain, memory_share=memory_share)
+
+
+def max_of_rows(rows: Rows, dtype: np.dtype) -> Work:
+    """The largest of each row."""
+    fields, results = {"x": ("all", dtype)}, {"out": ("one", dtype)}
+    return rows.work("largest", reduce_block, fields, results, "summed", add=largest, operation="max")
+
+
+def sum_of_rows(rows: Rows, dtype: np.dtype, name: str = "x") -> Work:
+    """The sum of each row."""
+    fields, results = {"x": ("all", dtype)}, {"out": ("one", sums_dtype(dtype))}
+    return rows.work("sum", reduce_block, fields, results, "summed", add=add_up, operation="sum")
+
+
+def exponentials_of_rows(rows: Rows, dtype: np.dtype) -> Work:
+    """The sum of the exponentials of each row, of its differences to its largest."""
+    fields, results = {"x": ("all", dtype), "most": ("one", dtype)}, {"out": ("one", sums_dtype(dtype))}
+    return rows.work("sum exponentials", sum_exponentials, fields, results, "summed", add=add_up)
+
+
+def _normalized(
+    operation: str, codelets: tuple[Pair, Pair], rows: Rows, graph: cl.Graph, x: cl.Tensor, name: str
+) -> cl.Tensor:
+    """A softmax or its logarithm: by a codelet for whole rows, or by one for the last of three steps."""
+    whole_codelets, last_codelets = codelets
+    dtype, all_of = x.dtype, {"out": ("all", x.dtype)}
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", x.shape, dtype)
+        whole = rows.work(operation, whole_codelets, {"x": ("all", dtype)}, all_of, "whole")
+        fields = {"x": ("all", dtype), "most": ("one", dtype), "total": ("one", sums_dtype(dtype))}
+        last = rows.work("divide", last_codelets, fields, all_of, "kept")
+        steps = [max_of_rows(rows, dtype), exponentials_of_rows(rows, dtype), last]
+        plans = rows.plans(steps, chief=1)
+        if rows.takes_whole(whole, plans):
+            return rows.add(whole, rows.plan(whole), x=x)[0]
+        (most,) = rows.add(steps[0], plans[0], x=x)
+        (total,) = rows.add(steps[1], plans[1], x=x, most=most)
+        return rows.add(last, plans[2], x=x, most=most, total=total)[0]
+
+
+def softmax(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = -1,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "softmax",
+) -> cl.Tensor:
+    """Exponentials of rows by their sum, as `jax.nn.softmax`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: numbers of floating point.
+        axis: along which axes rows are.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or numbers that are not of floating point.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.softmax)(jnp.zeros((2, 4)))[0]
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
+    rows = rows_of("softmax", graph, axis, grain, memory_share, x=x)
+    return _normalized("softmax", (softmax_of_rows, divide_exponentials), rows, graph, x, name)
+
+
+def log_softmax(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = -1,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "log_softmax",
+) -> cl.Tensor:
+    """The logarithm of the softmax of rows, as `jax.nn.log_softmax`; arguments as of `softmax`."""
+    rows = rows_of("log_softmax", graph, axis, grain, memory_share, x=x)
+    return _normalized("log_softmax", (log_softmax_of_rows, subtract_logarithm), rows, graph, x, name)
+
+
+def logsumexp(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "logsumexp",
+) -> cl.Tensor:
+    """The logarithm of the sum of the exponentials of rows, as `jax.nn.logsumexp`; arguments as of `softmax`."""
+    rows = rows_of("logsumexp", graph, axis, grain, memory_share, x=x)
+    shape = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape) if keepdims or d not in rows.axes)
+    with graph.scope(name, unique=True):
+        return logsumexp_rows(rows, graph, x).reshape(shape)
+
+
+def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
+    """The vertices of `logsumexp`: one number for each row."""
+    dtype, one = x.dtype, {"out": ("one", x.dtype)}
+    if not rows.size:
+        out = graph.add_variable("out", tuple(n for d, n in enumerate(x.shape) if d not in rows.axes), dtype)
+        if out.size:
+            fill_empty(graph, out, -np.inf)
+        return out
+    whole = rows.work("logsumexp", logsumexp_of_rows, {"x": ("all", dtype)}, one, "whole")
+    steps = [max_of_rows(rows, dtype), exponentials_of_rows(rows, dtype)]
+    plans = rows.plans(steps, chief=1)
+    if rows.takes_whole(whole, plans):
+        return rows.add(whole, rows.plan(whole), x=x)[0]
+    each = Rows(graph, (), x[tuple(0 if d in rows.axes else slice(None) for d in range(x.ndim))], memory_share=1.0)
+    (most,) = rows.add(steps[0], plans[0], x=x)
+    keep = each.work("finite", finite, {"x": ("all", dtype)}, {"out": ("all", dtype)}, "kept")
+    (most,) = each.add(keep, each.plan(keep), x=most)
+    (total,) = rows.add(steps[1], plans[1], x=x, most=most)
+    fields = {"most": ("all", dtype), "total": ("all", total.dtype)}
+    last = each.work("logarithm", add_logarithm, fields, {"out": ("all", dtype)}, "kept")
+    return each.add(last, each.plan(last), most=most, total=total)[0]
+
+
+def softmax_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    result: cl.Tensor,
+    axis: Axes = -1,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "softmax_gradient",
+) -> cl.Tensor:
+    """The gradient of `softmax` by its operand, from its result; arguments as of `softmax`."""
+    return _slope("softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
+
+
+def log_softmax_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    result: cl.Tensor,
+    axis: Axes = -1,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "log_softmax_gradient",
+) -> cl.Tensor:
+    """The gradient of `log_softmax` by its operand, from its result; arguments as of `softmax`."""
+    return _slope("log_softmax_gradient", graph, cotangent, result, axis, grain, memory_share, name)
+
+
+def _slope(
+    operation: str,
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    result: cl.Tensor,
+    axis: Axes,
+    grain: int | None,
+    memory_share: float,
+    name: str,
+) -> cl.Tensor:
+    """The gradient of a softmax or its logarithm."""
+    rows = rows_of(operation, graph, axis, grain, memory_share, cotangent=cotangent, result=result)
+    dtype = result.dtype
+    pair, sums = {"cotangent": ("all", dtype), "result": ("all", dtype)}, sums_dtype(dtype)
+    of_log = operation == "log_softmax_gradient"
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", result.shape, dtype)
+        codelets = log_softmax_slope_of_rows if of_log else softmax_slope_of_rows
+        whole = rows.work("slope", codelets, pair, {"out": ("all", dtype)}, "whole")
+        first = (
+            sum_of_rows(rows, dtype)
+            if of_log
+            else rows.work("sum products", sum_products, pair, {"out": ("one", sums)}, "summed", add=add_up)
+        )
+        codelets = subtract_share if of_log else multiply_differences
+        last = rows.work("slope", codelets, {**pair, "total": ("one", sums)}, {"out": ("all", dtype)}, "kept")
+        plans = rows.plans([first, last])
+        if rows.takes_whole(whole, plans):
+            return rows.add(whole, rows.plan(whole), cotangent=cotangent, result=result)[0]
+        given = {"x": cotangent} if of_log else {"cotangent": cotangent, "result": result}
+        (total,) = rows.add(first, plans[0], **given)
+        return rows.add(last, plans[1], cotangent=cotangent, result=result, total=total)[0]
+
+
+def logsumexp_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    result: cl.Tensor,
+    axis: Axes = None,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "logsumexp_gradient",
+) -> cl.Tensor:
+    """The gradient of `logsumexp` by its operand, from its result; both without reduced dimensions."""
+    rows = rows_of("logsumexp_gradient", graph, axis, grain, memory_share, x=x)
+    check_tensors("logsumexp_gradient", graph, cotangent=cotangent, result=result)
+    kept = tuple(n for d, n in enumerate(x.shape) if d not in rows.axes)
+    check_of_rows("logsumexp_gradient", kept, cotangent=cotangent, result=result)
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", x.shape, x.dtype)
+        fields = {"cotangent": ("one", cotangent.dtype), "x": ("all", x.dtype), "result": ("one", result.dtype)}
+        work = rows.work("slope", share_by_exponentials, fields, {"out": ("all", x.dtype)}, "kept")
+        return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, result=result)[0]
+
+
+def check_of_rows(operation: str, shape: tuple[int, ...], **tensors: cl.Tensor) -> None:
+    """See that tensors have one element for each row.
+
+    Raises:
+        OperationError: they have not.
+    """
+    for name, tensor in tensors.items():
+        if tensor.shape != shape:
+            raise OperationError(
+                f"{name} of ops.{operation} has not one element for each row",
+                given=tensor,
+                expected=f"shape {shape}, without the axes along which rows are",
+            )
