@@ -78,3 +78,51 @@ def test_inside_a_loop():
     closed = join_reductions(jax.make_jaxpr(function)(jnp.arange(24.0)))
     np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(jnp.arange(24.0))[0], function(jnp.arange(24.0)))
     assert str(closed).count("reduce_sum") == 1
+
+
+def blocks_of(x, axis, block):
+    """The parts of an array along an axis: full blocks as one array with an axis more, then what is left."""
+    n = x.shape[axis] // block * block
+    full, left = jax.lax.split(x, (n, x.shape[axis] - n), axis)
+    return full.reshape(*x.shape[:axis], n // block, block, *x.shape[axis + 1 :]), left
+
+
+@pytest.mark.parametrize("primitive", ["reduce_sum", "reduce_max"])
+def test_what_is_computed_of_parts_is_computed_of_the_whole(primitive):
+    reduce = REDUCTIONS[primitive]
+    x, y = np.random.default_rng(0).normal(size=(2, 6, 23)).astype(np.float32)
+    m = x.max(1)
+
+    def function(x, y, m):
+        parts = []
+        for own, other in zip(blocks_of(x, 1, 5), blocks_of(y, 1, 5), strict=True):
+            rows = m.reshape(6, *[1] * (own.ndim - 1))
+            parts.append(reduce(2 * jnp.exp(own - rows) * other, own.ndim - 1))
+        return reduce(jnp.concatenate([parts[0].T, parts[1][None]]), 0)
+
+    plain = lambda x, y, m: reduce(2 * jnp.exp(x - m[:, None]) * y, 1)  # noqa: E731
+    closed = join_reductions(jax.make_jaxpr(function)(x, y, m))
+    names = [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+    assert (names.count(primitive), names.count("exp"), names.count("concatenate")) == (1, 1, 0)
+    ours = lambda *own: jax_core.jaxpr_as_fun(closed)(*own)[0]  # noqa: E731
+    found, expected = (jax.vjp(f, x, y, m) for f in (ours, plain))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    for a, b in zip(found[1](m), expected[1](m), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_arrays_that_are_summed_in_different_orders_are_not_taken_for_one_another():
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
+    cases = [
+        lambda x, y: jnp.sum(jnp.sum(x * y.T, 0), 0),  # as rows and as columns
+        lambda x, y: jnp.sum(x[:, :2] * y[:, 2:]) + 0 * jnp.sum(x * y),  # other slices
+        lambda x, y: jnp.concatenate([(x[:, :3] * y[:, :3]).sum(1), (x[:, 3:] * y[:, :1]).sum(1)]).sum(),
+        lambda x, y: jnp.concatenate([(x[:, :3] * y[:, :3]).sum(1), (x[:, 3:] + y[:, 3:]).sum(1)]).sum(),
+        lambda x, y: jnp.concatenate([(x[:, :3] * y[:3].T).sum(1), (x[:, 3:] * y[3:].T).sum(1)]).sum(),
+        lambda x, y: jnp.concatenate([(x[:, :3] - y[0, 0]).sum(1), (x[:, 3:] - y[0, 1]).sum(1)]).sum(),
+        lambda x, y: jnp.sum(jnp.sum(jnp.exp(x[:, None] - y[None]), (0, 2))),  # repeated
+        lambda x, y: jnp.sum(jnp.sum(jnp.exp(jnp.broadcast_to(x[:, :1], (4, 5))) * y[0, 0], 1)),
+    ]
+    for function in cases:
+        closed = join_reductions(jax.make_jaxpr(function)(x, y))
+        np.testing.assert_allclose(jax_core.jaxpr_as_fun(closed)(x, y)[0], function(x, y), rtol=1e-4)

@@ -46,7 +46,8 @@ def case(extents, axis, grain, dtype=jnp.float32, high=2.0, slopes=True):
 @pytest.mark.parametrize("grain", [None, 2], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients(shape, grain):
-    check(case(*SHAPES[shape], grain), interpreted=True, on_tiles=shape == "matrix")
+    extents, axis = SHAPES[shape]
+    check(case(extents, axis, grain), interpreted=True, on_tiles=shape == "matrix")
 
 
 @pytest.mark.parametrize("grain", [None, 3], ids=str)

@@ -4,7 +4,8 @@ Vertices that reduce blocks, and vertices that reduce the blocks' results, emit 
 rearrangements between; where no number of blocks divides what is reduced, of several that are concatenated, each of a
 part of the operand. They are followed back: what is reduced is digits of positions in the result
 (`codelet/views/digits.py`), those of step zero where it is summed, and a part waits until it is whole with its
-neighbours. Where all parts come together in one array, one reduction of that takes their place.
+neighbours. Where all parts come together in one array, or are the same elementwise function of
+parts of arrays that do (`joined_maps.py`), one reduction takes their place.
 
 It is as fast as what one would write, and has its gradient: ties of a greatest share the slope among all of them.
 """
@@ -25,6 +26,7 @@ from jax.extend import core as jax_core
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits
 from lowering.arrays import Array, reshape, transpose
 from lowering.jaxprs.equations import Atomic, variables, with_bodies
+from lowering.jaxprs.joined_maps import SUMMED, Dims, Whole, joined
 from lowering.jaxprs.primitives import REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import Builder, rebuild
 
@@ -159,8 +161,8 @@ def _is_exact(eqn: jax_core.JaxprEqn) -> bool:
     return not jnp.issubdtype(dtype, jnp.inexact) or np.dtype(dtype).itemsize >= 4
 
 
-def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> _Part | None:
-    """The one array that a reduction of reductions is of; None where there is none, or it is one already."""
+def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Whole | None:
+    """What a reduction of reductions is one of; None where there is none, or it is one already."""
     (operand,) = eqn.invars
     if isinstance(operand, jax_core.Literal) or 0 in _shape(operand) or not _is_exact(eqn):
         return None
@@ -182,17 +184,38 @@ def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Co
                 break
         else:
             break
-    return parts[0] if joins and len(parts) == 1 and parts[0].along is None else None
+    if not joins or any(part.along is not None for part in parts):
+        return None
+    whole = joined([(part.array, _numbered(part)) for part in parts], makers, uses, lambda own: _identity(own, makers))
+    return whole or (_as_it_is(parts[0]) if len(parts) == 1 else None)
 
 
-def _reduced(name: str, array: Array, part: _Part, shape: Sequence[int]) -> Array:
-    """One reduction of all of an array."""
+def _numbered(part: _Part) -> Dims:
+    """The digits of a part with those that are summed told apart: by positions among them."""
+    found, step = [], SUMMED
+    for dim in reversed(part.dims):
+        own = []
+        for digit in reversed(dim):
+            own.append(digit if digit.step else Digit(step, digit.extent))
+            step *= 1 if digit.step else digit.extent
+        found.append(tuple(own[::-1]))
+    return tuple(found[::-1])
+
+
+def _as_it_is(part: _Part) -> Whole:
+    """All of an array."""
     digits = merged(digit for dim in part.dims for digit in dim)
-    array = reshape(array, [digit.extent for digit in digits])
-    axes = tuple(k for k, digit in enumerate(digits) if not digit.step)
+    labels = [("kept" if digit.step else "summed", digit.step, digit.extent) for digit in digits]
+    return Whole((part.array,), lambda array: reshape(array, [digit.extent for digit in digits]), tuple(labels))
+
+
+def _reduced(name: str, whole: Whole, arrays: Sequence[Array], shape: Sequence[int]) -> Array:
+    """One reduction of all of an array."""
+    array = whole.value(*arrays)
+    axes = tuple(k for k, label in enumerate(whole.labels) if label[0] != "kept")
     array = getattr(lax, name)(array, axes)
-    kept = [digit for digit in digits if digit.step]
-    return reshape(transpose(array, sorted(range(len(kept)), key=lambda k: -kept[k].step)), shape)
+    kept = [label for label in whole.labels if label[0] == "kept"]
+    return reshape(transpose(array, sorted(range(len(kept)), key=lambda k: -kept[k][1])), shape)
 
 
 def join_reductions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
@@ -201,18 +224,18 @@ def join_reductions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
     uses = Counter(atom for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
     found = {
-        eqn: part
+        eqn: whole
         for eqn in jaxpr.eqns
-        if is_understood(eqn, *REDUCTIONS) and (part := _find(eqn, makers, uses)) is not None
+        if is_understood(eqn, *REDUCTIONS) and (whole := _find(eqn, makers, uses)) is not None
     }
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return (found[eqn].array,) if eqn in found else eqn.invars
+        return found[eqn].arrays if eqn in found else eqn.invars
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if eqn not in found:
             return builder.equation(with_bodies(eqn, join_reductions), operands)
         shape, name = _shape(eqn.outvars[0]), eqn.primitive.name
-        return builder.traced(lambda array: [_reduced(name, array, found[eqn], shape)], operands)
+        return builder.traced(lambda *arrays: [_reduced(name, found[eqn], arrays, shape)], operands)
 
     return rebuild(closed, run, sources=sources)
