@@ -122,8 +122,8 @@ def dot_general(
     >>> cl.lower(both)(jnp.ones((3, 2)), jnp.ones((3, 5))).shape
     (2, 5)
     """
-    options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
+    options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:

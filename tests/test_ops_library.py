@@ -1,0 +1,47 @@
+"""What all operations have in common: how they are called, named and described."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import codelet as cl
+from codelet import ops
+
+PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
+OPERATIONS = {
+    name: value
+    for name, value in vars(ops).items()
+    if inspect.isfunction(value) and not name.startswith(("_", "plan_"))
+}
+
+
+def test_the_page_names_every_operation_and_no_other():
+    table = PAGE.read_text().split("## What there is")[1].split("## How an operation is planned")[0]
+    public = {name for name, value in vars(ops).items() if inspect.isfunction(value) and not name.startswith("_")}
+    named = set(re.findall(r"`ops\.(\w+)`", table))
+    assert named == public
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_called_alike(name):
+    parameters = inspect.signature(OPERATIONS[name]).parameters
+    first = next(iter(parameters.values()))
+    assert first.name == "graph"
+    assert parameters["name"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert inspect.getdoc(OPERATIONS[name])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_is_no_graph_is_told(name):
+    needed = [
+        own
+        for own in inspect.signature(OPERATIONS[name]).parameters.values()
+        if own.default is inspect.Parameter.empty and own.kind is own.POSITIONAL_OR_KEYWORD
+    ]
+    with pytest.raises(cl.CodeletError) as told:
+        OPERATIONS[name](*[None for _ in needed])
+    assert "test_ops_library.py" in str(told.value)
