@@ -9,6 +9,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
+    norm                   batch, layer and group norm (norm_codelets, normalizing)
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
@@ -43,6 +44,13 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.norm import batch_norm as batch_norm
+from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
+from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import group_norm as group_norm
+from codelet.ops.norm import group_norm_gradient as group_norm_gradient
+from codelet.ops.norm import layer_norm as layer_norm
+from codelet.ops.norm import layer_norm_gradient as layer_norm_gradient
 from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
