@@ -110,13 +110,13 @@ def test_inference_normalizes_by_what_is_given():
 def test_what_does_not_fit_is_told():
     graph = cl.Graph()
     x, c = graph.add_variable("x", (2, 6, 3)), graph.add_variable("c", (6,))
-    with pytest.raises(OperationError, match="scale of ops.batch_norm does not fit"):
+    with pytest.raises(OperationError, match=r"scale of ops\.batch_norm does not fit"):
         cl.ops.batch_norm(graph, x, c[:5], c)
     with pytest.raises(OperationError, match="does not divide the channels"):
         cl.ops.group_norm(graph, x, 4, c, c)
-    with pytest.raises(OperationError, match="offset of ops.layer_norm does not fit"):
+    with pytest.raises(OperationError, match=r"offset of ops\.layer_norm does not fit"):
         cl.ops.layer_norm(graph, x, c[:3], c)
-    with pytest.raises(OperationError, match="cotangent of ops.layer_norm_gradient is not like"):
+    with pytest.raises(OperationError, match=r"cotangent of ops\.layer_norm_gradient is not like"):
         cl.ops.layer_norm_gradient(graph, x[:1], x, c[:3])
     with pytest.raises(OperationError, match="an axis that there is not"):
         cl.ops.batch_norm(graph, x, c, c, axis=3)

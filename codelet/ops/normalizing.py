@@ -1,7 +1,7 @@
 """Normalizing: the works of which norms are made, of whole rows by one codelet, or by sums that are added up.
 
-In come a tensor, the axes along which its elements are normalized together, and those that have scales of their own; out
-come statistics, results and slopes, as planned. Batch, layer and group norm differ in these axes alone.
+In come a tensor, the axes along which its elements are normalized together, and those that have scales of their own;
+out come statistics, results and slopes, as planned. Batch, layer and group norm differ in these axes alone.
 """
 
 from __future__ import annotations
