@@ -13,12 +13,13 @@
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
-                                                      convolutions, vmapped with small_windows and draws), how
+                                                      convolutions, pooling, vmapped with reduced_windows, by
+                                                      window_reductions, small_windows and draws), how
                                                       all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
-           -> sums of products contracted           contract
+           -> sums of products contracted           sum_rows, contract, whole_products
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

@@ -15,6 +15,7 @@ from benchmarks.every import BENCHMARKS
 from benchmarks.fresh import in_fresh_process
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
 from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.ops_pool import Pooling
 
 SMALL = {
     "bitonic": {"size": 16, "rounds": 1},
@@ -37,8 +38,11 @@ SMALL = {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
+    "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_attention": {"batch": 2, "length": 4, "heads": 2, "size": 3},
     "ops_random": {"size": 50},
+    "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
@@ -83,12 +87,21 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [
         f"ops_conv/{part}/{kind}{finest}"
         for kind in ("forward", "by_input", "by_kernel")
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
+    ],
+    "ops_attention": [
+        "ops_attention",
+        "ops_attention/gradient",
+        "ops_attention/gradient_operation",
+        "ops_attention/causal",
+        "ops_attention/causal/gradient",
+        "ops_attention/causal/gradient_operation",
     ],
     "ops_random": [
         "ops_random/uniform",
@@ -97,6 +110,12 @@ ROWS = {
         "ops_random/dropout",
         "ops_random/dropout/gradient",
         "ops_random/dropout/gradient_operation",
+    ],
+    "ops_pool": [
+        f"ops_pool/{name}{finest}{part}"
+        for name in ("pool", "mean")
+        for finest in ("", "/finest")
+        for part in ("", "/gradient", "/operation")
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],

@@ -13,6 +13,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    recurrent              cells of recurrent networks
+    attention              attention of queries to keys
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -20,8 +22,11 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
 """
 
+from codelet.ops.attention import dot_product_attention as dot_product_attention
+from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
 from codelet.ops.choices import cast_gradient as cast_gradient
 from codelet.ops.choices import clamp as clamp
@@ -39,6 +44,19 @@ from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
+from codelet.ops.indexing import gather as gather
+from codelet.ops.indexing import gather_gradient as gather_gradient
+from codelet.ops.indexing import plan_gather as plan_gather
+from codelet.ops.indexing import scatter as scatter
+from codelet.ops.indexing import scatter_add_gradient as scatter_add_gradient
+from codelet.ops.lookups import dynamic_slice as dynamic_slice
+from codelet.ops.lookups import dynamic_slice_gradient as dynamic_slice_gradient
+from codelet.ops.lookups import dynamic_update_slice as dynamic_update_slice
+from codelet.ops.lookups import dynamic_update_slice_gradient as dynamic_update_slice_gradient
+from codelet.ops.lookups import embedding as embedding
+from codelet.ops.lookups import embedding_gradient as embedding_gradient
+from codelet.ops.lookups import take as take
+from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import dot_general as dot_general
 from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
@@ -64,6 +82,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.recurrent import gru_cell as gru_cell
+from codelet.ops.recurrent import gru_cell_gradient as gru_cell_gradient
+from codelet.ops.recurrent import lstm_cell as lstm_cell
+from codelet.ops.recurrent import lstm_cell_gradient as lstm_cell_gradient
 from codelet.ops.reduce import all as all
 from codelet.ops.reduce import any as any
 from codelet.ops.reduce import max as max

@@ -2,7 +2,8 @@
 
 A vertex pools a patch of its tensor, with its halo. The gradient of a maximum goes to the first of the greatest
 elements of a window, as JAX has it: one compute set finds which that is, a second gathers for every element the slopes
-of the windows that have chosen it. Elements with other windows than their neighbours are another phase: see `windows.py`.
+of the windows that have chosen it. Elements with other windows than their neighbours are of another phase: see
+`windows.py`.
 """
 
 from __future__ import annotations

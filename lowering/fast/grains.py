@@ -16,6 +16,7 @@ from codelet.graphs.family import Family
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
+from lowering.fast.pooling import as_pooling
 from lowering.fast.refine import refine
 from lowering.jaxprs.unmap import unmap
 from lowering.plan.collect import normalize_family
@@ -40,9 +41,10 @@ def _convolves(family: Family) -> bool:
 
 
 def _is_no_copy(family: Family) -> bool:
-    """Whether windows of a family need not be copied: none overlap, or it is a convolution."""
-    found = as_convolution(family, Inputs([family]))
-    return not isinstance(found, str) or not found
+    """Whether windows of a family need not be copied: none overlap, or it is a convolution or a pooling."""
+    inputs = Inputs([family])
+    found = as_convolution(family, inputs)
+    return not isinstance(found, str) or not found or not isinstance(as_pooling(family, inputs), str)
 
 
 def _without_tiles(family: Family) -> Family:

@@ -106,14 +106,14 @@ def patchwork_array(source: Patchwork, values: Mapping[Patch, Array]) -> Array:
     return reshape(assemble(shape, region, patches, values, source.dtype), source.shape)
 
 
-def without_zeros(source: Patchwork, kept: Collection[int]) -> tuple[Box, list[Placed]]:
-    """The box of a source outside of which there are zeros alone, and its patches.
+def without_zeros(source: Patchwork, kept: Collection[int], value: object = 0) -> tuple[Box, list[Placed]]:
+    """The box of a source outside of which there are zeros alone, or another value alone, and its patches.
 
     Along dimensions that are `kept` it is whole.
     """
     patches, region = placed(source, source.shape), tuple((0, n) for n in source.shape)
     for k, own in enumerate(patches[:-1]):
-        if own.patch.variable is not None or own.patch.value != 0 or not own.covers(region):
+        if own.patch.variable is not None or own.patch.value != value or not own.covers(region):
             break
         inner = hull([above.box for above in patches[k + 1 :]])
         region = tuple(side if d in kept else inner[d] for d, side in enumerate(region))

@@ -107,6 +107,15 @@ CUSTOM = {
 }
 """Functions with derivative rules of their own."""
 
+POOLINGS = ("reduce_window_max", "reduce_window_min", "reduce_window_sum")
+"""Reductions of windows, each by the operation that it is named after."""
+
+_POOLING: Known = {
+    **dict.fromkeys(("window_dimensions", "window_strides", "window_dilation"), _any),
+    "padding": _has_no_padding,
+    "base_dilation": _is_one,
+}
+
 UNDERSTOOD: Mapping[str, Known] = {
     **_BY_ELEMENT,
     **_named(" ".join(REDUCTIONS), "axes"),
@@ -123,7 +132,15 @@ UNDERSTOOD: Mapping[str, Known] = {
         "feature_group_count": _is_one,
         "batch_group_count": _is_one,
     },
+    **dict.fromkeys(POOLINGS, _POOLING),
     **_named("dynamic_update_slice"),
+    **_named(
+        "gather", "dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted", "mode", "fill_value"
+    ),
+    **_named(
+        "scatter scatter-add scatter-mul scatter-min scatter-max",
+        *("dimension_numbers", "unique_indices", "indices_are_sorted", "mode", "update_consts", "update_jaxpr"),
+    ),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
     **_named("sort", "dimension", "is_stable", "num_keys"),
     **_named("argmax argmin", "axes", "index_dtype"),

@@ -1,0 +1,218 @@
+"""Pooling: a reduction of every window of an array is a reduction of windows.
+
+Vertices of a family whose codelet reduces all of one field by `lax.reduce_window`, a field that is a window which moves
+over an array, are one `reduce_window` over that array, and what else the codelet does follows for all of them. Read as
+windows, the array would be copied once for each element of the window. The equation is the codelet's own, so that
+slopes are as well: that of a maximum goes to the first of equal elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.graphs.family import Family, Field
+from codelet.tracing.codelets import TracedCodelet
+from codelet.views.boxes import lengths_of
+from codelet.views.grids import Axis
+from codelet.views.sources import Patchwork
+from lowering.arrays import Arrays, reshape, slice_
+from lowering.fast.inputs import Input, Inputs
+from lowering.fast.over_grid import Operand, mapped_axes, over_grid
+from lowering.fast.patchwork import without_zeros
+from lowering.fast.reads import as_it_lies
+from lowering.fast.sources import Viewed, WithinZeros
+from lowering.jaxprs.equations import bind
+from lowering.jaxprs.primitives import POOLINGS, is_understood
+from lowering.jaxprs.rebuild import inline
+from lowering.plan.access import Dimension, take_apart
+
+_DEBUG_INFO = jax_core.DebugInfo("what follows a reduction of windows", "", None, None)
+
+# --- codelets that reduce a field ------------------------------------------------------------------------
+
+
+class Reduced(NamedTuple):
+    """A codelet that reduces all of a field, and goes on with that.
+
+    Attributes:
+        field: which.
+        equation: that reduces it.
+        rest: the jaxpr of what follows, of what is found and of the other fields in their order.
+        others: these.
+    """
+
+    field: str
+    equation: jax_core.JaxprEqn
+    rest: jax_core.ClosedJaxpr
+    others: tuple[str, ...]
+
+
+def as_reduced(codelet: TracedCodelet) -> Reduced | None:
+    """A codelet as one that reduces all of a field by `lax.reduce_window`; None if it is no such thing."""
+    closed = inline(codelet.jaxpr)
+    jaxpr = closed.jaxpr
+    fields = dict(zip(jaxpr.invars, codelet.inputs, strict=True))
+    for k, eqn in enumerate(jaxpr.eqns):
+        if not is_understood(eqn, *POOLINGS) or eqn.invars[0] not in fields:
+            continue
+        (var,) = eqn.invars
+        used = sum(atom is var for own in jaxpr.eqns for atom in own.invars) + sum(o is var for o in jaxpr.outvars)
+        if used > 1 or eqn.params["window_dimensions"] != var.aval.shape or max(eqn.params["window_dilation"]) > 1:  # type: ignore[attr-defined]
+            continue
+        others = [own for own in jaxpr.invars if own is not var]
+        rest = jaxpr.replace(
+            invars=[eqn.outvars[0], *others], eqns=[*jaxpr.eqns[:k], *jaxpr.eqns[k + 1 :]], debug_info=_DEBUG_INFO
+        )
+        made = jax_core.ClosedJaxpr(rest, closed.consts)
+        return Reduced(fields[var], eqn, made, tuple(fields[own] for own in others))
+    return None
+
+
+# --- families that are poolings --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pooling:
+    """A family as a reduction of windows.
+
+    Attributes:
+        family: which.
+        reduced: what its codelet does.
+        image: the array over which windows move, without what stands around it that changes no window.
+        widths: how many positions of that stand before and after each dimension.
+        dimensions: the access to each dimension of it.
+        moving: of each dimension, the axis along which the window moves; None for none.
+        window: its elements along each dimension.
+        dilation: by how many positions these are apart.
+        inputs: what the other fields read.
+        axes: that results depend on, outermost first.
+    """
+
+    family: Family
+    reduced: Reduced
+    image: Viewed
+    widths: tuple[tuple[int, int], ...]
+    dimensions: tuple[Dimension, ...]
+    moving: tuple[tuple[Axis, int] | None, ...]
+    window: tuple[int, ...]
+    dilation: tuple[int, ...]
+    inputs: tuple[Input, ...]
+    axes: tuple[Axis, ...]
+
+    def run(self, arrays: Arrays) -> dict[str, Operand]:
+        """What all vertices compute, from the arrays before."""
+        array = self.image.of(arrays)
+        starts, stops, due = [], [], []
+        for (start, terms), (before, _), count in zip(self.dimensions, self.widths, array.shape, strict=True):
+            # Windows may lie in padding wholly: then nothing is left of the array.
+            first, last = start - before, start - before + sum(term.reach for term in terms) + 1
+            due.append((min(last, 0) - min(first, 0), max(last, count) - max(first, count)))
+            starts.append(min(max(first, 0), count))
+            stops.append(min(max(last, 0), count))
+        params = {
+            **self.reduced.equation.params,
+            "window_dimensions": self.window,
+            "window_strides": tuple(1 if own is None else own[1] for own in self.moving),
+            "padding": tuple(due),
+            "base_dilation": (1,) * len(due),
+            "window_dilation": self.dilation,
+        }
+        array = slice_(array, starts, stops, [1] * len(due))
+        (pooled,) = bind(self.reduced.equation.replace(params=params), [array])
+        keys = tuple(own[0] for own in self.moving if own is not None)
+        operands = [(reshape(pooled, [axis.extent for axis in keys]), keys)]
+        operands += [(each.of(arrays), each.keys) for each in self.inputs]
+        results = over_grid(self.reduced.rest, operands, self.axes)
+        return {
+            name: (result, (*self.axes, *range(len(kind.shape))))
+            for (name, kind), result in zip(self.family.codelet.outputs.items(), results, strict=True)
+        }
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """How each field is read, in words."""
+        others = zip(self.reduced.others, map(str, self.inputs), strict=True)
+        found = {self.reduced.field: str(self.image), **dict(others)}
+        return {name: found[name] for name in self.family.codelet.inputs}
+
+    def text(self, names: Mapping[Axis, str]) -> str:
+        """How the family runs, in words."""
+        over = ", ".join(names[own[0]] for own in self.moving if own is not None)
+        return f"as a pooling: windows of {self.reduced.field} move over {over}"
+
+
+def _around(field: Field, value: object) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
+    """The array that a field's windows move over, without a frame of a value; and how wide that is."""
+    assert field.tensor is not None
+    source = field.tensor.source
+    if not isinstance(source, Patchwork):
+        return Viewed(source, as_it_lies(source.shape), source.dtype), ((0, 0),) * len(source.shape)
+    region, patches = without_zeros(source, (), value)
+    widths = tuple((start, n - stop) for (start, stop), n in zip(region, source.shape, strict=True))
+    origin = source if lengths_of(region) == source.shape else WithinZeros(source, region, tuple(patches))
+    return Viewed(origin, as_it_lies(origin.shape), source.dtype), widths
+
+
+def _least(eqn: jax_core.JaxprEqn) -> object:
+    """What changes no result of a reduction of windows."""
+    dtype, name = eqn.outvars[0].aval.dtype, eqn.primitive.name  # type: ignore[attr-defined]
+    if name == "reduce_window_sum":
+        return 0
+    sign = 1 if name == "reduce_window_min" else -1
+    if jnp.issubdtype(dtype, jnp.floating):
+        return sign * np.inf
+    limits = jnp.iinfo(dtype)
+    return limits.max if sign > 0 else limits.min
+
+
+def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
+    """A family as a reduction of windows; or why it is none, where its codelet reduces one."""
+    reduced = None if family.rows else as_reduced(family.codelet)
+    if reduced is None:
+        return ""
+    image = family.by_name[reduced.field]
+    if image.tensor is None or not image.tensor.size or not family.num_vertices:
+        return "its window is vertex state, or empty"
+    kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
+    if not jnp.issubdtype(kind, jnp.floating) and not jnp.issubdtype(kind, jnp.integer):
+        return "it is of truth values, or of complex numbers"
+    access = take_apart(image.tensor.source.shape, image.tensor.index)
+    if access.reversed_keys or access.shape != image.tensor.source.shape:
+        return "its windows run backwards or across dimensions"
+    moving: list[tuple[Axis, int] | None] = []
+    window, dilation = [], []
+    for _, terms in access.dimensions:
+        if any(term.table is not None for term in terms):
+            return "its windows move by a table"
+        steps = [(key, term.grain) for term in terms for key in term.keys]
+        along = [(key, step) for key, step in steps if isinstance(key, Axis)]
+        inside = [(key, step) for key, step in steps if isinstance(key, int)]
+        if len(along) > 1 or len(inside) > 1:
+            return "its windows move by several symbols along one dimension"
+        moving.append(along[0] if along else None)
+        window.append(image.type.shape[inside[0][0]] if inside else 1)
+        dilation.append(inside[0][1] if inside else 1)
+    axes = [own[0] for own in moving if own is not None]
+    if len(set(axes)) < len(axes) or np.prod(window) != image.tensor.size:
+        return "its windows move along several dimensions at once"
+    viewed, widths = _around(image, _least(reduced.equation))
+    others = tuple(inputs.of(family.by_name[name], family.axes) for name in reduced.others)
+    keys = [axes, *(each.keys for each in others)]
+    return Pooling(
+        family,
+        reduced,
+        viewed,
+        widths,
+        access.dimensions,
+        tuple(moving),
+        tuple(window),
+        tuple(dilation),
+        others,
+        mapped_axes(keys, family.axes),
+    )
