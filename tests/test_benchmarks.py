@@ -40,6 +40,7 @@ SMALL = {
     },
     "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_matmul": {"shapes": {"odd": (5, 7, 3)}},
     "ops_attention": {"batch": 2, "length": 4, "heads": 2, "size": 3},
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
@@ -95,6 +96,7 @@ ROWS = {
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
     ],
+    "ops_matmul": [f"ops_matmul/odd/{own}" for own in ("planned", "planned/gradient", "finest", "finest/gradient")],
     "ops_attention": [
         "ops_attention",
         "ops_attention/gradient",
