@@ -9,6 +9,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any
     stretches              vertices that each make a stretch of elements
+    norm                   batch, layer and group norm (norm_codelets, normalizing)
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
@@ -21,9 +22,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
     moves                  views of arrays end to end, padded, reversed
-    indexing, lookups      gather and scatter, and the usual ones by name (slice_forms; lookup_planning plans
-                           them)
 """
 
 from codelet.ops.attention import dot_product_attention as dot_product_attention
@@ -68,6 +68,13 @@ from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
 from codelet.ops.moves import pad_gradient as pad_gradient
 from codelet.ops.moves import reverse as reverse
+from codelet.ops.norm import batch_norm as batch_norm
+from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
+from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import group_norm as group_norm
+from codelet.ops.norm import group_norm_gradient as group_norm_gradient
+from codelet.ops.norm import layer_norm as layer_norm
+from codelet.ops.norm import layer_norm_gradient as layer_norm_gradient
 from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
