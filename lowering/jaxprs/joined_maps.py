@@ -125,11 +125,36 @@ Label = tuple[str, int, int]
 """A digit of what is kept, by its step; of what is summed, by its place among these; or that which is cut."""
 
 
+def _renumbered(leaves: Sequence[Leaf]) -> list[list[list[Digit]]] | None:
+    """The digits of leaves, those of what is summed numbered as they lie in a leaf that has all; None if none has."""
+    digits = {digit for leaf in leaves for dim in leaf.dims for digit in dim if digit.step >= SUMMED}
+    weights = sorted({weight for step, extent in digits for weight in (step, step * extent)})
+    if any(above % below for below, above in itertools.pairwise(weights)):
+        return None
+    finest = [Digit(below, above // below) for below, above in itertools.pairwise(weights)]
+    parts = {
+        digit: [own for own in reversed(finest) if digit.step <= own.step < digit.step * digit.extent]
+        for digit in digits
+    }
+    dims = [[[own for digit in dim for own in parts.get(digit, [digit])] for dim in leaf.dims] for leaf in leaves]
+    orders = [[own for dim in leaf for own in dim if own.step >= SUMMED] for leaf in dims]
+    chief = max(orders, key=len, default=[])
+    if any(not set(order) <= set(chief) for order in orders) or len(set(chief)) < len(chief):
+        return None
+    step, new = SUMMED, dict[Digit, Digit]()
+    for own in reversed(chief):
+        new[own] = Digit(step, own.extent)
+        step *= own.extent
+    return [[merged(new.get(own, own) for own in dim) for dim in leaf] for leaf in dims]
+
+
 def _labelled(leaves: Sequence[Leaf]) -> tuple[list[list[list[Label]]], tuple[int, int] | None] | None:
     """The labels of each dimension of each leaf, and where the cut begins and ends; None where they are unclear."""
-    dims = [[merged(own) for own in leaf.dims] for leaf in leaves]
+    dims = _renumbered(leaves)
+    if dims is None or any(leaf.along is not None and len(dims[k][leaf.along]) != 1 for k, leaf in enumerate(leaves)):
+        return None
     cuts = {(*dims[k][leaf.along], leaf.start) for k, leaf in enumerate(leaves) if leaf.along is not None}
-    if len(cuts) > 1 or any(len(own) != 2 or own[0].step < SUMMED for own in cuts):
+    if len(cuts) > 1 or any(own[0].step < SUMMED for own in cuts):
         return None
     cut, start = next(iter(cuts), (None, 0))
     digits = sorted({digit for own in dims for dim in own for digit in dim})
