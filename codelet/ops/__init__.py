@@ -23,6 +23,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     choices                select, clamp, cast
     fill                   numbers made of nothing
     indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
+    moves                  views of arrays end to end, padded, reversed
 """
 
 from codelet.ops.attention import dot_product_attention as dot_product_attention
@@ -62,6 +63,11 @@ from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.moves import concatenate as concatenate
+from codelet.ops.moves import concatenate_gradient as concatenate_gradient
+from codelet.ops.moves import pad as pad
+from codelet.ops.moves import pad_gradient as pad_gradient
+from codelet.ops.moves import reverse as reverse
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
