@@ -47,6 +47,7 @@ SMALL = {
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
+    "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
@@ -120,6 +121,11 @@ ROWS = {
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_norm": [
+        f"ops_norm/{norm}{kind}"
+        for norm in ("batch", "layer", "group")
+        for kind in ("", "/gradient", "/gradient_operation")
+    ],
     "ops_softmax": [
         f"ops_softmax/{rows}{kind}"
         for rows in ("rows", "vocabulary")
