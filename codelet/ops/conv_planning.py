@@ -25,15 +25,20 @@ _PRICED = 96
 """Of so many ways to cut tiles, those of the least estimates, the cycles are counted."""
 
 
+def _divisor(extent: int, most: int) -> int:
+    """The greatest divisor of an extent up to a number: parts of a sum are of one size."""
+    return max(n for n in range(1, min(extent, most) + 1) if extent % n == 0)
+
+
 def _grains_of(own: Convolved, grain: int) -> Blocks:
     """The block of a vertex that has about so many multiply-adds: all that is summed, then a square."""
     extents = parts_of([extent for _, extent in own.dimensions])
     left, kernel, fields = grain, list(extents.kernel), list(extents.fields)
     for d in reversed(range(own.rank)):
         if len(own.phases) == 1:
-            kernel[d] = min(kernel[d], left)
+            kernel[d] = _divisor(kernel[d], left)
         left = max(1, left // max(1, kernel[d]))
-    in_channels = min(extents.in_channels, left)
+    in_channels = _divisor(extents.in_channels, left)
     left = max(1, left // max(1, in_channels))
     out_channels = min(extents.out_channels, max(1, math.isqrt(left)))
     left //= out_channels

@@ -201,7 +201,10 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
             continue
         if grains is None and is_channels and extent >= 2 * channels:
             multiple = channels
-        found.append(block_sizes(extent, multiple, target.num_tiles))
+        sizes = block_sizes(extent, multiple, target.num_tiles)
+        if is_kernel or d == 2 + rank:  # parts of a sum are of one size
+            sizes = [size for size in sizes if extent % size == 0] or [extent]
+        found.append(sizes)
     while math.prod(map(len, found)) > _COMBINATIONS:
         longest = max(found, key=len)
         longest[1:-1] = longest[1:-1][1::2]
