@@ -18,7 +18,7 @@
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
-           -> sums of products contracted           contract
+           -> sums of products contracted           sum_rows, contract, whole_products
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

@@ -39,6 +39,7 @@ SMALL = {
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_attention": {"batch": 2, "length": 4, "heads": 2, "size": 3},
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
@@ -90,6 +91,14 @@ ROWS = {
         for kind in ("forward", "by_input", "by_kernel")
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
+    ],
+    "ops_attention": [
+        "ops_attention",
+        "ops_attention/gradient",
+        "ops_attention/gradient_operation",
+        "ops_attention/causal",
+        "ops_attention/causal/gradient",
+        "ops_attention/causal/gradient_operation",
     ],
     "ops_random": [
         "ops_random/uniform",

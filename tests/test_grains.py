@@ -123,6 +123,12 @@ def convolution(stride, padding=1):
 
 WHOLE = {
     "a product": (blocks.matmul((3, 4, 7)), jnp.matmul, [(8, 7), (7, 6)], ["dot_general"]),
+    "by parts of its length": (
+        blocks.matmul((3, 4, 3)),
+        jnp.matmul,
+        [(8, 7), (7, 6)],
+        ["dot_general"],
+    ),
     "by one row": (blocks.matmul((1, 5, 7)), jnp.matmul, [(8, 7), (7, 6)], ["dot_general"]),
     "a convolution": (
         blocks.convolution((4, 3)),
@@ -161,6 +167,27 @@ def test_blocks_lower_to_the_program_of_the_whole(name):
     made = at_once(with_slopes(run), with_slopes(plain))(*arrays)
     for result, other in zip(*map(jax.tree.leaves, made), strict=True):
         np.testing.assert_allclose(result, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_plan_says_of_what_a_family_is_made():
+    plan = str(cl.lower(blocks.convolution((4, 3))).at(normal(1, 3, 9, 9), normal(5, 3, 3, 3)).plan)
+    assert plan == (
+        "inputs  x, w\n"
+        "execute convolve reads x, w writes y\n"
+        "  convolve / convolved: 405 vertices over out.0: 5 x i0*out.1: 9 x out.2: 9\n"
+        "    in    x: float32[3,3,3] = pad(x, 0.0) at 11*i0*out.1 + out.2 + 121*f0 + 11*f1 + f2\n"
+        "    in    w: float32[3,3,3] = w at 27*out.0 + 9*f0 + 3*f1 + f2\n"
+        "    out   out: float32[] = y at 81*out.0 + 9*i0*out.1 + out.2\n"
+        "    made of 2 vertices over i0: 2\n"
+        "    made of 2 vertices over i0: 2\n"
+        "    made of 1 vertex over no grid\n"
+        "    made of 1 vertex over no grid\n"
+        "    runs as a convolution: windows of x move over i0*out.1 and out.2, w is the kernel\n"
+        "      reads x: pad(x, 0.0) within its zeros, as it lies\n"
+        "      reads w: w, as it lies\n"
+        "  writes y: all of it\n"
+        "outputs Tensor(float32[1,5,9,9] of y: 81*f1 + 9*f2 + f3)"
+    )
 
 
 @examples(8, phases=[Phase.generate])

@@ -12,6 +12,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
+    recurrent              cells of recurrent networks
+    attention              attention of queries to keys
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -21,6 +23,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     fill                   numbers made of nothing
 """
 
+from codelet.ops.attention import dot_product_attention as dot_product_attention
+from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
 from codelet.ops.choices import cast_gradient as cast_gradient
 from codelet.ops.choices import clamp as clamp
@@ -56,6 +60,10 @@ from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.recurrent import gru_cell as gru_cell
+from codelet.ops.recurrent import gru_cell_gradient as gru_cell_gradient
+from codelet.ops.recurrent import lstm_cell as lstm_cell
+from codelet.ops.recurrent import lstm_cell_gradient as lstm_cell_gradient
 from codelet.ops.reduce import all as all
 from codelet.ops.reduce import any as any
 from codelet.ops.reduce import max as max

@@ -257,12 +257,11 @@ class _Found:
         self.contractions: dict[Any, Contraction] = {}
         self.views: dict[Any, Rearrangement] = {}
         for eqn in jaxpr.eqns:
-            if is_understood(eqn, "reduce_sum"):
-                found = _find(eqn, makers, uses)
-                if found is not None:
-                    self.contractions[eqn] = found
+            found = _find(eqn, makers, uses) if is_understood(eqn, "reduce_sum") else None
+            if found is not None:
+                self.contractions[eqn] = found
             elif rearranges(eqn) and _has_elements(eqn.outvars[0]):
-                view = rearrangement(eqn.outvars[0], makers, stop=lambda _: False)
+                view = rearrangement(eqn.outvars[0], makers, stop=lambda atom: makers.get(atom) in self.contractions)
                 if view.root is not eqn.outvars[0]:
                     self.views[eqn] = view
 

@@ -72,8 +72,8 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
             dims = view.dims if order is None else tuple(view.dims[d] for d in order)
             dims = regrouped(merged(digit for dim in dims for digit in dim), eqn.params["new_sizes"])
             return None if dims is None else Rearrangement(view.root, dims)
-        case "squeeze":
-            gone = {int(d) for d in eqn.params["dimensions"]}
+        case "squeeze" | "reduce_sum":
+            gone = {int(d) for d in eqn.params["dimensions" if eqn.primitive.name == "squeeze" else "axes"]}
             return Rearrangement(view.root, tuple(dim for d, dim in enumerate(view.dims) if d not in gone))
         case "broadcast_in_dim":
             shape, places = eqn.params["shape"], [int(d) for d in eqn.params["broadcast_dimensions"]]
@@ -84,7 +84,9 @@ def _after(view: Rearrangement, eqn: jax_core.JaxprEqn) -> Rearrangement | None:
 
 
 def rearranges(eqn: jax_core.JaxprEqn) -> bool:
-    """Whether an equation is one that a rearrangement sees through."""
+    """Whether an equation is one that a rearrangement sees through: a sum of one element each is one too."""
+    if is_understood(eqn, "reduce_sum"):
+        return all(eqn.invars[0].aval.shape[axis] == 1 for axis in eqn.params["axes"])  # type: ignore[attr-defined]
     return len(eqn.invars) == 1 and is_understood(eqn, *REARRANGING)
 
 

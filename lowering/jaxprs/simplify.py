@@ -14,6 +14,8 @@ from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.sum_rows import sum_rows
+from lowering.jaxprs.whole_products import join_products
 
 
 def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
@@ -21,5 +23,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    traced = carry_extended(join_reductions(contract(jax.make_jaxpr(function)(*structs))))
+    products = join_products(contract(sum_rows(jax.make_jaxpr(function)(*structs))))
+    traced = carry_extended(join_reductions(products))
     return recompute(reduce_by_halves(update_safely(traced, inlined=inlined)))

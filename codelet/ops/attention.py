@@ -1,0 +1,298 @@
+"""Attention: `dot_product_attention` as `jax.nn` has it, and its gradient.
+
+Products of queries and keys, scaled and masked element by element; their softmax over the keys; and products of that
+with the values (Vaswani et al., "Attention Is All You Need", 2017). Heads may share keys and values in groups (Ainslie
+et al., "GQA", 2023). The gradient makes the weights of the attention anew from queries and keys.
+
+Batch, queries, heads and their sizes are B, T, N and H, as in `jax.nn.dot_product_attention`; keys are S, their heads
+K, of which each serves N / K heads of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
+from codelet.ops.choices import cast
+from codelet.ops.elementwise import map as map_of
+from codelet.ops.elementwise import map_gradient
+from codelet.ops.matmul import dot_general
+from codelet.ops.softmax import softmax, softmax_gradient
+
+_MASKED = float(np.float32(-0.7) * np.finfo(np.float32).max)
+"""What stands for what is masked: `jax.nn.dot_product_attention` has the same, so that a row of these is uniform."""
+
+
+def _four(tensor: cl.Tensor) -> cl.Tensor:
+    """With a dimension for the batch."""
+    return tensor.reshape((1,) * (4 - tensor.ndim) + tensor.shape)
+
+
+class _Attention:
+    """Operands of an attention, with a dimension for all that they have in common, and what they are made of.
+
+    Weights are of shape (B, K, T, groups, S), or (B, N, T, S) without groups.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        graph: cl.Graph,
+        query: cl.Tensor,
+        key: cl.Tensor,
+        value: cl.Tensor,
+        bias: cl.Tensor | None,
+        mask: cl.Tensor | None,
+        scale: float | None,
+        is_causal: bool,
+        grain: int | None,
+    ):
+        """Checked.
+
+        Raises:
+            OperationError: shapes or dtypes that do not fit.
+        """
+        given = {name: own for name, own in {"bias": bias, "mask": mask}.items() if own is not None}
+        check_tensors(operation, graph, query=query, key=key, value=value, **given)
+        check_floating(operation, query=query, **({"bias": bias} if bias is not None else {}))
+        self.dtype = check_same_dtype(operation, query=query, key=key, value=value)
+        self.operation, self.graph, self.grain = operation, graph, checked_grain(operation, grain)
+        self.shape = query.shape
+        self._check_shapes(query, key, value)
+        self.query, self.key, self.value = _four(query), _four(key), _four(value)
+        self.batch, self.length, self.heads, self.size = self.query.shape
+        self.keys, self.key_heads = self.key.shape[1:3]
+        self.groups = self.heads // self.key_heads
+        self.query = self.grouped(self.query)
+        self.scale = 1 / self.size**0.5 if scale is None else float(scale)
+        if mask is not None and mask.dtype != np.bool_:
+            raise OperationError(
+                f"mask of ops.{operation} is not of truth values",
+                given=mask,
+                expected="bool: what takes part; numbers to be added are a bias",
+            )
+        self.bias, self.mask = (
+            None if own is None else self._spread(name, own) for name, own in (("bias", bias), ("mask", mask))
+        )
+        self.is_causal = bool(is_causal)
+
+    def _check_shapes(self, query: cl.Tensor, key: cl.Tensor, value: cl.Tensor) -> None:
+        batch = query.shape[:-3]
+        fits = query.ndim in (3, 4) and key.ndim == query.ndim and value.shape == key.shape
+        fits = fits and key.shape[:-3] == batch and key.shape[-1] == query.shape[-1] and all(query.shape)
+        if not fits or not all(key.shape) or query.shape[-2] % key.shape[-2]:
+            raise OperationError(
+                f"the operands of ops.{self.operation} do not fit each other",
+                given=f"query {query.shape}, key {key.shape}, value {value.shape}",
+                expected="(B, T, N, H) with (B, S, K, H) twice, or all without B; K divides N",
+            )
+
+    def grouped(self, tensor: cl.Tensor) -> cl.Tensor:
+        """Of (B, T, N, H): the heads in groups, where there are any."""
+        if self.groups == 1:
+            return tensor
+        return tensor.reshape((self.batch, self.length, self.key_heads, self.groups, self.size))
+
+    def ungrouped(self, tensor: cl.Tensor) -> cl.Tensor:
+        """Of (B, K, T, groups, H), as products make it: in the shape of the queries."""
+        order = (0, 2, 1, *range(3, tensor.ndim))
+        return tensor.transpose(order).reshape(self.shape)
+
+    def of_keys(self, tensor: cl.Tensor) -> cl.Tensor:
+        """Of (B, K, S, H), as products make it: in the shape of the keys."""
+        shape = (*self.shape[:-3], self.keys, self.key_heads, self.size)
+        return tensor.transpose((0, 2, 1, 3)).reshape(shape)
+
+    def _spread(self, name: str, tensor: cl.Tensor) -> cl.Tensor:
+        """A bias or mask that broadcasts to (B, N, T, S), with the dimensions of the weights."""
+        shape = (self.batch, self.heads, self.length, self.keys)
+        own = _four(tensor) if tensor.ndim <= 4 else tensor
+        if own.ndim != 4 or any(a not in (1, b) for a, b in zip(own.shape, shape, strict=True)):
+            raise OperationError(
+                f"{name} of ops.{self.operation} does not broadcast to the weights",
+                given=tensor,
+                expected=f"(B, N, T, S): {shape}, or 1 for any of them",
+            )
+        if self.groups == 1:
+            return own
+        heads = (1, 1) if own.shape[1] == 1 else (self.key_heads, self.groups)
+        return own.reshape((own.shape[0], *heads, *own.shape[2:])).transpose((0, 1, 3, 2, 4))
+
+    def of_bias(self, gradient: cl.Tensor | None, bias: cl.Tensor) -> cl.Tensor:
+        """The gradient by a bias, in its shape."""
+        assert gradient is not None
+        return (gradient if self.groups == 1 else gradient.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
+
+    # --- steps ---
+
+    def product(
+        self, a: cl.Tensor, b: cl.Tensor, contracted: Any, heads: Any, name: str, dtype: Any = None
+    ) -> cl.Tensor:
+        """A product for all batches and heads."""
+        numbers = (contracted, ((0, heads[0]), (0, heads[1])))
+        return dot_general(self.graph, a, b, numbers, preferred_element_type=dtype, grain=self.grain, name=name)
+
+    def with_keys(self, heads: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
+        """Of what is like queries and what is like keys: products as weights are, in the dtype of the softmax."""
+        dtype = np.promote_types(np.float32, self.dtype) if self.dtype != jnp.bfloat16 else np.dtype(np.float32)
+        return self.product(heads, keys, ((heads.ndim - 1,), (3,)), (2, 2), name, dtype)
+
+    def over_keys(self, weights: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
+        """Of what is like weights and what is like keys: sums over the keys, in the shape of the queries."""
+        return self.ungrouped(self.product(weights, keys, ((weights.ndim - 1,), (1,)), (1, 2), name))
+
+    def over_queries(self, weights: cl.Tensor, heads: cl.Tensor, name: str) -> cl.Tensor:
+        """Of what is like weights and what is like queries: sums over the queries, in the shape of the keys."""
+        contracted = (tuple(range(2, weights.ndim - 1)), (1, 3)[: heads.ndim - 3])
+        return self.of_keys(self.product(weights, heads, contracted, (1, 2), name))
+
+    def weighing(self) -> tuple[Callable[..., Any], list[cl.Tensor]]:
+        """What is done to the products element by element, and its other operands."""
+        has_bias, has_mask, is_causal, scale = self.bias is not None, self.mask is not None, self.is_causal, self.scale
+
+        def weigh(product: Any, *others: Any) -> Any:
+            left = list(others)
+            product = product * jnp.asarray(scale, product.dtype)
+            if has_bias:
+                product = (product + left.pop(0)).astype(product.dtype)
+            taken = [left.pop(0)] if has_mask else []
+            if is_causal:
+                taken.append(left.pop(0) >= left.pop(0))
+            for each in taken:
+                product = jnp.where(each, product, jnp.asarray(_MASKED, product.dtype))
+            return product
+
+        others = [own for own in (self.bias, self.mask) if own is not None]
+        if is_causal:
+            queries = self.graph.add_constant("queries", np.arange(self.length, dtype=np.int32))
+            keys = self.graph.add_constant("keys", np.arange(self.keys, dtype=np.int32))
+            others += [queries.reshape((self.length, *([1] if self.groups == 1 else [1, 1]))), keys]
+        return weigh, others
+
+    def weights(self, weighed: tuple[Callable[..., Any], list[cl.Tensor]]) -> tuple[cl.Tensor, cl.Tensor]:
+        """The products of queries and keys, and the softmax of what is made of them."""
+        products = self.with_keys(self.query, self.key, "multiply_keys")
+        weigh, others = weighed
+        logits = map_of(self.graph, weigh, products, *others, grain=self.grain, name="weigh")
+        if logits.dtype != np.float32:
+            logits = cast(self.graph, logits, np.float32)
+        return products, softmax(self.graph, logits, grain=self.grain)
+
+    def in_own(self, tensor: cl.Tensor) -> cl.Tensor:
+        """In the dtype of the operands."""
+        return tensor if tensor.dtype == self.dtype else cast(self.graph, tensor, self.dtype)
+
+
+# --- operations ---------------------------------------------------------------------------------------------
+
+
+def dot_product_attention(
+    graph: cl.Graph,
+    query: cl.Tensor,
+    key: cl.Tensor,
+    value: cl.Tensor,
+    bias: cl.Tensor | None = None,
+    mask: cl.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    grain: int | None = None,
+    name: str = "dot_product_attention",
+) -> cl.Tensor:
+    """The attention of queries to keys, as `jax.nn.dot_product_attention`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        query: (B, T, N, H), or without B.
+        key: (B, S, K, H); K divides N.
+        value: in the same shape.
+        bias: added to the products of queries and keys; broadcasts to (B, N, T, S).
+        mask: which keys a query sees; of truth values, broadcasts to (B, N, T, S).
+        scale: of the products; 1 / sqrt(H) when left off.
+        is_causal: whether a query sees no keys beyond its own position.
+        grain: about how many multiply-adds, or elements, a vertex has; the planners choose when it is left off.
+        name: of the scope.
+
+    Returns:
+        The sums of values, in the shape of the queries.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> q, k = jnp.ones((1, 3, 2, 4)), jnp.ones((1, 5, 2, 4))
+    >>> cl.lower(cl.ops.dot_product_attention)(q, k, k).shape
+    (1, 3, 2, 4)
+    """
+    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain)
+    with graph.scope(name, unique=True):
+        _, weights = own.weights(own.weighing())
+        return own.over_keys(own.in_own(weights), own.value, "multiply_values")
+
+
+def dot_product_attention_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    query: cl.Tensor,
+    key: cl.Tensor,
+    value: cl.Tensor,
+    bias: cl.Tensor | None = None,
+    mask: cl.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    grain: int | None = None,
+    name: str = "dot_product_attention_gradient",
+) -> tuple[cl.Tensor | None, ...]:
+    """The gradients of `dot_product_attention` by query, key, value and bias; the weights are made anew.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: of the result, in the shape of the queries.
+        query: as of `dot_product_attention`, with all that follows.
+        key: of which the products are.
+        value: of which the sums are.
+        bias: added to the products.
+        mask: which keys a query sees.
+        scale: of the products.
+        is_causal: whether a query sees no keys beyond its own position.
+        grain: about how many multiply-adds, or elements, a vertex has.
+        name: of the scope.
+
+    Returns:
+        The gradients; None by a bias that is none.
+
+    Raises:
+        OperationError: shapes or dtypes that do not fit.
+    """
+    own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain)
+    check_tensors(name, graph, cotangent=cotangent)
+    if (cotangent.shape, cotangent.dtype) != (query.shape, query.dtype):
+        raise OperationError(
+            f"the cotangent of ops.{name} is not as the result", given=cotangent, expected=f"{query.dtype}{query.shape}"
+        )
+    with graph.scope(name, unique=True):
+        slope = own.grouped(_four(cotangent))
+        weigh, others = weighed = own.weighing()
+        products, weights = own.weights(weighed)
+        by_value = own.over_queries(own.in_own(weights), slope, "by_value")
+        by_weights = own.with_keys(slope, own.value, "by_weights")
+        if by_weights.dtype != weights.dtype:
+            by_weights = cast(graph, by_weights, weights.dtype)
+        by_logits = softmax_gradient(graph, by_weights, weights, grain=own.grain)
+        if by_logits.dtype != products.dtype:
+            by_logits = cast(graph, by_logits, products.dtype)
+        by_products, *by_others = map_gradient(
+            graph, weigh, by_logits, products, *others, grain=own.grain, name="unweigh"
+        )
+        assert by_products is not None
+        by_products = own.in_own(by_products)
+        by_query = own.over_keys(by_products, own.key, "by_query")
+        by_key = own.over_queries(by_products, own.query, "by_key")
+    return by_query, by_key, by_value, None if bias is None else own.of_bias(by_others[0], bias)

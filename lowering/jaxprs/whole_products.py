@@ -1,0 +1,161 @@
+"""Whole products: the sum of the products of all parts of two values is the product of the values.
+
+What is summed over is cut in parts of one length and one that is left over; partial products of each are contracted to
+one product (`sum_rows.py`, `contract.py`). In comes a jaxpr with sums of products, of what two `split`s divide along
+what is contracted; out comes one in which each is one product of what was split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jax import lax
+from jax.extend import core as jax_core
+
+from lowering.arrays import reshape
+from lowering.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from lowering.jaxprs.primitives import is_understood
+from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+from lowering.jaxprs.rebuild import Builder, inline, rebuild
+
+
+class _Part(NamedTuple):
+    """A part of a value: an output of the `split` that divides it."""
+
+    split: jax_core.JaxprEqn
+    number: int
+    extent: int
+    dimension: int
+    shape: tuple[int, ...]
+    """The whole, as the operand of the product: its dimensions, of which others than that divided may be merged."""
+
+    def is_like(self, other: _Part) -> bool:
+        """Whether it is a part of the same whole as another."""
+        if self.split is not other.split:
+            return False
+        d, at = self.dimension, other.dimension
+        free = (*self.shape[:d], *self.shape[d + 1 :]) == (*other.shape[:at], *other.shape[at + 1 :])
+        return free and (d == at or self.extent == 1)
+
+
+class _Product(NamedTuple):
+    """A product of parts, and how what is added up is arranged of it."""
+
+    view: Rearrangement
+    eqn: jax_core.JaxprEqn
+    parts: tuple[_Part, _Part]
+
+    def is_like(self, other: _Product) -> bool:
+        """Whether it differs from another in the part alone that it is of."""
+        (_, batch), kept = self.eqn.params["dimension_numbers"], ("precision", "preferred_element_type")
+        if any(self.eqn.params[name] != other.eqn.params[name] for name in kept) or self.view.dims != other.view.dims:
+            return False
+        same = self.eqn.params["dimension_numbers"] == other.eqn.params["dimension_numbers"]
+        alike = all(own.is_like(one) for own, one in zip(self.parts, other.parts, strict=True))
+        return alike and (same or batch == ((), ()))
+
+
+class _Whole(NamedTuple):
+    """Products of parts that together are all of what was split, like one of them."""
+
+    like: _Product
+
+    @property
+    def roots(self) -> list[Atomic]:
+        """What was split."""
+        return [part.split.invars[0] for part in self.like.parts]
+
+    def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
+        """The product of the whole."""
+        view, eqn, parts = self.like
+        left, right = (reshape(own, part.shape) for own, part in zip((left, right), parts, strict=True))
+        params = eqn.params
+        numbers, kind = params["dimension_numbers"], params["preferred_element_type"]
+        dot = lax.dot_general(left, right, numbers, precision=params["precision"], preferred_element_type=kind)
+        return rearrange(dot, view.digits, shape)
+
+
+class _Sums:
+    """The sums in a jaxpr that are whole products."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        self.makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+        self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
+        self.found: dict[jax_core.JaxprEqn, _Whole] = {}
+        for eqn in jaxpr.eqns if any(is_understood(eqn, "split") for eqn in jaxpr.eqns) else ():
+            whole = self._whole(eqn) if is_understood(eqn, "add") else None
+            if whole is not None:
+                self.found[eqn] = whole
+
+    def _terms(self, eqn: jax_core.JaxprEqn) -> list[Atomic]:
+        """What a sum adds up, sums within it taken apart."""
+        found = []
+        for atom in eqn.invars:
+            maker = None if isinstance(atom, jax_core.Literal) or self.uses[atom] > 1 else self.makers.get(atom)
+            is_sum = maker is not None and is_understood(maker, "add")
+            found += self._terms(maker) if maker is not None and is_sum else [atom]
+        return found
+
+    def _part(self, operand: Any, dimensions: Sequence[int]) -> _Part | None:
+        """The part of which a product contracts one dimension; None if it is no such thing."""
+        if len(dimensions) != 1 or isinstance(operand, jax_core.Literal):
+            return None
+        piece: Any = operand
+        (d,), shape = dimensions, piece.aval.shape
+        maker = self.makers.get(piece)
+        if maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
+            piece = maker.invars[0]
+            maker = None if isinstance(piece, jax_core.Literal) else self.makers.get(piece)
+        if maker is None or not is_understood(maker, "split"):
+            return None
+        axis, own, whole = maker.params["axis"], piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
+        # Where one of extent 1 stands does not matter.
+        if own[axis] != shape[d] or (own[axis] > 1 and math.prod(own[:axis]) != math.prod(shape[:d])):
+            return None
+        number = [var is piece for var in maker.outvars].index(True)
+        return _Part(maker, number, own[axis], d, (*shape[:d], whole[axis], *shape[d + 1 :]))
+
+    def _product(self, atom: Atomic) -> _Product | None:
+        """What is added up as a product of parts; None if it is none."""
+        view = rearrangement(atom, self.makers, stop=lambda own: self.uses[own] > 1)
+        eqn = None if isinstance(view.root, jax_core.Literal) else self.makers.get(view.root)
+        if eqn is None or self.uses[view.root] > 1 or not is_understood(eqn, "dot_general"):
+            return None
+        left, right = map(self._part, eqn.invars, eqn.params["dimension_numbers"][0])
+        return None if left is None or right is None else _Product(view, eqn, (left, right))
+
+    def _whole(self, eqn: jax_core.JaxprEqn) -> _Whole | None:
+        """A sum as a product of the whole; None if it is none."""
+        terms = [self._product(atom) for atom in self._terms(eqn)]
+        products = [term for term in terms if term is not None]
+        if len(products) < len(terms):
+            return None
+        first = max(products, key=lambda own: own.parts[0].extent)
+        count = len(first.parts[0].split.outvars)
+        numbers = sorted([part.number for part in own.parts] for own in products)
+        every = numbers == [[k, k] for k in range(count)] and len(first.parts[1].split.outvars) == count
+        return _Whole(first) if every and all(own.is_like(first) for own in products) else None
+
+    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        """What an equation is to be made from."""
+        return self.found[eqn].roots if eqn in self.found else eqn.invars
+
+    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        """What is made in the place of an equation, from its sources."""
+        if eqn not in self.found:
+            return builder.equation(with_bodies(eqn, join_products), operands)
+        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+        return builder.traced(lambda left, right: [self.found[eqn].made(left, right, shape)], operands)
+
+
+def join_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with sums of the products of all parts as products, in the bodies of loops as well."""
+    closed = inline(closed)
+    sums = _Sums(closed.jaxpr)
+    if not sums.found and not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
+    return rebuild(closed, sums.add, sources=sums.sources)

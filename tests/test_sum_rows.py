@@ -1,0 +1,156 @@
+"""Sums over pieces: those of products are sums of whole products, and of all parts one product; values stay."""
+
+import functools
+import itertools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.extend.core import jaxpr_as_fun as evaluated
+
+from lowering.jaxprs.contract import contract
+from lowering.jaxprs.sum_rows import sum_rows
+from lowering.jaxprs.whole_products import join_products
+from tests.at_once import at_once
+from tests.examples import examples
+
+
+def joined(function, *arrays):
+    return join_products(contract(sum_rows(jax.make_jaxpr(function)(*arrays))))
+
+
+def names(function, *arrays):
+    return [eqn.primitive.name for eqn in joined(function, *arrays).jaxpr.eqns]
+
+
+def normal(*shape, dtype: Any = np.float32):
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
+
+
+def chunks(a, b, size):
+    """The partial products of as many chunks as there are whole ones, and of what is left, stacked."""
+    count = a.shape[1] // size
+    first, left = lax.split(a, (count * size, a.shape[1] - count * size), 1)
+    second, last = lax.split(b, (count * size, b.shape[0] - count * size), 0)
+    many = jnp.einsum("mpk,pkn->pmn", first.reshape(len(a), count, size), second.reshape(count, size, -1))
+    return jnp.concatenate([many, (left @ last)[None]])
+
+
+def by_groups(parts, size):
+    """Sums of rows by groups of so many, and of what is left, stacked and added up."""
+    count, row = len(parts) // size, parts.shape[1:]
+    flat = parts.reshape(-1)
+    stop = count * size * int(np.prod(row))
+    sums = [lax.slice(flat, (0,), (stop,)).reshape(count, size, -1).sum(1)]
+    if stop < flat.size:
+        sums.append(lax.slice(flat, (stop,), (flat.size,)).reshape(-1, int(np.prod(row))).sum(0)[None])
+    return jnp.concatenate(sums).sum(0).reshape(row)
+
+
+WHOLE = {
+    "chunks": lambda a, b: chunks(a, b, 3).sum(0),
+    "chunks of another shape": lambda a, b: chunks(a, b, 3).reshape(4, -1).sum(0).reshape(3, 5),
+    "groups of products": lambda a, b: by_groups(jnp.einsum("mk,kn->kmn", a, b), 4),
+    "groups of chunks": lambda a, b: by_groups(chunks(a, b, 3), 3),
+    "parts in another order": lambda a, b: (lambda p, q: p[1] @ q[1] + p[0] @ q[0])(
+        lax.split(a, (4, 6), 1), lax.split(b, (4, 6), 0)
+    ),
+    "three parts": lambda a, b: functools.reduce(
+        operator.add, map(operator.matmul, lax.split(a, (4, 5, 1), 1), lax.split(b, (4, 5, 1), 0))
+    ),
+    "transposed": lambda a, b: (lambda p, q: jnp.concatenate([(p[0] @ q[0].T)[None], (p[1] @ q[1].T)[None]]).sum(0))(
+        lax.split(a, (4, 6), 1), lax.split(b.T, (4, 6), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_parts_of_a_product_are_one_product(name):
+    a, b = normal(3, 10), normal(10, 5)
+    found = names(WHOLE[name], a, b)
+    assert found.count("dot_general") == 1
+    assert not {"add", "concatenate", "reduce_sum", "split", "slice"} & set(found)
+    run = joined(WHOLE[name], a, b)
+    result, expected = at_once(evaluated(run), lambda a, b: [a @ b])(a, b)
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-5, atol=1e-5)
+
+
+KEPT = {
+    "parts that are not all": lambda a, b: (lambda p, q: p[0] @ q[0] + p[1] @ q[1])(
+        lax.split(a, (4, 5, 1), 1), lax.split(b, (4, 5, 1), 0)
+    ),
+    "parts of which one is used again": lambda a, b: (lambda c: (c.sum(0), c))(chunks(a, b, 3)),
+    "parts that are crossed": lambda a, b: (lambda p, q: p[0] @ q[1] + p[1] @ q[0])(
+        lax.split(a, (5, 5), 1), lax.split(b, (5, 5), 0)
+    ),
+    "parts of other precision": lambda a, b: (
+        lambda p, q: p[0] @ q[0] + lax.dot(p[1], q[1], precision=lax.Precision.HIGHEST)
+    )(lax.split(a, (5, 5), 1), lax.split(b, (5, 5), 0)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_others_are_several(name):
+    assert names(KEPT[name], normal(3, 10), normal(10, 5)).count("dot_general") == 2
+
+
+def test_sums_that_are_rounded_stay():
+    a, b = normal(3, 10, dtype=np.float16), normal(10, 5, dtype=np.float16)
+    assert "concatenate" in names(lambda a, b: chunks(a, b, 3).sum(0), a, b)
+
+
+def test_sums_in_loops():
+    a, b = normal(5, 10), normal(10, 5)
+    run = lambda a, b: lax.fori_loop(0, 3, lambda _, x: chunks(x, b, 3).sum(0) @ b.T, a)  # noqa: E731
+    (loop,) = [eqn for eqn in joined(run, a, b).jaxpr.eqns if eqn.primitive.name in ("scan", "while")]
+    body = loop.params.get("jaxpr") or loop.params["body_jaxpr"]
+    assert "concatenate" not in [eqn.primitive.name for eqn in body.jaxpr.eqns]
+
+
+@st.composite
+def sums(draw):
+    """A function of a matrix and a vector: sums of rows of products, cut, put together and summed again."""
+    rows, row = draw(st.integers(1, 6)), draw(st.sampled_from([(4,), (2, 3), (1,), ()]))
+    steps = draw(st.lists(st.sampled_from(["cut", "join", "groups", "reshape", "scale"]), max_size=5))
+    numbers = [draw(st.integers(1, 3)) for _ in steps]
+
+    def function(a, b):
+        value = a.reshape(rows, -1, *row) * b.reshape(1, -1, *[1] * len(row))
+        value = value.sum(1) if draw_sum else value.reshape(-1, *row)
+        for step, number in zip(steps, numbers, strict=True):
+            if step == "cut":
+                value = value[min(number, len(value) - 1) :]
+            elif step == "join":
+                value = jnp.concatenate([value[:number], 2 * value, value[number:]])
+            elif step == "groups" and len(value) % number == 0:
+                value = value.reshape(-1, number, *row).sum(1)
+            elif step == "reshape":
+                value = value.reshape(1, len(value), 1, *row).reshape(len(value), *row)
+            elif step == "scale":
+                value = value * 1.5
+        return value.sum(0)
+
+    draw_sum, size = draw(st.booleans()), int(np.prod(row))
+    return function, (normal(rows * 3 * size), normal(3))
+
+
+@examples(20)
+@given(st.lists(sums(), min_size=3, max_size=3))
+def test_values_are_kept(drawn):
+    both = [(own, joined(own, *arrays)) for own, arrays in drawn]
+    runs = [
+        (
+            lambda given, k=k, own=own: own(*given[k]),
+            lambda given, k=k, run=run: evaluated(run)(*given[k])[0],
+        )
+        for k, (own, run) in enumerate(both)
+    ]
+    made = at_once(*itertools.chain(*runs))([arrays for _, arrays in drawn])
+    for expected, result in zip(made[::2], made[1::2], strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
