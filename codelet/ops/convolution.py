@@ -6,12 +6,13 @@ All three are one convolution of operands seen in another way: see `conv_argumen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
+from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
@@ -98,11 +99,11 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
     """The vertices of a convolution, planned, in a scope."""
     plan = plan_convolved(graph.target, seen.own, grain, memory_share)
     with graph.scope(name, unique=True):
-        return _add_planned(graph, seen, plan)
+        return add_planned(graph, seen, plan)
 
 
-def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
-    """The vertices of a planned convolution."""
+def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
+    """The vertices of a convolution as a plan has them."""
     own = seen.own
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
     shape = tuple(extents[d] for d in seen.order)
@@ -211,6 +212,7 @@ def plan_conv(
     window_strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
+    of: Literal["results", "input gradient", "kernel gradient"] = "results",
     dtype: Any = jnp.float32,
     lhs_dilation: Sequence[int] | int | None = None,
     rhs_dilation: Sequence[int] | int | None = None,
@@ -222,7 +224,7 @@ def plan_conv(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
 ) -> Plan:
-    """How `conv_general_dilated` spreads a convolution over the tiles of a machine; it prints.
+    """How a convolution, or a gradient of it, is spread over the tiles of a machine; it prints.
 
     Args:
         target: the machine.
@@ -230,6 +232,7 @@ def plan_conv(
         rhs: the shape of the kernels.
         window_strides: as of `conv_general_dilated`.
         padding: the same.
+        of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
         lhs_dilation: as of `conv_general_dilated`.
         rhs_dilation: the same.
@@ -263,8 +266,18 @@ def plan_conv(
     )
     graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
     image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
-    seen = seen_forward(image, kernels, sizes, *_dtypes("plan_conv", own, preferred_element_type, partials))
-    return plan_convolved(target, seen.own, checked_grain("plan_conv", grain), memory_share)
+    kinds = _dtypes("plan_conv", own, preferred_element_type, partials)
+    cotangent = graph.add_variable("cotangent", sizes.out_shape, own)
+    ways = {
+        "results": lambda: seen_forward(image, kernels, sizes, *kinds),
+        "input gradient": lambda: seen_by_input(cotangent, kernels, sizes, *kinds),
+        "kernel gradient": lambda: seen_by_kernel(cotangent, image, sizes, *kinds),
+    }
+    if of not in ways:
+        raise OperationError(
+            "what ops.plan_conv is to plan is of no known name", given=repr(of), expected=str(list(ways))
+        )
+    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_share)
 
 
 def conv_input_gradient(
