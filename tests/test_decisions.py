@@ -210,12 +210,12 @@ def draws(graph, x, key):
 NO_PRODUCT = "      not a convolution: its codelet is no inner product of two fields"
 
 CHOSEN = {
-    "windows element by element": (
+    "windows reduced": (
         *windows(total),
         [
-            "    runs under vmap over i, windows element by element",
+            "    runs under vmap over i, windows reduced a dimension at a time",
             NO_PRODUCT,
-            "      reads x: x, sliced for each of 3 elements",
+            "      reads x: x, as it lies, windows of 3 reduced by sum",
         ],
     ),
     "windows stacked": (
@@ -285,6 +285,7 @@ def test_rules_are_told_apart_by_name():
         "segments",
         "buckets",
         "a convolution",
+        "windows reduced",
         "a pooling",
         "windows element by element",
         "vmap",

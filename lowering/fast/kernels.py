@@ -16,6 +16,7 @@ from lowering.fast.convolutions import Convolution, as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.pooling import Pooling, as_pooling
 from lowering.fast.ragged import RowsTogether, as_buckets, as_segments
+from lowering.fast.reduced_windows import as_windows_reduced
 from lowering.fast.vmapped import Vmapped, as_vmapped, as_windows_apart
 
 Kernel = RowsTogether | Convolution | Pooling | Vmapped
@@ -26,6 +27,7 @@ RULES: dict[str, Callable[[Family, Inputs], Kernel | str]] = {
     "segments": as_segments,  # one program for rows of any lengths
     "buckets": as_buckets,  # any other codelet of ragged fields
     "a convolution": as_convolution,  # windows would be copied once for each of their elements
+    "windows reduced": as_windows_reduced,  # a dimension at a time, which is less work
     "a pooling": as_pooling,  # the same
     "windows element by element": as_windows_apart,  # XLA does not vectorise a look into a stack of slices
     "vmap": as_vmapped,  # everything else

@@ -6,7 +6,7 @@ taken apart into their elements where the codelet allows it, and random numbers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend import core as jax_core
@@ -18,6 +18,15 @@ from lowering.fast.draws import Draws, plan_draws
 from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
+from lowering.fast.sources import Viewed
+from lowering.fast.window_reductions import ReducedWindows
+
+
+def _text(inputs: Sequence[Input | ReducedWindows]) -> str:
+    """How a field is read, in words."""
+    if len(inputs) == 1 or not all(isinstance(own, Viewed) for own in inputs):
+        return "; ".join(map(str, inputs))
+    return f"{inputs[0]} for each of {len(inputs)} elements"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +39,15 @@ class Vmapped:
         jaxpr: what one vertex computes of them, and of the numbers drawn ahead.
         axes: that results depend on, outermost first.
         draws: what is drawn ahead; None where nothing is.
+        windows: what becomes of windows that are not read as such, in words.
     """
 
     family: Family
-    inputs: tuple[tuple[Input, ...], ...]
+    inputs: tuple[tuple[Input | ReducedWindows, ...], ...]
     jaxpr: jax_core.ClosedJaxpr
     axes: tuple[Axis, ...]
     draws: Draws | None
+    windows: str = ""
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
         """What every output computes, from the arrays before the compute set, with the keys of its dimensions."""
@@ -52,32 +63,33 @@ class Vmapped:
     @property
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
-        return {
-            name: str(inputs[0]) + (f" for each of {len(inputs)} elements" if len(inputs) > 1 else "")
-            for name, inputs in zip(self.family.codelet.inputs, self.inputs, strict=True)
-        }
+        return {name: _text(own) for name, own in zip(self.family.codelet.inputs, self.inputs, strict=True) if own}
 
     def text(self, names: Mapping[Axis, str]) -> str:
         """How the family runs, in words."""
         over = ", ".join(names[axis] for axis in self.axes)
         drawn = "" if self.draws is None else f"; {self.draws}"
-        apart = any(len(inputs) > 1 for inputs in self.inputs)
-        return (
-            (f"under vmap over {over}" if over else "once") + (", windows element by element" if apart else "") + drawn
-        )
+        windows = f", windows {self.windows}" if self.windows else ""
+        return (f"under vmap over {over}" if over else "once") + windows + drawn
 
 
-def _vmapped(family: Family, inputs: tuple[tuple[Input, ...], ...], jaxpr: jax_core.ClosedJaxpr) -> Vmapped:
+def vmapped(
+    family: Family,
+    inputs: tuple[tuple[Input | ReducedWindows, ...], ...],
+    jaxpr: jax_core.ClosedJaxpr,
+    windows: str = "",
+) -> Vmapped:
+    """A family under `vmap`, from the inputs of a jaxpr for each of its codelet's, which may be several or none."""
     keys = [each.keys for own in inputs for each in own]
     draws = plan_draws(jaxpr, keys, family.axes)
     rest = jaxpr if draws is None else draws.split.rest
-    return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws)
+    return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws, windows)
 
 
 def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
     """A family under `vmap`, as any can run whose fields are of one size."""
     each = tuple((inputs.of(field, family.axes),) for field in family.inputs)
-    return _vmapped(family, each, family.codelet.jaxpr)
+    return vmapped(family, each, family.codelet.jaxpr)
 
 
 def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
@@ -95,4 +107,4 @@ def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
             each.append(tuple(map(plan_input, elements_of(field.tensor))))
         else:
             each.append((inputs.of(field, family.axes),))
-    return _vmapped(family, tuple(each), jaxpr)
+    return vmapped(family, tuple(each), jaxpr, "element by element")
