@@ -5,6 +5,7 @@ All three are one convolution of operands seen in another way: see `conv_argumen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from codelet.ops.conv_arguments import (
 )
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
-from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -58,7 +59,6 @@ def _add_phase(
     own = seen.own
     ours = cuts_of_phase(cuts, phase)
     count = num_partials(cuts)
-    empty = not all(one.taps for one in phase) or not own.in_channels
     dtype = np.dtype(out.dtype)
     kernels = seen.w[(..., *(slice(p.tap, None, f.tap_step) for p, f in zip(phase, own.fields, strict=True)))]
 
@@ -82,8 +82,6 @@ def _add_phase(
                 places.append(first)
         numbers = (at.in_channels.number, *(k.number for k in at.kernel)) if count > 1 else ()
         written = out[(*numbers, batch, group, results, *places)]
-        if empty:
-            return {"out": written, "shape": written.shape, "dtype": dtype.name}
         channels = at.in_channels.elements
         return {
             "x": seen.x[(batch, group, channels, *windows)],
@@ -92,7 +90,20 @@ def _add_phase(
             **static_values(own, kind, dtype),
         }
 
-    add_blocks(graph, "convolve", zeros if empty else codelet, ours, fields, parts=[cut.parts for cut in cuts])
+    add_blocks(graph, "convolve", codelet, ours, fields, parts=[cut.parts for cut in cuts])
+
+
+def _add_zeros(graph: cl.Graph, own: Convolved, phase: Sequence[Phase], out: cl.Tensor) -> None:
+    """The vertices of a phase whose windows meet no tap: one for each channel of the results, on all tiles."""
+    chosen = out.shape[: out.ndim - own.rank]
+    at = cl.grid(*chosen)
+    places = [slice(one.first, None, field.apart) for field, one in zip(own.fields, phase, strict=True)]
+    number: Any = 0
+    for symbol, extent in zip(at, chosen, strict=True):
+        number = number * extent + symbol
+    written = out[(*at, *places)]
+    each = -(-math.prod(chosen) // graph.target.num_tiles)
+    graph.add_vertex("convolve", zeros, out=written, shape=written.shape, dtype=out.dtype.name, tile=number // each)
 
 
 def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
@@ -124,7 +135,9 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
         written, extra = graph.add_variable("partials", (*numbers, *shape), own.partials), len(numbers)
     view = written.transpose(*range(extra), *(extra + d for d in back))
     for phase in own.phases:
-        if all(one.count for one in phase):
+        if not all(one.taps for one in phase):
+            _add_zeros(graph, own, phase, view)
+        elif all(one.count for one in phase):
             _add_phase(seen, graph, plan.cuts, phase, kind, codelet, view)
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, add_up)
