@@ -7,7 +7,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
-    reduce                 sum, prod, max, min, all, any
+    reduce                 sum, prod, max, min, all, any (reduce_gradients)
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
@@ -101,6 +101,9 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.reduce_gradients import max_gradient as max_gradient
+from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
+from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp
