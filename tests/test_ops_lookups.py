@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError, FieldTypeError, OperationError
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.indexing import _gather_lookup
+from codelet.ops.lookup_codelets import gather_block
+from codelet.ops.lookup_planning import _price
+from codelet.ops.slice_forms import gather_form
 from tests.ops_cases import TARGET, Case, array, check
 
 INDICES = jnp.array([[3, -1, 0], [12, 5, 5], [-20, 6, 2]])
@@ -167,6 +175,31 @@ def test_dynamic_slices(start):
     check(Case(build, plain, (x, y, g, i, j), slopes=start == (5, -3)), interpreted=True, on_tiles=start == (1, 2))
 
 
+SMALL = cl.IPU(num_tiles=16, bytes_per_tile=5_000)
+"""So little memory that rows are cut."""
+
+
+@pytest.mark.parametrize("mode", [None, "clip"])
+def test_rows_are_cut_where_memory_asks(mode):
+    table, indices = array((3001, 2)), jnp.array([0, 3000, -1, 1500, 1500, 2999, 3001, -3002, 9999])
+    g = array((9, 2), seed=1)
+
+    def build(graph, g, table, i):
+        ops = cl.ops
+        taken = ops.take(graph, table, i, 0, mode=mode)
+        added = ops.scatter(graph, table, i, g, op="add"), ops.scatter(graph, table, i, g, op="max")
+        return taken, ops.take_gradient(graph, g, table, i, 0, mode=mode), added
+
+    def plain(g, table, i):
+        take = lambda table: jnp.take(table, i, 0, mode=mode)  # noqa: E731
+        return take(table), jax.vjp(take, table)[1](g)[0], (table.at[i].add(g), table.at[i].max(g))
+
+    check(Case(build, plain, (g, table, indices), slopes=False), on_tiles=mode is None, target=SMALL)
+    graph = cl.Graph(SMALL)
+    own, i = graph.add_variable("table", (3001, 2)), graph.add_variable("i", (9, 1), jnp.int32)
+    assert cl.ops.plan_gather(graph, own, i, G((1,), (0,), (0,)), (1, 2)).cut("rows").parts > 1
+
+
 # --- plans ----------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +213,41 @@ def test_cycles_are_as_planned(columns, target):
     plan = cl.ops.plan_gather(graph, table, i, numbers, (1, columns))
     found = cl.Engine(graph).profile().total_cycles
     assert abs(found - plan.total_cycles) <= 0.1 * found
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(40, 12, 30), (50, 1, 64), (9, 100, 3)])
+def test_the_choice_is_near_the_best(rows, columns, count):
+    graph = cl.Graph(cl.IPU(num_tiles=12))
+    table, i = graph.add_variable("table", (rows, columns)), graph.add_variable("i", (count, 1), jnp.int32)
+    numbers, sizes = G((1,), (0,), (0,)), (1, columns)
+    chosen = cl.ops.plan_gather(graph, table, i, numbers, sizes).total_cycles
+    form = gather_form("gather", table, i, numbers, sizes, "fill", None)
+    lookup = _gather_lookup(form, table, i, "fill", None)
+    whole = lookup.names.index("rows")
+    blocks = [sorted({-(-extent // k) for k in range(1, 13)}) for extent in lookup.extents]
+    blocks[whole] = [rows]
+    costs = []
+    for own in itertools.product(*blocks):
+        for grains in itertools.product(*({1, -(-size // 6), size} for size in own)):
+            pairs = zip(lookup.names, lookup.extents, own, grains, strict=True)
+            cuts = tuple(Cut(n, e, min(e, -(-b // g) * g), g) for n, e, b, g in pairs)
+            if num_tiles(cuts) <= 12 and grains[whole] == rows:
+                costs.append(_price(graph.target, lookup, gather_block, cuts)[0].cycles)
+    assert chosen <= 1.05 * min(costs)
+
+
+@hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 60))
+@hypothesis.settings(max_examples=8)
+def test_any_grain_gives_the_same(rows, columns, count, grain):
+    table, g = array((rows, columns)), array((count, columns), seed=1)
+    i = array((count,), jnp.int32, low=-rows, high=rows - 1)
+
+    def build(graph, g, table, i):
+        gradient = cl.ops.embedding_gradient(graph, g, table, i, grain=grain)
+        return cl.ops.embedding(graph, table, i, grain=grain), gradient
+
+    plain = lambda g, table, i: (table[i], jax.vjp(lambda table: table[i], table)[1](g)[0])  # noqa: E731
+    check(Case(build, plain, (g, table, i), slopes=False), on_tiles=True)
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------

@@ -16,43 +16,24 @@ from jax import lax
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_grain
+from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.elementwise import map
+from codelet.ops.lookup_codelets import (
+    SCATTERS,
+    gather_block,
+    gather_rows,
+    scatter_block,
+    scatter_block_on_zeros,
+    scatter_rows,
+    scatter_rows_on_zeros,
+)
 from codelet.ops.lookup_planning import Lookup, plan_lookup
+from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
 
 Mode = lax.GatherScatterMode
-
-SCATTERS = {
-    "set": lax.scatter,
-    "add": lax.scatter_add,
-    "multiply": lax.scatter_mul,
-    "min": lax.scatter_min,
-    "max": lax.scatter_max,
-}
-"""What may become of an element and the update for it."""
-
-
-@cl.codelet(issue="assembly")
-def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value):
-    """The slices that indices name; of the columns as many as there are."""
-    own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
-    return lax.gather(operand, indices, lax.GatherDimensionNumbers(*numbers), own, mode=mode, fill_value=fill_value)
-
-
-@cl.codelet(issue="assembly")
-def scatter_block(operand, indices, updates, *, numbers, op, mode):
-    """What is indexed, with updates of the slices that indices name."""
-    return SCATTERS[op](operand, indices, updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
-
-
-@cl.codelet(issue="assembly")
-def scatter_block_on_zeros(indices, updates, *, numbers, mode, shape):
-    """Zeros, to which updates of the slices that indices name are added."""
-    zeros = jnp.zeros(shape, updates.dtype)
-    return lax.scatter_add(zeros, indices, updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
-
 
 # --- how it is added ----------------------------------------------------------------------------------------
 
@@ -80,21 +61,59 @@ def _add(
     out = graph.add_variable("out", own.writes.shape, own.writes.dtype)
     if not out.size:
         return out
-    plan = plan_lookup(graph.target, own, codelet, grain, share)
-    tensors = {**fields, "out": out}
+    cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
+    chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
+    rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
+    if rows is not None and static["mode"] == "clip":
+        fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
+    written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
+    tensors = {**fields, "out": written}
 
     def of_blocks(*blocks: Block) -> dict[str, Any]:
-        named: dict[str, Any] = dict(own.static)
+        named: dict[str, Any] = dict(static)
         for field, array in arrays:
             cut = dict(array.dimensions)
             view = tuple(blocks[cut[d]].elements if d in cut else slice(None) for d in range(len(array.shape)))
-            named[field] = tensors[field][view]
-        if "shape" in codelet.static:
+            number = (blocks[rows].number,) if rows is not None and field == "out" and parts > 1 else ()
+            named[field] = tensors[field][(*number, *view)]
+        if rows is not None:
+            named["first"] = blocks[rows].elements.start
+        if "shape" in chosen.static:
             named["shape"] = named["out"].shape
         return named
 
-    add_blocks(graph, own.name, codelet, plan.cuts, of_blocks)
+    add_blocks(graph, own.name, chosen, cuts, of_blocks)
+    if parts > 1:
+        plan = plan_sum(graph.target, parts, out.size, out.dtype, out.dtype)
+        sum_partials(graph, written.reshape(parts, out.size), out.flatten(), plan)
+        assert rows is not None
+        if static["mode"] == "fill" and static["fill_value"] != 0:
+            return _filled(graph, out, fields["indices"], own.extents[rows], static["fill_value"])
     return out
+
+
+def _clipped(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
+    """Indices that lead beyond the ends as those of the ends."""
+
+    def within(index):
+        return jnp.clip(index, 0, extent - 1)
+
+    return map(graph, within, indices, name="clip")
+
+
+def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, value: Any) -> cl.Tensor:
+    """What was gathered, with a value where indices lead beyond the ends."""
+    if value is None:
+        integers = jnp.issubdtype(made.dtype, jnp.integer)
+        ends = jnp.iinfo(made.dtype) if integers else None
+        signed = jnp.issubdtype(made.dtype, jnp.signedinteger)
+        value = float("nan") if ends is None else int(ends.min if signed else ends.max)
+
+    def chosen(own, index):
+        return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
+
+    spread = indices.reshape((*indices.shape[:-1], *(1 for _ in range(made.ndim - indices.ndim + 1))))
+    return map(graph, chosen, made, spread, name="fill")
 
 
 # --- the operations ---------------------------------------------------------------------------------------
@@ -110,7 +129,8 @@ def _gather_lookup(form: SliceForm, operand: Any, indices: Any, mode: str, fill:
         "fill_value": fill,
         "dtype": operand.dtype,
     }
-    return form.lookup("look up", True, indices.dtype, "slices", static, cuts_indices=True)
+    by_rows = gather_rows if operand.dtype != bool else None
+    return form.lookup("look up", True, indices.dtype, "slices", static, cuts_indices=True, by_rows=by_rows)
 
 
 def gather(
@@ -200,7 +220,8 @@ def gather_gradient(
             expected=f"{operand.dtype}{list(shape)}",
         )
     static = {"numbers": form.numbers, "mode": own, "dtype": operand.dtype}
-    lookup = form.lookup("add up", False, start_indices.dtype, "operand", static, cuts_indices=False)
+    options = {"cuts_indices": False, "by_rows": scatter_rows_on_zeros}
+    lookup = form.lookup("add up", False, start_indices.dtype, "operand", static, **options)
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
         grain = checked_grain(name, grain)
@@ -264,7 +285,8 @@ def scatter(
         if by_rows:
             indices = from_beginning(graph, indices, operand.shape[0])
         static = {"numbers": form.numbers, "op": op, "mode": own, "dtype": operand.dtype}
-        lookup = form.lookup("update", True, indices.dtype, "operand", static, cuts_indices=False)
+        options = {"cuts_indices": False, "by_rows": scatter_rows}
+        lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
         slices = form.slices_of(updates)
         fields = {"operand": form.operand(operand), "indices": form.index(indices), "updates": slices}
         return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_share))

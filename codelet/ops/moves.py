@@ -158,12 +158,14 @@ def _checked_padding(
     """
     if isinstance(value, cl.Tensor):
         check_tensors(name, graph, padding_value=value)
-    kind = value.dtype if isinstance(value, cl.Tensor) else None
-    weak = isinstance(value, (bool, int, float, complex, np.generic)) and jnp.result_type(value, dtype) == dtype
-    if (kind is None and not weak) or (kind is not None and (kind != dtype or value.shape)):
+        is_one = value.dtype == dtype and not value.shape
+    else:
+        is_number = isinstance(value, (bool, int, float, complex, np.generic))
+        is_one = is_number and jnp.result_type(value, dtype) == dtype
+    if not is_one:
         raise OperationError(
             f"padding_value of ops.{name} is not one {dtype}",
-            given=repr(value)[:60],
+            given=f"{value!r:.60}",
             expected=f"a number that is a {dtype}, or a tensor of shape ()",
         )
     try:

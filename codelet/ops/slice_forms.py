@@ -72,6 +72,12 @@ class SliceForm:
         free = [d for d in self.slices if d not in self.indexed and self.sizes[d] == self.shape[d] > 1]
         return self.position(max(free, key=lambda d: self.shape[d])) if free else None
 
+    @property
+    def rows(self) -> int | None:
+        """The dimension that all indices are for, one row each, in the one form; None where there is none."""
+        alone = len(self.indexed) == 1 and self.indexed[0] in self.gone and self.shape[self.indexed[0]] > 1
+        return self.position(self.indexed[0]) if alone else None
+
     def position(self, d: int) -> int:
         """A dimension of what is indexed in the one form."""
         return bool(self.batch) + self.rest.index(d)
@@ -126,7 +132,15 @@ class SliceForm:
         return (*((1,) if self.batch else ()), *(self.sizes[d] for d in self.rest))
 
     def lookup(
-        self, name: str, operand: bool, indices: Any, written: str, static: dict[str, Any], *, cuts_indices: bool
+        self,
+        name: str,
+        operand: bool,
+        indices: Any,
+        written: str,
+        static: dict[str, Any],
+        *,
+        cuts_indices: bool,
+        by_rows: cl.Codelet | None,
     ) -> Lookup:
         """What is planned.
 
@@ -137,6 +151,7 @@ class SliceForm:
             written: "slices" or "operand".
             static: the static values of the codelet, and the `dtype` of what is indexed.
             cuts_indices: whether they may be cut.
+            by_rows: a codelet for blocks of rows; None where they may not be cut.
         """
         dtype = np.dtype(static.pop("dtype"))
         names, extents, places = [], [], {}
@@ -150,13 +165,17 @@ class SliceForm:
         if self.columns is not None:
             places["columns"] = len(names)
             names, extents = [*names, "columns"], [*extents, self.shape[self.rest[self.columns - bool(self.batch)]]]
+        rows = self.rows if by_rows is not None else None
+        if rows is not None:
+            places["rows"] = len(names)
+            names, extents = [*names, "rows"], [*extents, self.shape[self.indexed[0]]]
         of_slices = (
             None if self.columns is None else lead + self.slices.index(self.rest[self.columns - bool(self.batch)])
         )
         own = lambda **where: tuple((d, places[k]) for k, d in where.items() if k in places and d is not None)  # noqa: E731
         shape = (*self.counts[:-1], *(self.shape[d] for d in self.rest))
         slices = (*self.counts, *(self.sizes[d] for d in self.slices))
-        whole = Array("operand", shape, dtype, own(batch=0, columns=self.columns))
+        whole = Array("operand", shape, dtype, own(batch=0, columns=self.columns, rows=rows))
         index = Array("indices", (*self.counts, self.indices[-1]), indices, own(batch=0, indices=lead - 1))
         parts = Array("updates", slices, dtype, own(batch=0, indices=lead - 1, columns=of_slices))
         reads = [whole] if operand else []
@@ -169,6 +188,7 @@ class SliceForm:
             parts if written == "slices" else whole,
             tuple(static.items()),
             math.prod(self.counts),
+            by_rows,
         )
 
 
