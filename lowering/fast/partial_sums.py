@@ -25,7 +25,8 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
-from lowering.fast.compose import Products, as_products, compose
+from lowering.fast.compose import Products, as_products
+from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.grains import join_blocks
 from lowering.fast.inputs import Inputs
@@ -38,13 +39,13 @@ from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
 
-Known = dict[Variable, Products]
-"""What variables hold, as far as it is known: inner products of what others hold still."""
+Known = dict[Variable, tuple[Products, ...]]
+"""What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
 
 
-def _sources(products: Products) -> set[Variable]:
+def _sources(parts: Sequence[Products]) -> set[Variable]:
     """What inner products are made of."""
-    return {variable for factor in products.factors for variable in source_variables(factor.source)}
+    return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
 
 def _forget(known: Known, step: Step) -> Known:
@@ -97,7 +98,7 @@ class _Composing:
         self.joined = functools.cache(_joined)
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
-        self.compose = functools.cache(compose)
+        self.compose = functools.cache(compose_parts)
         self.convolution = functools.cache(_as_convolution)
         self.has_composed = False
 
@@ -158,9 +159,9 @@ class _Composing:
             if all(self.products(family) is not None for family in writers):
                 parts = [self.elements(family) for family in writers]
                 one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
-                own = None if len(one) > 1 else whole.get(one[0]) or self.products(one[0])
-                if own is not None and _sources(own).isdisjoint(made.writes):
-                    known[variable] = own
+                own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
+                if len(own) == len(one) and _sources(own).isdisjoint(made.writes):
+                    known[variable] = tuple(own)
         return made, known
 
     def step(self, step: Step) -> Step:
