@@ -7,14 +7,14 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
-    reduce                 sum, prod, max, min, all, any
+    reduce                 sum, prod, max, min, all, any (reduce_gradients)
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
     recurrent              cells of recurrent networks
-    attention              attention of queries to keys
+    attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -68,6 +68,8 @@ from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
 from codelet.ops.moves import pad_gradient as pad_gradient
 from codelet.ops.moves import reverse as reverse
+from codelet.ops.multi_head import multi_head_attention as multi_head_attention
+from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_attention_gradient
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
@@ -79,6 +81,7 @@ from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
 from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
+from codelet.ops.pooling import plan_max_pool as plan_max_pool
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
@@ -99,6 +102,9 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.reduce_gradients import max_gradient as max_gradient
+from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
+from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp

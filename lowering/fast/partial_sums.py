@@ -25,7 +25,8 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
-from lowering.fast.compose import Products, as_products, compose
+from lowering.fast.compose import Products, as_products
+from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.grains import join_blocks
 from lowering.fast.inputs import Inputs
@@ -38,13 +39,13 @@ from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
 
-Known = dict[Variable, Products]
-"""What variables hold, as far as it is known: inner products of what others hold still."""
+Known = dict[Variable, tuple[Products, ...]]
+"""What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
 
 
-def _sources(products: Products) -> set[Variable]:
+def _sources(parts: Sequence[Products]) -> set[Variable]:
     """What inner products are made of."""
-    return {variable for factor in products.factors for variable in source_variables(factor.source)}
+    return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
 
 def _forget(known: Known, step: Step) -> Known:
@@ -53,10 +54,11 @@ def _forget(known: Known, step: Step) -> Known:
     return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
 
 
-def _as_convolution(products: Products) -> Family | None:
-    """Products as a family, where that is a convolution."""
+def _as_family(products: Products, *, in_parts: bool) -> Family | None:
+    """Products as a family, where that is a convolution; of unequal parts where it is a matrix product as well."""
     family = products.as_family if len(products.factors) == 2 else None
-    return None if family is None or isinstance(as_convolution(family, Inputs([family])), str) else family
+    why = "" if family is None else as_convolution(family, Inputs([family]))
+    return family if not isinstance(why, str) or (in_parts and not why) else None
 
 
 def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
@@ -97,8 +99,9 @@ class _Composing:
         self.joined = functools.cache(_joined)
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
-        self.compose = functools.cache(compose)
-        self.convolution = functools.cache(_as_convolution)
+        self.compose = functools.cache(compose_parts)
+        self.family = functools.cache(_as_family)
+        self.in_parts: set[Products] = set()
         self.has_composed = False
 
     @functools.cached_property
@@ -123,6 +126,8 @@ class _Composing:
             found = self.compose(sums, known[source])
             if found is None:
                 return sums
+            if len(known[source]) > 1 or sums in self.in_parts:
+                self.in_parts.add(found)
             sums = found
         return sums
 
@@ -147,7 +152,8 @@ class _Composing:
         """A compute set with its sums composed with what is known before it; and what is known after it."""
         made = self.joined(step)
         whole = self.whole(made, known)
-        instead = {f: self.convolution(own) for f, own in whole.items() if own is not self.products(f)}
+        others = {family: own for family, own in whole.items() if own is not self.products(family)}
+        instead = {family: self.family(own, in_parts=own in self.in_parts) for family, own in others.items()}
         families = tuple(instead.get(family) or family for family in made.families)
         written = self.written(made.families)
         if families != made.families:
@@ -158,9 +164,9 @@ class _Composing:
             if all(self.products(family) is not None for family in writers):
                 parts = [self.elements(family) for family in writers]
                 one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
-                own = None if len(one) > 1 else whole.get(one[0]) or self.products(one[0])
-                if own is not None and _sources(own).isdisjoint(made.writes):
-                    known[variable] = own
+                own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
+                if len(own) == len(one) and _sources(own).isdisjoint(made.writes):
+                    known[variable] = tuple(own)
         return made, known
 
     def step(self, step: Step) -> Step:
