@@ -134,6 +134,15 @@ def test_any_grain_on_any_number_of_tiles_sorts_the_same(length, grain, tiles):
     np.testing.assert_array_equal(ours(x), jnp.argsort(x))
 
 
+def test_lines_of_any_grain_run_as_one_family():
+    lowered = cl.lower(lambda graph, x: (cl.ops.argsort(graph, x), cl.ops.top_k(graph, x, 2)), target=TARGET)
+    equations = lowered.at(array((13, 4))).jaxpr.jaxpr.eqns
+    assert sorted(eqn.primitive.name for eqn in equations if eqn.primitive.name in ("sort", "top_k")) == [
+        "sort",
+        "top_k",
+    ]
+
+
 # --- plans ------------------------------------------------------------------------------------------------
 
 
