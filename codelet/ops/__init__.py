@@ -81,6 +81,7 @@ from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
 from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
+from codelet.ops.pooling import plan_max_pool as plan_max_pool
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
