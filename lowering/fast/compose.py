@@ -265,11 +265,12 @@ def _merged(indices: Sequence[Index]) -> list[Index]:
     return [strided_index(i.offset, shape, own, dict(i.symbols)) for i, own in zip(indices, strides, strict=True)]
 
 
-def compose(sums: Products, products: Products) -> Products | None:
+def compose(sums: Products, products: Products, *, merge: bool = True) -> Products | None:
     """Sums of what sums of products wrote, as sums of products; None where the keys of one do not fit the other's.
 
     The value that the sums read has to be that which the products wrote, and what the products read unchanged since.
-    A product of 16 bits is rounded before it is added up: that stays.
+    A product of 16 bits is rounded before it is added up: that stays. Dimensions that run on from each other are one in
+    what comes out, unless they are not to be merged.
     """
     (read,) = sums.factors
     if read.source is not products.out.source or not sums.summed_in == products.summed_in == products.out.dtype:
@@ -281,7 +282,8 @@ def compose(sums: Products, products: Products) -> Products | None:
     if {key for key, extent in enumerate(read.shape) if extent > 1} - {part.key for part in parts}:
         return None  # a sum of one element several times
     keys = _keys(sums, parts)
-    indices = _merged([_composed(factor, along, keys) for factor in products.factors])
+    indices = [_composed(factor, along, keys) for factor in products.factors]
+    indices = _merged(indices) if merge else indices
     factors = tuple(Tensor(f.source, index) for f, index in zip(products.factors, indices, strict=True))
     out = Tensor(sums.out.source, keys.split(sums.out.index))
     lines = tuple(dict.fromkeys((*products.family.lines, *sums.family.lines)))
