@@ -86,16 +86,22 @@ def _summed_in(codelet: TracedCodelet) -> np.dtype | None:
         return None
     jaxpr = inline(codelet.jaxpr).jaxpr
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    last = _maker(jaxpr.outvars[0], makers)
+    out = jaxpr.outvars[0]
+    last = _maker(out, makers)
     if last is not None and is_understood(last, "convert_element_type"):
-        last = _maker(last.invars[0], makers)
+        out = last.invars[0]
+        last = _maker(out, makers)
+    (field,) = jaxpr.invars
+    if last is None and not isinstance(out, jax_core.Literal):  # the sum of one element
+        alone = rearrangement(out, makers, stop=lambda _: False).root is field and field.aval.size == 1  # type: ignore[attr-defined]
+        return field.aval.dtype if alone and jnp.issubdtype(field.aval.dtype, jnp.floating) else None  # type: ignore[attr-defined]
     if last is None or not is_understood(last, "reduce_sum"):
         return None
     summed = last.invars[0]
     every = last.outvars[0].aval.size == 1  # type: ignore[attr-defined]
     view = rearrangement(summed, makers, stop=lambda _: False)
     dtype = summed.aval.dtype  # type: ignore[attr-defined]
-    is_all = view.root is jaxpr.invars[0] and all(digit.step for digit in view.digits)
+    is_all = view.root is field and all(digit.step for digit in view.digits)
     return dtype if every and is_all and jnp.issubdtype(dtype, jnp.floating) else None
 
 

@@ -8,7 +8,7 @@ come out are joined wherever one goes on where another ends: along a direction, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from codelet.views.digits import row_major_strides
@@ -69,14 +69,18 @@ class _Box:
     start: Direction
     extents: dict[Direction, int]
 
-    def joined(self, other: _Box) -> _Box | None:
-        """It and one that goes on where it ends, as one; None where the other does not."""
-        apart = tuple(b - a for a, b in zip(self.start, other.start, strict=True))
-        for direction in (*self.extents, apart):
+    def towards(self, other: _Box) -> Direction:
+        """From where it begins to where another does."""
+        return tuple(b - a for a, b in zip(self.start, other.start, strict=True))
+
+    def joined(self, other: _Box, directions: Iterable[Direction]) -> tuple[_Box, Direction] | None:
+        """It and one that goes on where it ends along a direction, as one; None where the other does not."""
+        apart = self.towards(other)
+        for direction in directions:
             count, more = self.extents.get(direction, 1), other.extents.get(direction, 1)
             rest = [{d: n for d, n in own.extents.items() if d != direction} for own in (self, other)]
             if rest[0] == rest[1] and apart == tuple(step * count for step in direction):
-                return _Box(self.start, {**self.extents, direction: count + more})
+                return _Box(self.start, {**self.extents, direction: count + more}), direction
         return None
 
 
@@ -114,12 +118,17 @@ def _joined(made: Sequence[Products]) -> Products | None:
         if box is None:
             return None
         boxes.append(box)
+    along: Direction | None = None  # as far as that goes: parts of a grid are its rows first
     while len(boxes) > 1:
         pairs = ((a, b) for a in boxes for b in boxes if a is not b)
-        found = next(((a, b, one) for a, b in pairs if (one := a.joined(b)) is not None), None)
-        if found is None:
+        tried = ((a, b, a.joined(b, (*a.extents, a.towards(b)) if along is None else (along,))) for a, b in pairs)
+        a, b, one = next((own for own in tried if own[2] is not None), (None, None, None))
+        if one is not None:
+            boxes, along = [box for box in boxes if box is not a and box is not b] + [one[0]], one[1]
+        elif along is not None:
+            along = None
+        else:
             return None
-        boxes = [box for box in boxes if box not in found[:2]] + [found[2]]
     (box,) = boxes
     shape = tuple(box.extents.values())
     indices: list[Index] = []
