@@ -38,13 +38,16 @@ SMALL = {
         "alexnet": [Convolution("conv1", 2, 9, 3, 3, 2, 1)],
         "resnet50": [Convolution("narrow2", 3, 4, 2, 1, 1, 0)],
     },
+    "ops_embedding": {"rows": 13, "columns": 5, "indices": 9},
     "ops_map": {"elements": 101, "rows": 9, "columns": 7},
+    "ops_matmul": {"shapes": {"odd": (5, 7, 3)}},
     "ops_attention": {"batch": 2, "length": 4, "heads": 2, "size": 3},
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
     "ops_reduce": {"rows": 5, "columns": 7},
+    "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
@@ -85,6 +88,7 @@ ROWS = {
     "matvec": ["matvec", "matvec/gradient"],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
+    "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
     "ops_map": [f"ops_map/{own}" for own in ("gelu", "gelu/gradient", "bias", "bias/gradient", "bias/operation")],
     "ops_conv": [
         f"ops_conv/{part}/{kind}{finest}"
@@ -92,6 +96,7 @@ ROWS = {
         for finest in ("", "/finest")
         for part in ("alexnet/conv1", "resnet50/narrow2", "mean")
     ],
+    "ops_matmul": [f"ops_matmul/odd/{own}" for own in ("planned", "planned/gradient", "finest", "finest/gradient")],
     "ops_attention": [
         "ops_attention",
         "ops_attention/gradient",
@@ -116,6 +121,11 @@ ROWS = {
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
+    "ops_norm": [
+        f"ops_norm/{norm}{kind}"
+        for norm in ("batch", "layer", "group")
+        for kind in ("", "/gradient", "/gradient_operation")
+    ],
     "ops_softmax": [
         f"ops_softmax/{rows}{kind}"
         for rows in ("rows", "vocabulary")

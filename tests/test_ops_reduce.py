@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 import codelet as cl
-from tests.ops_cases import Case, array, check
+from codelet.errors import OperationError
+from tests.ops_cases import TARGET, Case, array, check
 
 OPERATIONS = ["sum", "prod", "max", "min", "all", "any"]
 
@@ -37,3 +39,91 @@ def test_reductions(operation, name):
     shape, axis = SHAPES[name]
     x = array(shape, bool if operation in ("all", "any") else jnp.float32)
     check(Case(*both(operation, axis=axis), (x,)), interpreted=True, on_tiles=name in ("middle", "all of a matrix"))
+
+
+@pytest.mark.parametrize("grain", [None, 3], ids=str)
+@pytest.mark.parametrize("axis", [1, (0, 2), None], ids=str)
+def test_gradients_are_operations(axis, grain):
+    x = array((3, 4, 5), jnp.float32, low=-1, high=2).round()  # ties, and zeros
+    cotangent = array(jnp.sum(x, axis).shape, seed=1)
+
+    def build(graph, x, cotangent):
+        most, least = cl.ops.max(graph, x, axis), cl.ops.min(graph, x, axis)
+        return (
+            cl.ops.sum_gradient(graph, cotangent, x, axis),
+            cl.ops.prod_gradient(graph, cotangent, x, axis),
+            cl.ops.max_gradient(graph, cotangent, x, most, axis, grain=grain),
+            cl.ops.max_gradient(graph, cotangent, x, least, axis, grain=grain),
+        )
+
+    def plain(x, cotangent):
+        kinds = jnp.sum, jnp.prod, jnp.max, jnp.min
+        return tuple(jax.vjp(lambda x, kind=kind: kind(x, axis), x)[1](cotangent)[0] for kind in kinds)
+
+    check(Case(build, plain, (x, cotangent), slopes=False), interpreted=True)
+
+
+@pytest.mark.parametrize("grain", [None, 5], ids=str)
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], ids=lambda d: d.__name__)
+def test_dtypes(dtype, grain):
+    x = array((6, 9), dtype)
+    names = [name for name in OPERATIONS if not (dtype is bool and name in ("max", "min"))]
+    build = lambda graph, x: [getattr(cl.ops, name)(graph, x, 1, grain=grain) for name in names]  # noqa: E731
+    check(Case(build, lambda x: [getattr(jnp, name)(x, 1) for name in names], (x,), slopes=False))
+
+
+def test_options_are_those_of_numpy():
+    x = array((4, 3), jnp.float16)
+    build = (
+        lambda graph, x: (  # noqa: E731
+            cl.ops.sum(graph, x, 0, dtype=jnp.float32, keepdims=True),
+            cl.ops.max(graph, x, keepdims=True),
+            cl.ops.sum(graph, x[:0], 0),
+            cl.ops.all(graph, x[:, :0], 1),
+            cl.ops.max(graph, x.T, 0),
+        )
+    )
+    plain = lambda x: (
+        x.astype(jnp.float32).sum(0, keepdims=True),
+        x.max(keepdims=True),
+        x[:0].sum(0),
+        jnp.all(x[:, :0], 1),
+        x.T.max(0),
+    )  # noqa: E731, E501
+    check(Case(build, plain, (x,), slopes=False))
+    ties = jnp.array([1.0, jnp.nan, 3.0])
+    check(Case(lambda graph, x: cl.ops.max(graph, x, grain=1), jnp.max, (ties,), slopes=False))
+
+
+def test_slopes_of_ties_are_shared_among_all_of_them():
+    x = jnp.zeros(100)
+    slopes = jax.grad(lambda x: cl.lower(lambda graph, x: cl.ops.max(graph, x), target=TARGET)(x))(x)
+    assert jnp.allclose(slopes, 0.01)
+
+
+@pytest.mark.parametrize("target", [cl.IPU("mk2"), cl.IPU(num_tiles=16)], ids=["mk2", "16 tiles"])
+@pytest.mark.parametrize(("shape", "axis"), [((100, 70), 0), ((300, 41), 1), ((2000,), None)], ids=str)
+def test_plans_predict_the_profile(shape, axis, target):
+    graph = cl.Graph(target)
+    x = graph.add_variable("x", shape)
+    plan = cl.ops.plan_reduce(graph, x, axis)
+    cl.ops.sum(graph, x, axis)
+    cycles = cl.Engine(graph).profile().total_cycles
+    assert abs(plan.total_cycles - cycles) <= 0.1 * cycles
+    assert "cycles" in str(plan)
+
+
+def test_what_does_not_fit_is_told():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (3, 0))
+    with pytest.raises(OperationError, match="nothing to choose from"):
+        cl.ops.max(graph, x, 1)
+    with pytest.raises(OperationError, match="an axis that there is not"):
+        cl.ops.sum(graph, x, 2)
+    with pytest.raises(OperationError, match="an axis twice"):
+        cl.ops.prod(graph, x, (0, -2))
+    with pytest.raises(OperationError, match="not a whole number from 1"):
+        cl.ops.any(graph, x, 0, grain=0)
+    with pytest.raises(OperationError, match="is not like the result"):
+        cl.ops.sum_gradient(graph, x, x, 1)
+    assert not graph.compute_sets

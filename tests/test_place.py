@@ -299,7 +299,7 @@ def test_printed():
     graph.add_vertex("last", double, x=c[0])
     assert str(place(engine_plan(graph))) == (
         "placement on 4 tiles\n"
-        "  x: float32[64]: 64 elements on 2 tiles from 0 to 1, at most 32 on one\n"
+        "  x: float32[64]: 64 elements on 3 tiles from 0 to 2, at most 34 on one\n"
         "  c: int32[2]: 2 elements on tile 0\n"
         "  sums/out: float32[3]: 3 elements on 3 tiles from 0 to 2, at most 1 on one\n"
         "  last/out: int32[]: 1 element on tile 0\n"

@@ -53,7 +53,16 @@ def by_groups(parts, size):
     return jnp.concatenate(sums).sum(0).reshape(row)
 
 
+def slices(a, b, size):
+    """A product by slices of both: of the right one where what is summed is merged with what is behind it."""
+    flat, (count, columns) = b.reshape(-1), b.shape
+    left = [lax.slice_in_dim(a, 0, size, axis=1), lax.slice_in_dim(a, size, count, axis=1)]
+    right = [flat[: size * columns].reshape(-1, columns), flat[size * columns :].reshape(-1, columns)]
+    return left[0] @ right[0] + left[1] @ right[1]
+
+
 WHOLE = {
+    "slices": lambda a, b: slices(a, b, 4),
     "chunks": lambda a, b: chunks(a, b, 3).sum(0),
     "chunks of another shape": lambda a, b: chunks(a, b, 3).reshape(4, -1).sum(0).reshape(3, 5),
     "groups of products": lambda a, b: by_groups(jnp.einsum("mk,kn->kmn", a, b), 4),

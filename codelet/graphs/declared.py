@@ -63,7 +63,6 @@ def checked_shape(shape: Any, whose: str) -> tuple[int, ...]:
     return extents  # type: ignore[return-value]
 
 
-@functools.cache
 def checked_depth(depth: Any, whose: str) -> int:
     """For how many values a stream has room.
 
@@ -80,6 +79,7 @@ def checked_depth(depth: Any, whose: str) -> int:
     return extent
 
 
+@functools.cache
 def _is_jaxs(dtype: np.dtype) -> bool:
     """Whether JAX has arrays of a dtype."""
     try:

@@ -7,8 +7,9 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
-    reduce                 sum, prod, max, min, all, any
+    reduce                 sum, prod, max, min, all, any (reduce_gradients)
     stretches              vertices that each make a stretch of elements
+    norm                   batch, layer and group norm (norm_codelets, normalizing)
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
@@ -21,6 +22,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
+    moves                  views of arrays end to end, padded, reversed
 """
 
 from codelet.ops.attention import dot_product_attention as dot_product_attention
@@ -42,11 +45,36 @@ from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
+from codelet.ops.indexing import gather as gather
+from codelet.ops.indexing import gather_gradient as gather_gradient
+from codelet.ops.indexing import plan_gather as plan_gather
+from codelet.ops.indexing import scatter as scatter
+from codelet.ops.indexing import scatter_add_gradient as scatter_add_gradient
+from codelet.ops.lookups import dynamic_slice as dynamic_slice
+from codelet.ops.lookups import dynamic_slice_gradient as dynamic_slice_gradient
+from codelet.ops.lookups import dynamic_update_slice as dynamic_update_slice
+from codelet.ops.lookups import dynamic_update_slice_gradient as dynamic_update_slice_gradient
+from codelet.ops.lookups import embedding as embedding
+from codelet.ops.lookups import embedding_gradient as embedding_gradient
+from codelet.ops.lookups import take as take
+from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import dot_general as dot_general
 from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.moves import concatenate as concatenate
+from codelet.ops.moves import concatenate_gradient as concatenate_gradient
+from codelet.ops.moves import pad as pad
+from codelet.ops.moves import pad_gradient as pad_gradient
+from codelet.ops.moves import reverse as reverse
+from codelet.ops.norm import batch_norm as batch_norm
+from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
+from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import group_norm as group_norm
+from codelet.ops.norm import group_norm_gradient as group_norm_gradient
+from codelet.ops.norm import layer_norm as layer_norm
+from codelet.ops.norm import layer_norm_gradient as layer_norm_gradient
 from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
@@ -71,6 +99,9 @@ from codelet.ops.reduce import min as min
 from codelet.ops.reduce import plan_reduce as plan_reduce
 from codelet.ops.reduce import prod as prod
 from codelet.ops.reduce import sum as sum
+from codelet.ops.reduce_gradients import max_gradient as max_gradient
+from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
+from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp

@@ -10,7 +10,7 @@ K, of which each serves N / K heads of queries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
 from codelet.ops.choices import cast
 from codelet.ops.elementwise import map as map_of
-from codelet.ops.elementwise import map_gradient
 from codelet.ops.matmul import dot_general
+from codelet.ops.reduce import sum as sum_of
 from codelet.ops.softmax import softmax, softmax_gradient
 
 _MASKED = float(np.float32(-0.7) * np.finfo(np.float32).max)
@@ -124,11 +124,6 @@ class _Attention:
         heads = (1, 1) if own.shape[1] == 1 else (self.key_heads, self.groups)
         return own.reshape((own.shape[0], *heads, *own.shape[2:])).transpose((0, 1, 3, 2, 4))
 
-    def of_bias(self, gradient: cl.Tensor | None, bias: cl.Tensor) -> cl.Tensor:
-        """The gradient by a bias, in its shape."""
-        assert gradient is not None
-        return (gradient if self.groups == 1 else gradient.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
-
     # --- steps ---
 
     def product(
@@ -152,37 +147,64 @@ class _Attention:
         contracted = (tuple(range(2, weights.ndim - 1)), (1, 3)[: heads.ndim - 3])
         return self.of_keys(self.product(weights, heads, contracted, (1, 2), name))
 
-    def weighing(self) -> tuple[Callable[..., Any], list[cl.Tensor]]:
-        """What is done to the products element by element, and its other operands."""
-        has_bias, has_mask, is_causal, scale = self.bias is not None, self.mask is not None, self.is_causal, self.scale
-
-        def weigh(product: Any, *others: Any) -> Any:
-            left = list(others)
-            product = product * jnp.asarray(scale, product.dtype)
-            if has_bias:
-                product = (product + left.pop(0)).astype(product.dtype)
-            taken = [left.pop(0)] if has_mask else []
-            if is_causal:
-                taken.append(left.pop(0) >= left.pop(0))
-            for each in taken:
-                product = jnp.where(each, product, jnp.asarray(_MASKED, product.dtype))
-            return product
-
-        others = [own for own in (self.bias, self.mask) if own is not None]
-        if is_causal:
+    def masks(self) -> list[cl.Tensor]:
+        """What says which weights there are: a mask, and the positions of queries and keys."""
+        found = [] if self.mask is None else [self.mask]
+        if self.is_causal:
             queries = self.graph.add_constant("queries", np.arange(self.length, dtype=np.int32))
             keys = self.graph.add_constant("keys", np.arange(self.keys, dtype=np.int32))
-            others += [queries.reshape((self.length, *([1] if self.groups == 1 else [1, 1]))), keys]
-        return weigh, others
+            found += [queries.reshape((self.length, *([1] if self.groups == 1 else [1, 1]))), keys]
+        return found
 
-    def weights(self, weighed: tuple[Callable[..., Any], list[cl.Tensor]]) -> tuple[cl.Tensor, cl.Tensor]:
-        """The products of queries and keys, and the softmax of what is made of them."""
+    def masked(self, value: Any, masks: Sequence[Any], otherwise: float) -> Any:
+        """An element, or another where it is masked."""
+        left = list(masks)
+        if self.mask is not None:
+            value = jnp.where(left.pop(0), value, otherwise)
+        if self.is_causal:
+            queries, keys = left
+            value = jnp.where(queries >= keys, value, otherwise)
+        return value
+
+    def weights(self, masks: Sequence[cl.Tensor]) -> cl.Tensor:
+        """The softmax of the products of queries and keys."""
+        scale, has_bias = self.scale, self.bias is not None
+
+        def weigh(product: Any, *others: Any) -> Any:
+            own = product * scale
+            if has_bias:
+                own = (own + others[0]).astype(product.dtype)
+            return self.masked(own, others[has_bias:], _MASKED)
+
         products = self.with_keys(self.query, self.key, "multiply_keys")
-        weigh, others = weighed
+        others = [*([] if self.bias is None else [self.bias]), *masks]
         logits = map_of(self.graph, weigh, products, *others, grain=self.grain, name="weigh")
         if logits.dtype != np.float32:
             logits = cast(self.graph, logits, np.float32)
-        return products, softmax(self.graph, logits, grain=self.grain)
+        return softmax(self.graph, logits, grain=self.grain)
+
+    def by_products(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor]) -> cl.Tensor:
+        """The gradient by the products of queries and keys."""
+        scale = self.scale
+
+        def unweigh(slope: Any, *masks: Any) -> Any:
+            return self.masked(slope * scale, masks, 0.0)
+
+        return self.in_own(map_of(self.graph, unweigh, by_logits, *masks, grain=self.grain, name="unweigh"))
+
+    def by_bias(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor], bias: cl.Tensor) -> cl.Tensor:
+        """The gradient by the bias: summed where it is broadcast."""
+        assert self.bias is not None
+        if masks:
+            unmask = lambda slope, *masks: self.masked(slope, masks, 0.0)  # noqa: E731
+            by_logits = map_of(self.graph, unmask, by_logits, *masks, grain=self.grain, name="unmask")
+        pairs = enumerate(zip(self.bias.shape, by_logits.shape, strict=True))
+        axes = [d for d, (own, extent) in pairs if own != extent]
+        if axes:
+            by_logits = sum_of(self.graph, by_logits, axes, keepdims=True, grain=self.grain, name="by_bias")
+        if by_logits.dtype != bias.dtype:
+            by_logits = cast(self.graph, by_logits, bias.dtype)
+        return (by_logits if self.groups == 1 else by_logits.transpose((0, 1, 3, 2, 4))).reshape(bias.shape)
 
     def in_own(self, tensor: cl.Tensor) -> cl.Tensor:
         """In the dtype of the operands."""
@@ -232,8 +254,7 @@ def dot_product_attention(
     """
     own = _Attention(name, graph, query, key, value, bias, mask, scale, is_causal, grain)
     with graph.scope(name, unique=True):
-        _, weights = own.weights(own.weighing())
-        return own.over_keys(own.in_own(weights), own.value, "multiply_values")
+        return own.over_keys(own.in_own(own.weights(own.masks())), own.value, "multiply_values")
 
 
 def dot_product_attention_gradient(
@@ -279,20 +300,15 @@ def dot_product_attention_gradient(
         )
     with graph.scope(name, unique=True):
         slope = own.grouped(_four(cotangent))
-        weigh, others = weighed = own.weighing()
-        products, weights = own.weights(weighed)
+        masks = own.masks()
+        weights = own.weights(masks)
         by_value = own.over_queries(own.in_own(weights), slope, "by_value")
         by_weights = own.with_keys(slope, own.value, "by_weights")
         if by_weights.dtype != weights.dtype:
             by_weights = cast(graph, by_weights, weights.dtype)
         by_logits = softmax_gradient(graph, by_weights, weights, grain=own.grain)
-        if by_logits.dtype != products.dtype:
-            by_logits = cast(graph, by_logits, products.dtype)
-        by_products, *by_others = map_gradient(
-            graph, weigh, by_logits, products, *others, grain=own.grain, name="unweigh"
-        )
-        assert by_products is not None
-        by_products = own.in_own(by_products)
+        by_products = own.by_products(by_logits, masks)
         by_query = own.over_keys(by_products, own.key, "by_query")
         by_key = own.over_queries(by_products, own.query, "by_key")
-    return by_query, by_key, by_value, None if bias is None else own.of_bias(by_others[0], bias)
+        by_bias = None if bias is None else own.by_bias(by_logits, masks, bias)
+    return by_query, by_key, by_value, by_bias

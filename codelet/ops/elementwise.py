@@ -5,7 +5,6 @@ What only looks at elements otherwise is a view, and costs nothing: `Tensor.broa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.arguments import check_tensors, checked_grain
-from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.element_functions import (
     ElementFunction,
@@ -28,8 +26,8 @@ from codelet.ops.element_functions import (
 from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
-from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.reduce import sum
 
 _SEVERAL = "tensors and numbers, which are broadcast to one another"
 
@@ -163,15 +161,7 @@ def _summed(graph: cl.Graph, gradient: cl.Tensor, tensor: cl.Tensor) -> cl.Tenso
     axes = [d for d in range(gradient.ndim) if d < lead or tensor.shape[d - lead] < gradient.shape[d]]
     if not any(gradient.shape[d] != 1 for d in axes):
         return gradient.reshape(tensor.shape)
-    kept = [d for d in range(gradient.ndim) if d not in axes]
-    count, size = math.prod(gradient.shape[d] for d in axes), tensor.size
-    if not count or not size:
-        return fill(graph, tensor.shape, 0, tensor.dtype)
-    partials = gradient.transpose([*axes, *kept]).reshape(count, size)
-    with graph.scope("sum", unique=True):
-        out = graph.add_variable("out", (size,), tensor.dtype)
-        sum_partials(graph, partials, out, plan_sum(graph.target, count, size, gradient.dtype, tensor.dtype))
-    return out.reshape(tensor.shape)
+    return sum(graph, gradient, axes, dtype=tensor.dtype).reshape(tensor.shape)
 
 
 # --- what is given ----------------------------------------------------------------------------------------

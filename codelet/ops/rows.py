@@ -19,6 +19,9 @@ from codelet.ops.blockwise import Axis, Field, Pair, Result, Work, merged, regro
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import Plan
 
+Kind = str | tuple[int, ...]
+"""Which axes a tensor has: see `Rows.own_axes`."""
+
 Along = Literal["whole", "summed", "kept"]
 """What happens to the axes of rows: never cut, cut and summed, or cut as the others are."""
 
@@ -31,17 +34,19 @@ class Rows:
         graph: cl.Graph,
         axes: tuple[int, ...],
         *tensors: cl.Tensor,
+        others: Sequence[tuple[cl.Tensor, tuple[int, ...]]] = (),
+        apart: tuple[int, ...] = (),
         grain: int | None = None,
         memory_share: float,
     ):
-        """Along `axes` of tensors of one shape."""
+        """Along `axes` of tensors of one shape; `others` have some of their dimensions, `apart` are never joined."""
         self.graph, self.grain, self.memory_share = graph, grain, memory_share
         self.shape = tensors[0].shape
         self.axes = axes
-        self._labels = ["row" if d in axes else "kept" for d in range(len(self.shape))]
-        self._groups = merged([(tensor, range(tensor.ndim)) for tensor in tensors], self._labels)
-        self._own = [a for a, group in enumerate(self._groups) if self._labels[group[0]] == "row"]
-        self._extents = [math.prod(self.shape[d] for d in group) for group in self._groups]
+        labels = [(d in axes, d in apart) for d in range(len(self.shape))]
+        self.groups = merged([*((tensor, tuple(range(tensor.ndim))) for tensor in tensors), *others], labels)
+        self._own = [a for a, group in enumerate(self.groups) if group[0] in axes]
+        self._extents = [math.prod(self.shape[d] for d in group) for group in self.groups]
 
     @property
     def size(self) -> int:
@@ -58,17 +63,19 @@ class Rows:
         """The axes of rows, of the fields of vertices."""
         return tuple(self._own)
 
-    def _of(self, kind: str) -> tuple[int, ...]:
-        """The axes that a tensor has: "all", "one" element for each row, or one for each element "along" a row."""
-        every = range(len(self._groups))
+    def own_axes(self, kind: Kind) -> tuple[int, ...]:
+        """The axes of a tensor: "all", "one" element for each row, one for each "along" a row, or by its dimensions."""
+        every = range(len(self.groups))
+        if isinstance(kind, tuple):
+            return tuple(a for a in every if self.groups[a][0] in kind)
         return tuple(a for a in every if kind == "all" or (a in self._own) == (kind == "along"))
 
     def work(
         self,
         name: str,
         codelets: Pair,
-        fields: Mapping[str, tuple[str, np.dtype]],
-        results: Mapping[str, tuple[str, np.dtype]],
+        fields: Mapping[str, tuple[Kind, np.dtype]],
+        results: Mapping[str, tuple[Kind, np.dtype]],
         along: Along,
         *,
         add: cl.Codelet | None = None,
@@ -80,7 +87,7 @@ class Rows:
         Args:
             name: of the compute set.
             codelets: for a block, shared by the workers of a tile, and for one worker.
-            fields: of the codelets: which axes each has ("all", "one" or "along"), and its dtype.
+            fields: of the codelets: which axes each has, and its dtype.
             results: of the codelets, likewise.
             along: what happens to the axes of rows.
             add: puts partial results together.
@@ -97,9 +104,9 @@ class Rows:
         return Work(
             name,
             axes,
-            tuple(Field(field, self._of(kind), np.dtype(dtype)) for field, (kind, dtype) in fields.items()),
+            tuple(Field(field, self.own_axes(kind), np.dtype(dtype)) for field, (kind, dtype) in fields.items()),
             tuple(
-                Result(field, self._of(kind), np.dtype(dtype), np.dtype(partials or dtype), add)
+                Result(field, self.own_axes(kind), np.dtype(dtype), np.dtype(partials or dtype), add)
                 for field, (kind, dtype) in results.items()
             ),
             *codelets,
@@ -143,9 +150,9 @@ class Rows:
 
     def _dimensions(self, axes: Iterable[int]) -> tuple[int, ...]:
         """The shape of a tensor that has some of the axes."""
-        return tuple(self.shape[d] for a in axes for d in self._groups[a])
+        return tuple(self.shape[d] for a in axes for d in self.groups[a])
 
     def _regrouped(self, tensor: cl.Tensor, work: Work, name: str) -> cl.Tensor:
         """A tensor with a dimension for each of its axes."""
         axes = next(field.axes for field in work.fields if field.name == name)
-        return regroup(tensor, [d for a in axes for d in self._groups[a]], [self._groups[a] for a in axes])
+        return regroup(tensor, [d for a in axes for d in self.groups[a]], [self.groups[a] for a in axes])

@@ -18,7 +18,7 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.views.digits import Digit, merged, regrouped
+from codelet.views.digits import Digit, chains, merged, regrouped
 from lowering.arrays import Array, reshape, transpose
 from lowering.jaxprs.equations import Atomic
 from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
@@ -125,11 +125,36 @@ Label = tuple[str, int, int]
 """A digit of what is kept, by its step; of what is summed, by its place among these; or that which is cut."""
 
 
+def _renumbered(leaves: Sequence[Leaf]) -> list[list[list[Digit]]] | None:
+    """The digits of leaves, those of what is summed numbered as they lie in a leaf that has all; None if none has."""
+    digits = {digit for leaf in leaves for dim in leaf.dims for digit in dim if digit.step >= SUMMED}
+    weights = sorted({weight for step, extent in digits for weight in (step, step * extent)})
+    if any(above % below for below, above in itertools.pairwise(weights)):
+        return None
+    finest = [Digit(below, above // below) for below, above in itertools.pairwise(weights)]
+    parts = {
+        digit: [own for own in reversed(finest) if digit.step <= own.step < digit.step * digit.extent]
+        for digit in digits
+    }
+    dims = [[[own for digit in dim for own in parts.get(digit, [digit])] for dim in leaf.dims] for leaf in leaves]
+    orders = [[own for dim in leaf for own in dim if own.step >= SUMMED] for leaf in dims]
+    chief = max(orders, key=len, default=[])
+    if any(not set(order) <= set(chief) for order in orders) or len(set(chief)) < len(chief):
+        return None
+    step, new = SUMMED, dict[Digit, Digit]()
+    for own in reversed(chief):
+        new[own] = Digit(step, own.extent)
+        step *= own.extent
+    return [[merged(new.get(own, own) for own in dim) for dim in leaf] for leaf in dims]
+
+
 def _labelled(leaves: Sequence[Leaf]) -> tuple[list[list[list[Label]]], tuple[int, int] | None] | None:
     """The labels of each dimension of each leaf, and where the cut begins and ends; None where they are unclear."""
-    dims = [[merged(own) for own in leaf.dims] for leaf in leaves]
+    dims = _renumbered(leaves)
+    if dims is None or any(leaf.along is not None and len(dims[k][leaf.along]) != 1 for k, leaf in enumerate(leaves)):
+        return None
     cuts = {(*dims[k][leaf.along], leaf.start) for k, leaf in enumerate(leaves) if leaf.along is not None}
-    if len(cuts) > 1 or any(len(own) != 2 or own[0].step < SUMMED for own in cuts):
+    if len(cuts) > 1 or any(own[0].step < SUMMED for own in cuts):
         return None
     cut, start = next(iter(cuts), (None, 0))
     digits = sorted({digit for own in dims for dim in own for digit in dim})
@@ -216,6 +241,32 @@ def _are_all(ranges: Sequence[tuple[int, int] | None], leaves: Sequence[Leaf]) -
     return len(own) == len(ranges) and len(extents) == 1 and follows and own[-1][1] == extents.pop()
 
 
+def _merged(
+    layout: list[Label], flat: list[list[Label]], extents: dict[Label, int]
+) -> tuple[list[Label], list[list[Label]]]:
+    """Labels that are neighbours wherever they are, and reduced alike, made one: the fewer dimensions, the faster."""
+
+    def joins(before: list[Label], label: Label) -> bool:
+        last = before[-1]
+        one = (last[0] == "kept") == (label[0] == "kept")
+        if label[0] == "kept":
+            one = one and last[1] == label[1] * label[2]
+        return one and all(
+            last in own and own[own.index(last) + 1 : own.index(last) + 2] == [label]
+            for own in flat
+            if last in own or label in own
+        )
+
+    groups = chains(layout, joins)
+    firsts = {}
+    for group in groups:
+        kind, step = ("kept", group[-1][1]) if group[0][0] == "kept" else ("summed", len(firsts))
+        firsts[group[0]] = (kind, step, math.prod(extents[label] for label in group))
+    extents |= {label: label[2] for label in firsts.values()}
+    new = lambda own: [firsts[label] for label in own if label in firsts]  # noqa: E731
+    return new(layout), [new(own) for own in flat]
+
+
 def _whole(own: _Expression, tree: tuple[Any, ...], labels: list[list[list[Label]]]) -> Whole | None:
     extents = {
         label: _shape(leaf.array)[d] if label[0] == "cut" else label[2]
@@ -227,6 +278,7 @@ def _whole(own: _Expression, tree: tuple[Any, ...], labels: list[list[list[Label
     layout = next((one for one in flat if set(one) == set(extents)), None)
     if layout is None or any(len(set(one)) < len(one) for one in flat):
         return None
+    layout, flat = _merged(layout, flat, extents)
 
     def spread(array: Array, has: Sequence[Label], wanted: Sequence[Label]) -> Array:
         shape = tuple(extents[label] for label in wanted)

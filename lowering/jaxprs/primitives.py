@@ -134,6 +134,13 @@ UNDERSTOOD: Mapping[str, Known] = {
     },
     **dict.fromkeys(POOLINGS, _POOLING),
     **_named("dynamic_update_slice"),
+    **_named(
+        "gather", "dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted", "mode", "fill_value"
+    ),
+    **_named(
+        "scatter scatter-add scatter-mul scatter-min scatter-max",
+        *("dimension_numbers", "unique_indices", "indices_are_sorted", "mode", "update_consts", "update_jaxpr"),
+    ),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
     **_named("sort", "dimension", "is_stable", "num_keys"),
     **_named("argmax argmin", "axes", "index_dtype"),

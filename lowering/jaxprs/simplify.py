@@ -12,8 +12,10 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
 
@@ -23,6 +25,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    products = join_products(contract(sum_rows(jax.make_jaxpr(function)(*structs))))
+    emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
+    products = join_products(contract(sum_rows(emitted)))
     traced = carry_extended(join_reductions(products))
     return recompute(reduce_by_halves(update_safely(traced, inlined=inlined)))

@@ -14,7 +14,6 @@ not understood keeps all of its dimensions.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from jax.extend import core as jax_core
 
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.equations import Atomic, bind, evaluate
+from lowering.jaxprs.moved_dimensions import pairs_moved
 from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 
@@ -141,34 +141,9 @@ def _spots(atom: Atomic) -> list[Spot]:
 # --- what equations take through --------------------------------------------------------------------------
 
 
-def _regrouped(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions before and after a reshape that are of one size together, the fewest; none of extent 1."""
-    left = [[d for d, n in enumerate(shape) if n != 1] for shape in (before, after)]
-    while left[0] and left[1]:
-        first, second = [left[0].pop(0)], [left[1].pop(0)]
-        while (a := math.prod(before[d] for d in first)) != (b := math.prod(after[d] for d in second)):
-            if a < b:
-                first.append(left[0].pop(0))
-            else:
-                second.append(left[1].pop(0))
-        yield first, second
-
-
-def _pairs_moved(eqn: jax_core.JaxprEqn) -> list[tuple[list[int], list[int]]]:
-    """Which dimensions of an operand are which of the result, where an equation only moves elements."""
-    before, after = (var.aval.shape for var in (eqn.invars[0], eqn.outvars[0]))  # type: ignore[attr-defined]
-    match eqn.primitive.name:
-        case "transpose":
-            return [([d], [k]) for k, d in enumerate(eqn.params["permutation"])]
-        case "broadcast_in_dim":
-            places = enumerate(eqn.params["broadcast_dimensions"])
-            return [([d], [k]) for d, k in places if before[d] == after[k]]
-    return list(_regrouped(before, after))
-
-
 def _link_moved(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     own, made = _spots(eqn.invars[0]), _spots(eqn.outvars[0])
-    for first, second in _pairs_moved(eqn) if own else ():
+    for first, second in pairs_moved(eqn) if own else ():
         if len(first) == len(second) == 1:
             classes.unite(own[first[0]], made[second[0]])
         else:
@@ -215,6 +190,31 @@ def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
         left[2:], right[2:], result[2:], params["window_strides"], params["rhs_dilation"], strict=True
     ):
         classes.move(image[a], _Window(made[c], stride, sizes[b], spread))
+
+
+def _beside(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
+    """The dimensions of the indices of a gather, but for the last, and which of the result they are."""
+    offset = set(map(int, eqn.params["dimension_numbers"].offset_dims))
+    made = (d for d in range(len(eqn.outvars[0].aval.shape)) if d not in offset)  # type: ignore[attr-defined]
+    return enumerate(made)
+
+
+def _link_gather(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    operand, indices, made = (_spots(atom) for atom in (*eqn.invars, *eqn.outvars))
+    batch = list(map(int, numbers.operand_batching_dims))
+    for k, d in _beside(eqn):
+        classes.unite(indices[k], made[d])
+    for d, k in zip(batch, numbers.start_indices_batching_dims, strict=True):
+        classes.unite(operand[d], indices[int(k)])
+    gone, indexed = {*map(int, numbers.collapsed_slice_dims), *batch}, set(map(int, numbers.start_index_map))
+    in_slices = (d for d in range(len(operand)) if d not in gone)
+    for d, k in zip(in_slices, sorted(map(int, numbers.offset_dims)), strict=True):
+        if d not in indexed and sizes[d] == eqn.invars[0].aval.shape[d]:  # type: ignore[attr-defined]
+            classes.unite(operand[d], made[k])
+        else:
+            classes.keep([operand[d], made[k]])
+    classes.keep([indices[-1], *(operand[d] for d in map(int, numbers.collapsed_slice_dims))])
 
 
 def _link_pooling(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
@@ -311,6 +311,20 @@ def _inner_product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any])
     )
 
 
+def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    numbers, (operand, indices), (made,) = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars
+    own = lax.GatherDimensionNumbers(
+        left.numbers(made, numbers.offset_dims),
+        left.numbers(operand, numbers.collapsed_slice_dims),
+        left.numbers(operand, numbers.start_index_map),
+        left.numbers(operand, numbers.operand_batching_dims),
+        left.numbers(indices, numbers.start_indices_batching_dims),
+    )
+    pairs = zip(eqn.params["slice_sizes"], left.places(operand), strict=True)
+    sizes = tuple(size for size, place in pairs if place.left is not None)
+    return [eqn.primitive.bind(*operands, **{**eqn.params, "dimension_numbers": own, "slice_sizes": sizes})]
+
+
 def _pooled(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """One window, of which no more is left than its elements."""
     (array,) = operands
@@ -341,6 +355,7 @@ _RULES = (
     (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
+    (("gather",), _Rule(_link_gather, _gathered)),
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
     (POOLINGS, _Rule(_link_pooling, _pooled)),
 )

@@ -1,13 +1,15 @@
 """Whole products: the sum of the products of all parts of two values is the product of the values.
 
 What is summed over is cut in parts of one length and one that is left over; partial products of each are contracted to
-one product (`sum_rows.py`, `contract.py`). In comes a jaxpr with sums of products, of what two `split`s divide along
-what is contracted; out comes one in which each is one product of what was split.
+one product (`sum_rows.py`, `contract.py`). In comes a jaxpr with sums of products, of what `split`s or `slice`s divide
+along what is contracted; out comes one in which each is one product of what was divided.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -23,22 +25,40 @@ from lowering.jaxprs.rebuild import Builder, inline, rebuild
 
 
 class _Part(NamedTuple):
-    """A part of a value: an output of the `split` that divides it."""
+    """A part of a value."""
 
-    split: jax_core.JaxprEqn
-    number: int
+    root: Atomic
+    """What it is a part of, in whatever shape."""
+    start: int
     extent: int
     dimension: int
     shape: tuple[int, ...]
     """The whole, as the operand of the product: its dimensions, of which others than that divided may be merged."""
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it lies along the dimension that is divided."""
+        return self.start, self.extent
+
     def is_like(self, other: _Part) -> bool:
         """Whether it is a part of the same whole as another."""
-        if self.split is not other.split:
+        if self.root is not other.root:
             return False
         d, at = self.dimension, other.dimension
         free = (*self.shape[:d], *self.shape[d + 1 :]) == (*other.shape[:at], *other.shape[at + 1 :])
         return free and (d == at or self.extent == 1)
+
+
+def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:
+    """Along which dimension an equation has divided what it takes, and where the piece begins; None if it has not."""
+    if is_understood(maker, "split"):
+        axis, number = maker.params["axis"], [var is piece for var in maker.outvars].index(True)
+        return axis, sum(maker.params["sizes"][:number])
+    if not is_understood(maker, "slice") or not set(maker.params["strides"] or ()) <= {1}:
+        return None
+    whole = maker.invars[0].aval.shape  # type: ignore[attr-defined]
+    cut = [d for d, (own, extent) in enumerate(zip(piece.aval.shape, whole, strict=True)) if own < extent]
+    return (cut[0], maker.params["start_indices"][cut[0]]) if len(cut) == 1 else None
 
 
 class _Product(NamedTuple):
@@ -59,14 +79,14 @@ class _Product(NamedTuple):
 
 
 class _Whole(NamedTuple):
-    """Products of parts that together are all of what was split, like one of them."""
+    """Products of parts that together are all of what was divided, like one of them."""
 
     like: _Product
 
     @property
     def roots(self) -> list[Atomic]:
-        """What was split."""
-        return [part.split.invars[0] for part in self.like.parts]
+        """What was divided."""
+        return [part.root for part in self.like.parts]
 
     def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
         """The product of the whole."""
@@ -86,7 +106,7 @@ class _Sums:
         lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
         self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
         self.found: dict[jax_core.JaxprEqn, _Whole] = {}
-        for eqn in jaxpr.eqns if any(is_understood(eqn, "split") for eqn in jaxpr.eqns) else ():
+        for eqn in jaxpr.eqns if any(is_understood(eqn, "split", "slice") for eqn in jaxpr.eqns) else ():
             whole = self._whole(eqn) if is_understood(eqn, "add") else None
             if whole is not None:
                 self.found[eqn] = whole
@@ -100,24 +120,35 @@ class _Sums:
             found += self._terms(maker) if maker is not None and is_sum else [atom]
         return found
 
+    def _behind(self, atom: Any) -> tuple[Any, jax_core.JaxprEqn | None]:
+        """A value without the reshapes that made it, and what made that."""
+        maker = self.makers.get(atom)
+        while maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
+            (atom,) = maker.invars
+            maker = None if isinstance(atom, jax_core.Literal) else self.makers.get(atom)
+        return atom, maker
+
     def _part(self, operand: Any, dimensions: Sequence[int]) -> _Part | None:
         """The part of which a product contracts one dimension; None if it is no such thing."""
         if len(dimensions) != 1 or isinstance(operand, jax_core.Literal):
             return None
-        piece: Any = operand
-        (d,), shape = dimensions, piece.aval.shape
-        maker = self.makers.get(piece)
-        if maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
-            piece = maker.invars[0]
-            maker = None if isinstance(piece, jax_core.Literal) else self.makers.get(piece)
-        if maker is None or not is_understood(maker, "split"):
+        (d,), shape = dimensions, operand.aval.shape
+        piece, maker = self._behind(operand)
+        found = None if maker is None else _divided(piece, maker)
+        if maker is None or found is None or isinstance(maker.invars[0], jax_core.Literal):
             return None
-        axis, own, whole = maker.params["axis"], piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
-        # Where one of extent 1 stands does not matter.
-        if own[axis] != shape[d] or (own[axis] > 1 and math.prod(own[:axis]) != math.prod(shape[:d])):
+        axis, start = found
+        own, whole = piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
+        # What is divided may be merged with dimensions behind it, and where one of extent 1 stands does not matter.
+        each = own[axis] // max(1, shape[d])
+        behind = list(itertools.accumulate(shape[d + 1 :], operator.mul, initial=1))
+        if own[axis] != each * shape[d] or each not in behind or start % each or whole[axis] % each:
             return None
-        number = [var is piece for var in maker.outvars].index(True)
-        return _Part(maker, number, own[axis], d, (*shape[:d], whole[axis], *shape[d + 1 :]))
+        if own[axis] > 1 and math.prod(own[:axis]) != math.prod(shape[:d]):
+            return None
+        root = maker.invars[0] if is_understood(maker, "split") else self._behind(maker.invars[0])[0]
+        extents = (*shape[:d], whole[axis] // each, *shape[d + 1 :])
+        return _Part(root, start // each, shape[d], d, extents)
 
     def _product(self, atom: Atomic) -> _Product | None:
         """What is added up as a product of parts; None if it is none."""
@@ -135,9 +166,10 @@ class _Sums:
         if len(products) < len(terms):
             return None
         first = max(products, key=lambda own: own.parts[0].extent)
-        count = len(first.parts[0].split.outvars)
-        numbers = sorted([part.number for part in own.parts] for own in products)
-        every = numbers == [[k, k] for k in range(count)] and len(first.parts[1].split.outvars) == count
+        places = sorted([part.place for part in own.parts] for own in products)
+        ends = [0, *itertools.accumulate(extent for (_, extent), _ in places)]
+        every = all(left == right for left, right in places) and [left[0] for left, _ in places] == ends[:-1]
+        every = every and all(part.shape[part.dimension] == ends[-1] for part in first.parts)
         return _Whole(first) if every and all(own.is_like(first) for own in products) else None
 
     def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:

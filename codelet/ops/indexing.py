@@ -1,0 +1,367 @@
+"""Indexing by numbers that are known late: `gather` and `scatter` as in `jax.lax`, with their gradients.
+
+In come tensors and dimension numbers; both become one form (`slice_forms.py`), whose columns may be cut over tiles
+(`lookup_planning.py`). `lookups.py` has the usual ones by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_grain
+from codelet.ops.block_planning import plan_sum
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.elementwise import map
+from codelet.ops.lookup_codelets import (
+    SCATTERS,
+    gather_block,
+    gather_rows,
+    scatter_block,
+    scatter_block_on_zeros,
+    scatter_rows,
+    scatter_rows_on_zeros,
+)
+from codelet.ops.lookup_planning import Lookup, plan_lookup
+from codelet.ops.partials import sum_partials
+from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
+
+Mode = lax.GatherScatterMode
+
+# --- how it is added ----------------------------------------------------------------------------------------
+
+
+def _checked_mode(name: str, mode: Any) -> str:
+    """A mode of indices that lead beyond the ends.
+
+    Raises:
+        OperationError: one that there is not.
+    """
+    try:
+        own = Mode.from_any(mode)
+        return {Mode.CLIP: "clip", Mode.FILL_OR_DROP: "fill", Mode.PROMISE_IN_BOUNDS: "promise_in_bounds"}[own]
+    except (KeyError, ValueError, TypeError):
+        raise OperationError(
+            f"mode of ops.{name} is none", given=repr(mode), expected="'clip', 'fill' or 'promise_in_bounds'"
+        ) from None
+
+
+def _add(
+    graph: cl.Graph, codelet: cl.Codelet, own: Lookup, fields: dict[str, cl.Tensor], grain: int | None, share: float
+) -> cl.Tensor:
+    """The vertices of a planned lookup."""
+    arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
+    out = graph.add_variable("out", own.writes.shape, own.writes.dtype)
+    if not out.size:
+        return out
+    cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
+    chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
+    rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
+    if rows is not None and static["mode"] == "clip":
+        fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
+    written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
+    tensors = {**fields, "out": written}
+
+    def of_blocks(*blocks: Block) -> dict[str, Any]:
+        named: dict[str, Any] = dict(static)
+        for field, array in arrays:
+            cut = dict(array.dimensions)
+            view = tuple(blocks[cut[d]].elements if d in cut else slice(None) for d in range(len(array.shape)))
+            number = (blocks[rows].number,) if rows is not None and field == "out" and parts > 1 else ()
+            named[field] = tensors[field][(*number, *view)]
+        if rows is not None:
+            named["first"] = blocks[rows].elements.start
+        if "shape" in chosen.static:
+            named["shape"] = named["out"].shape
+        return named
+
+    add_blocks(graph, own.name, chosen, cuts, of_blocks)
+    if parts > 1:
+        plan = plan_sum(graph.target, parts, out.size, out.dtype, out.dtype)
+        sum_partials(graph, written.reshape(parts, out.size), out.flatten(), plan)
+        assert rows is not None
+        if static["mode"] == "fill" and static["fill_value"] != 0:
+            return _filled(graph, out, fields["indices"], own.extents[rows], static["fill_value"])
+    return out
+
+
+def _clipped(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
+    """Indices that lead beyond the ends as those of the ends."""
+
+    def within(index):
+        return jnp.clip(index, 0, extent - 1)
+
+    return map(graph, within, indices, name="clip")
+
+
+def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, value: Any) -> cl.Tensor:
+    """What was gathered, with a value where indices lead beyond the ends."""
+    if value is None:
+        integers = jnp.issubdtype(made.dtype, jnp.integer)
+        ends = jnp.iinfo(made.dtype) if integers else None
+        signed = jnp.issubdtype(made.dtype, jnp.signedinteger)
+        value = float("nan") if ends is None else int(ends.min if signed else ends.max)
+
+    def chosen(own, index):
+        return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
+
+    spread = indices.reshape((*indices.shape[:-1], *(1 for _ in range(made.ndim - indices.ndim + 1))))
+    return map(graph, chosen, made, spread, name="fill")
+
+
+# --- the operations ---------------------------------------------------------------------------------------
+
+
+def _gather_lookup(form: SliceForm, operand: Any, indices: Any, mode: str, fill: Any) -> Lookup:
+    columns = -1 if form.columns is None else form.columns
+    static = {
+        "numbers": form.numbers,
+        "sizes": form.gather_sizes,
+        "columns": columns,
+        "mode": mode,
+        "fill_value": fill,
+        "dtype": operand.dtype,
+    }
+    by_rows = gather_rows if operand.dtype != bool else None
+    return form.lookup("look up", True, indices.dtype, "slices", static, cuts_indices=True, by_rows=by_rows)
+
+
+def gather(
+    graph: cl.Graph,
+    operand: cl.Tensor,
+    start_indices: cl.Tensor,
+    dimension_numbers: lax.GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    mode: Any = None,
+    fill_value: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "gather",
+) -> cl.Tensor:
+    """Slices at places that are known late, as `jax.lax.gather`.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        operand: what is looked up.
+        start_indices: where slices begin.
+        dimension_numbers: which dimensions are which.
+        slice_sizes: of the slices.
+        mode: what indices mean that lead beyond the ends: "clip", "fill" or "promise_in_bounds"; "fill" when left off.
+        fill_value: what they give by "fill"; NaN, or the least integer, when left off.
+        grain: about how many elements a vertex looks up.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: what does not fit together.
+    """
+    check_tensors(name, graph, operand=operand, start_indices=start_indices)
+    own = _checked_mode(name, mode)
+    form = gather_form(name, operand, start_indices, dimension_numbers, slice_sizes, own, fill_value)
+    grain = checked_grain(name, grain)
+    lookup = _gather_lookup(form, operand, start_indices, own, fill_value)
+    with graph.scope(name, unique=True):
+        fields = {"operand": form.operand(operand), "indices": form.index(start_indices)}
+        return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+
+
+def plan_gather(
+    graph: cl.Graph,
+    operand: cl.Tensor,
+    start_indices: cl.Tensor,
+    dimension_numbers: lax.GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    mode: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """The plan of a `gather` of the same arguments, of which nothing is added."""
+    own = _checked_mode("gather", mode)
+    form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
+    lookup = _gather_lookup(form, operand, start_indices, own, None)
+    return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_share)
+
+
+def gather_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    operand: cl.Tensor,
+    start_indices: cl.Tensor,
+    dimension_numbers: lax.GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    mode: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "gather_gradient",
+) -> cl.Tensor:
+    """The gradient of a `gather` by what is looked up: zeros, to which the cotangents of the slices are added.
+
+    Raises:
+        OperationError: what does not fit together.
+    """
+    check_tensors(name, graph, cotangent=cotangent, operand=operand, start_indices=start_indices)
+    own = _checked_mode(name, mode)
+    form = gather_form(name, operand, start_indices, dimension_numbers, slice_sizes, own, None)
+    shape = form.slices_back(_placeholder(form, operand.dtype)).shape
+    if cotangent.shape != shape or cotangent.dtype != operand.dtype:
+        raise OperationError(
+            f"the cotangent of ops.{name} is not of its result's shape and dtype",
+            given=cotangent,
+            expected=f"{operand.dtype}{list(shape)}",
+        )
+    static = {"numbers": form.numbers, "mode": own, "dtype": operand.dtype}
+    options = {"cuts_indices": False, "by_rows": scatter_rows_on_zeros}
+    lookup = form.lookup("add up", False, start_indices.dtype, "operand", static, **options)
+    with graph.scope(name, unique=True):
+        fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
+        grain = checked_grain(name, grain)
+        return form.operand_back(_add(graph, scatter_block_on_zeros, lookup, fields, grain, memory_share))
+
+
+def _placeholder(form: SliceForm, dtype: np.dtype) -> cl.Tensor:
+    """Slices of no graph that anything is added to."""
+    return cl.Graph().add_variable("slices", (*form.counts, *(form.sizes[d] for d in form.slices)), dtype)
+
+
+def scatter(
+    graph: cl.Graph,
+    operand: cl.Tensor,
+    indices: cl.Tensor,
+    updates: cl.Tensor,
+    dimension_numbers: lax.ScatterDimensionNumbers | None = None,
+    *,
+    op: str = "set",
+    mode: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "scatter",
+) -> cl.Tensor:
+    """An array with updates of slices at places that are known late, as `jax.lax.scatter` and its kin.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        operand: what is updated.
+        indices: where slices begin; where `op` is "set" and several name an element, any of them may be the last.
+        updates: of the slices.
+        dimension_numbers: which dimensions are which. When left off, `operand.at[indices].op(updates)` of indices into
+            the first dimension, counted from the end where they are negative.
+        op: "set", "add", "multiply", "min" or "max".
+        mode: what indices mean that lead beyond the ends: "clip", "drop" or "promise_in_bounds"; "drop" when left off.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: what does not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> def count(graph, x, i, y):
+    ...     return cl.ops.scatter(graph, x, i, y, op="add")
+    >>> cl.lower(count)(jnp.zeros(3), jnp.array([0, -1, 0]), jnp.ones(3))
+    Array([2., 0., 1.], dtype=float32)
+    """
+    check_tensors(name, graph, operand=operand, indices=indices, updates=updates)
+    own = _checked_mode(name, mode)
+    if op not in SCATTERS:
+        raise OperationError(
+            f"op of ops.{name} is none", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
+        )
+    by_rows = dimension_numbers is None
+    if by_rows:
+        indices, updates, dimension_numbers = _by_rows(name, operand, indices, updates)
+    form = scatter_form(name, operand, indices, updates, dimension_numbers, own)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        if by_rows:
+            indices = from_beginning(graph, indices, operand.shape[0])
+        static = {"numbers": form.numbers, "op": op, "mode": own, "dtype": operand.dtype}
+        options = {"cuts_indices": False, "by_rows": scatter_rows}
+        lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
+        slices = form.slices_of(updates)
+        fields = {"operand": form.operand(operand), "indices": form.index(indices), "updates": slices}
+        return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_share))
+
+
+def scatter_add_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    indices: cl.Tensor,
+    updates: cl.Tensor,
+    dimension_numbers: lax.ScatterDimensionNumbers | None = None,
+    *,
+    mode: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "scatter_add_gradient",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
+
+    The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
+
+    Raises:
+        OperationError: what does not fit together.
+    """
+    check_tensors(name, graph, cotangent=cotangent, indices=indices, updates=updates)
+    own, by_rows, given = _checked_mode(name, mode), dimension_numbers is None, updates
+    if by_rows:
+        indices, updates, dimension_numbers = _by_rows(name, cotangent, indices, updates)
+    if updates.shape != given.shape:
+        raise OperationError(
+            f"the updates of ops.{name} are broadcast", given=str(given.shape), expected=str(updates.shape)
+        )
+    form = scatter_form(name, cotangent, indices, updates, dimension_numbers, own)
+    grain = checked_grain(name, grain)
+    with graph.scope(name, unique=True):
+        if by_rows:
+            indices = from_beginning(graph, indices, cotangent.shape[0])
+        fields = {"operand": form.operand(cotangent), "indices": form.index(indices)}
+        lookup = _gather_lookup(form, cotangent, indices, own, 0)
+        return cotangent, form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+
+
+def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
+    """Indices, counted from the end where they are negative, as counted from the beginning: of 32 bits at least."""
+    if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
+        return indices
+    wide = jnp.promote_types(indices.dtype, jnp.int32)
+
+    def counted(index):
+        index = index.astype(wide)
+        return jnp.where(index < 0, index + extent, index)
+
+    return map(graph, counted, indices, name="from the beginning")
+
+
+def _by_rows(name: str, operand: cl.Tensor, indices: cl.Tensor, updates: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor, Any]:
+    """Indices into the first dimension, updates of their shape, and dimension numbers."""
+    if not operand.ndim or not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise OperationError(
+            f"ops.{name} is not given integers for rows of an array",
+            given=f"{operand}, {indices}",
+            expected="an array of one dimension at least, and integers",
+        )
+    shape = (*indices.shape, *operand.shape[1:])
+    if updates.shape != shape:
+        try:
+            fits = np.broadcast_shapes(updates.shape, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise OperationError(
+                f"the updates of ops.{name} do not fit",
+                given=str(updates.shape),
+                expected=f"{shape}, or what is broadcast to it",
+            )
+        updates = updates.broadcast_to(shape)
+    numbers = lax.ScatterDimensionNumbers(tuple(range(indices.ndim, len(shape))), (0,), (0,))
+    return indices.expand(indices.ndim), updates, numbers

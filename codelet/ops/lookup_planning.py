@@ -1,0 +1,209 @@
+"""The planner of gathers and scatters: how what is looked up, by which indices, is cut over tiles and vertices.
+
+Where an index leads is known late, so that a tile that looks up elements must hold all that they may be of: what is
+indexed is not cut, but the columns beside it are, and the indices. Of indices that are cut over tiles each tile
+receives the columns that others look up too; of columns that are cut each receives all the indices. A scatter writes
+what is indexed, and does not cut the indices.
+
+Where the rows of a column are more than a tile's memory takes they are cut as well: a tile looks which indices are for
+its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. It never saves
+cycles, since every block goes through all the indices.
+
+Source: PopLibs plans embeddings by the same splits, and one of the table's rows besides (lib/popops/DynamicSlice.cpp).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.block_planning import plan_sum
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.target import Target
+
+_CANDIDATES = 12
+"""So many of the ways to cut over tiles, those of the least bounds, are looked at."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A field of a vertex: its shape, and the cut dimensions (of `Lookup.names`) that some of its dimensions are."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    dimensions: tuple[tuple[int, int], ...]
+
+    def block(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Its shape where the cut dimensions have some sizes."""
+        own = dict(self.dimensions)
+        return tuple(sizes[own[d]] if d in own else extent for d, extent in enumerate(self.shape))
+
+    def num_bytes(self, sizes: tuple[int, ...]) -> int:
+        """Of such a block."""
+        return math.prod(self.block(sizes)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A gather or scatter, as far as its cost goes.
+
+    Attributes:
+        name: of the compute set.
+        names: of the dimensions that may be cut.
+        extents: of these.
+        reads: the fields that are read.
+        writes: the field that is written.
+        static: the static values of its codelet, by name.
+        count: how many indices each of whatever else is cut has to go through.
+        by_rows: a codelet for blocks of rows, with the first for a field; None where rows may not be cut.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    extents: tuple[int, ...]
+    reads: tuple[Array, ...]
+    writes: Array
+    static: tuple[tuple[str, object], ...]
+    count: int
+    by_rows: cl.Codelet | None = None
+
+    def codelet(self, cuts: tuple[Cut, ...], whole: cl.Codelet) -> cl.Codelet:
+        """What its vertices run: `whole`, but for blocks of rows."""
+        rows = self.num_blocks(cuts) > 1
+        assert not rows or self.by_rows is not None
+        return self.by_rows if rows and self.by_rows is not None else whole
+
+    def num_blocks(self, cuts: tuple[Cut, ...]) -> int:
+        """Into how many blocks rows are cut."""
+        return next((cut.vertices for cut in cuts if cut.name == "rows"), 1)
+
+    def num_partials(self, cuts: tuple[Cut, ...]) -> int:
+        """How many partial results each element has that is written."""
+        rows = self.names.index("rows") if "rows" in self.names else None
+        return 1 if rows in dict(self.writes.dimensions).values() else self.num_blocks(cuts)
+
+    def __str__(self) -> str:
+        arrays = ", ".join(f"{own.name} {own.dtype}{list(own.shape)}" for own in (*self.reads, self.writes))
+        return f"{self.name}: {arrays}"
+
+
+def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...]) -> int:
+    shared = {k for _, k in array.dimensions}
+    if all(cuts[k].parts == 1 or k in shared for k in range(len(cuts))):
+        return 0
+    return array.num_bytes(tuple(cut.block for cut in cuts))
+
+
+def _price(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
+    grains, blocks = tuple(cut.grain for cut in cuts), tuple(cut.block for cut in cuts)
+    codelet = own.codelet(cuts, codelet)
+    types = {array.name: (array.block(grains), array.dtype) for array in own.reads}
+    types |= {"first": ((), np.dtype(np.int32))} if "first" in codelet.inputs else {}
+    sizes = {"shape": own.writes.block(grains)} if "shape" in codelet.static else {}
+    vertex = vertex_cycles(target, codelet, types, **dict(own.static), **sizes)
+    received = sum(_received(own, array, cuts) for array in own.reads)
+    held = sum(array.num_bytes(blocks) for array in (*own.reads, own.writes))
+    step = step_cost(target, own.name, cuts, vertex, received_bytes=received, tile_bytes=held)
+    count = own.num_partials(cuts)
+    if count == 1:
+        return [step]
+    return [step, *plan_sum(target, count, math.prod(own.writes.shape), own.writes.dtype, own.writes.dtype).steps]
+
+
+def _bound(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> float:
+    """About half of the cycles that it takes at least: a few for each index, one for every other word."""
+    blocks = tuple(cut.block for cut in cuts)
+    moved = sum(_received(own, array, cuts) for array in own.reads) / target.exchange_bytes_per_cycle
+    share = math.prod(cut.block / cut.extent for cut in cuts if cut.name not in ("columns", "rows"))
+    return moved + 6 * own.count * share + own.writes.num_bytes(blocks) / 16
+
+
+def _sizes(target: Target, own: Lookup, blocks: int) -> Iterator[tuple[int, ...]]:
+    """Blocks of tiles: the sizes worth trying that are not near another, of rows so many."""
+    tiles = target.num_tiles
+    choices = []
+    for name, extent in zip(own.names, own.extents, strict=True):
+        if name == "rows":
+            choices.append([-(-extent // blocks)])
+            continue
+        sizes = block_sizes(extent, 1, tiles)
+        choices.append([size for k, size in enumerate(sizes) if k < 8 or size < 8 or k % (len(sizes) // 16 + 1) == 0])
+    for sizes in np.array(np.meshgrid(*choices, indexing="ij")).reshape(len(choices), -1).T if choices else [()]:
+        if math.prod(-(-extent // int(size)) for extent, size in zip(own.extents, sizes, strict=True)) <= tiles:
+            yield tuple(map(int, sizes))
+
+
+def _grains(own: Lookup, grain: int) -> tuple[int, ...]:
+    """The sizes of a vertex that writes about so many elements: columns first."""
+    row = own.writes.num_bytes(tuple(1 for _ in own.extents)) // own.writes.dtype.itemsize
+    left, sizes = max(1, grain // max(1, row)), []
+    for name, extent in reversed(list(zip(own.names, own.extents, strict=True))):
+        sizes.insert(0, extent if name == "rows" else min(extent, left))
+        left = max(1, left // (1 if name == "rows" else sizes[0]))
+    return tuple(sizes)
+
+
+def _cuts(own: Lookup, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tuple[Cut, ...]:
+    cuts = []
+    for name, extent, block, grain in zip(own.names, own.extents, blocks, grains, strict=True):
+        grain = min(grain, block)
+        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
+    return tuple(cuts)
+
+
+def _ways(
+    target: Target, own: Lookup, grain: int | None, blocks: int, memory: float
+) -> Iterator[tuple[float, tuple[Cut, ...]]]:
+    """Cuts with rows in so many blocks whose fullest tile fits a memory, with bounds."""
+    for sizes in _sizes(target, own, blocks):
+        if grain is not None:
+            ways = [_grains(own, grain)]
+        else:
+            share = lambda d, sizes=sizes: -(-sizes[d] // target.num_workers)  # noqa: E731
+            cut = [d for d, name in enumerate(own.names) if name != "rows"]
+            ways = [(*sizes[:d], share(d), *sizes[d + 1 :]) for d in cut] or [sizes]
+        for grains in dict.fromkeys(ways):
+            cuts = _cuts(own, sizes, grains)
+            held = sum(array.num_bytes(tuple(cut.block for cut in cuts)) for array in (*own.reads, own.writes))
+            if num_tiles(cuts) <= target.num_tiles and held <= memory:
+                yield _bound(target, own, cuts), cuts
+
+
+def _options(
+    target: Target, own: Lookup, codelet: cl.Codelet, grain: int | None, memory_share: float
+) -> Iterator[Option]:
+    memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
+    most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
+    while not found and blocks <= most:
+        found = list(_ways(target, own, grain, blocks, memory))
+        blocks *= 2
+    found = found or list(_ways(target, own, grain, 1, math.inf))
+    for bound, cuts in sorted(found, key=lambda entry: entry[0])[: _CANDIDATES * max(1, len(own.extents))]:
+        yield Option(cuts, bound, functools.partial(_price, target, own, codelet, cuts))
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_lookup(
+    target: Target,
+    own: Lookup,
+    codelet: cl.Codelet,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Plan:
+    """How a gather or scatter is spread over the tiles of a machine: the same plan for the same sizes.
+
+    Args:
+        target: the machine.
+        own: what is looked up.
+        codelet: what it is made of.
+        grain: about how many elements a vertex writes; None for the planner to choose.
+        memory_share: of a tile's memory, what the operation may take.
+    """
+    return cheapest(str(own), target, _options(target, own, codelet, grain, memory_share), memory_share)

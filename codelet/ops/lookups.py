@@ -1,0 +1,330 @@
+"""The usual gathers and scatters by name: `take`, `embedding`, `dynamic_slice`, `dynamic_update_slice`, and gradients.
+
+What is known while the graph is built needs none of them: it is a view, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axis
+from codelet.ops.elementwise import map
+from codelet.ops.fill import fill
+from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatter
+from codelet.ops.planning import MEMORY_SHARE
+
+_MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
+
+
+def _rows(
+    name: str, x: cl.Tensor, indices: cl.Tensor, axis: Any, mode: Any
+) -> tuple[cl.Tensor, Any, tuple[int, ...], int]:
+    """What is looked up along an axis, with the dimension numbers and slice sizes of its gather, and the axis."""
+    if mode not in _MODES:
+        raise OperationError(f"mode of ops.{name} is none", given=repr(mode), expected="'fill', 'clip' or 'wrap'")
+    if not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise OperationError(f"the indices of ops.{name} are no integers", given=indices, expected="int32, say")
+    source, at = (x.flatten(), 0) if axis is None else (x, checked_axis(name, "axis", axis, x.ndim))
+    if not source.shape[at] and indices.size:
+        raise OperationError(f"ops.{name} looks up in nothing", given=x, expected="an axis of one element at least")
+    rank = indices.ndim
+    offset = (*range(at), *range(at + rank, rank + source.ndim - 1))
+    numbers = lax.GatherDimensionNumbers(offset, (at,), (at,))
+    return source, numbers, tuple(1 if d == at else n for d, n in enumerate(source.shape)), at
+
+
+def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str | None) -> cl.Tensor:
+    """Indices as a gather takes them, with a last dimension of one number."""
+    if mode == "wrap":
+        wide = jnp.promote_types(indices.dtype, jnp.int32)
+
+        def wrapped(index):
+            return index.astype(wide) % extent
+
+        indices = map(graph, wrapped, indices, name="wrap")
+    elif mode != "clip":
+        indices = from_beginning(graph, indices, extent)
+    return indices.expand(indices.ndim)
+
+
+def take(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    indices: cl.Tensor,
+    axis: int | None = None,
+    *,
+    mode: str | None = None,
+    fill_value: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "take",
+) -> cl.Tensor:
+    """Elements, rows, ... along an axis by numbers that are known late, as `jax.numpy.take`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is looked up.
+        indices: whole numbers, counted from the end where they are negative.
+        axis: along which; None for elements of all of `x`, in row-major order.
+        mode: what indices beyond the ends give: "fill", "clip" for those at the ends, which also takes a negative index
+            for the first, or "wrap"; "fill" when left off.
+        fill_value: by "fill"; NaN, or the least integer, when left off.
+        grain: about how many elements a vertex looks up.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis or mode that there is not, or indices that are no integers.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x, i: cl.ops.take(graph, x, i))(jnp.arange(4.0), jnp.array([2, -1]))
+    Array([2., 3.], dtype=float32)
+    """
+    check_tensors(name, graph, x=x, indices=indices)
+    source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
+    with graph.scope(name, unique=True):
+        own = _from_beginning(graph, indices, source.shape[at], mode)
+        options = {"mode": _MODES[mode], "fill_value": fill_value, "grain": grain, "memory_share": memory_share}
+        return gather(graph, source, own, numbers, sizes, **options)
+
+
+def take_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    indices: cl.Tensor,
+    axis: int | None = None,
+    *,
+    mode: str | None = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "take_gradient",
+) -> cl.Tensor:
+    """The gradient of a `take` by what is looked up.
+
+    Raises:
+        OperationError: as `take`, or a cotangent that is not of its result's shape and dtype.
+    """
+    check_tensors(name, graph, cotangent=cotangent, x=x, indices=indices)
+    source, numbers, sizes, at = _rows(name, x, indices, axis, mode)
+    with graph.scope(name, unique=True):
+        own = _from_beginning(graph, indices, source.shape[at], mode)
+        options = {"mode": _MODES[mode], "grain": grain, "memory_share": memory_share}
+        return gather_gradient(graph, cotangent, source, own, numbers, sizes, **options).reshape(x.shape)
+
+
+def embedding(
+    graph: cl.Graph,
+    table: cl.Tensor,
+    indices: cl.Tensor,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "embedding",
+) -> cl.Tensor:
+    """The rows of a table that indices name, of shape (*indices, columns): `table[indices]`.
+
+    Raises:
+        OperationError: a table that is none, or indices that are no integers.
+    """
+    check_tensors(name, graph, table=table, indices=indices)
+    _check_table(name, table)
+    return take(graph, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+
+
+def embedding_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    table: cl.Tensor,
+    indices: cl.Tensor,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "embedding_gradient",
+) -> cl.Tensor:
+    """The gradient of an `embedding` by the table: each row has the sum of the cotangents of those that named it.
+
+    Raises:
+        OperationError: as `embedding`, or a cotangent that is not of its result's shape and dtype.
+    """
+    check_tensors(name, graph, cotangent=cotangent, table=table, indices=indices)
+    _check_table(name, table)
+    return take_gradient(graph, cotangent, table, indices, 0, grain=grain, memory_share=memory_share, name=name)
+
+
+def _check_table(name: str, table: cl.Tensor) -> None:
+    if table.ndim != 2:
+        raise OperationError(f"the table of ops.{name} is none", given=table, expected="rows and columns")
+
+
+# --- slices at places that are known late ---------------------------------------------------------------------
+
+
+def _checked_starts(name: str, graph: cl.Graph, x: cl.Tensor, starts: Sequence[Any], sizes: Sequence[int]) -> None:
+    for k, start in enumerate(starts):
+        if isinstance(start, (int, np.integer)) and not isinstance(start, (bool, cl.Tensor)):
+            continue
+        check_tensors(name, graph, **{f"start {k}": start})
+        assert isinstance(start, cl.Tensor)
+        if start.shape or not jnp.issubdtype(start.dtype, jnp.integer):
+            raise OperationError(
+                f"start {k} of ops.{name} is no whole number", given=start, expected="an integer, of shape ()"
+            )
+    try:
+        own = tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        own = ()
+    fits = all(0 <= size <= extent for size, extent in zip(own, x.shape, strict=False))
+    if len(starts) != x.ndim or len(own) != x.ndim or not fits:
+        raise OperationError(
+            f"the slice of ops.{name} does not fit",
+            given=f"{len(starts)} starts and sizes {tuple(sizes)} for {x.shape}",
+            expected="a start and a size for each dimension, of at most as many elements",
+        )
+
+
+def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int]) -> cl.Tensor:
+    """Starts as one array of int32, counted from the beginning."""
+    parts = []
+    for k, (start, extent) in enumerate(zip(starts, shape, strict=True)):
+        if isinstance(start, cl.Tensor):
+            own = from_beginning(graph, start, extent)
+            if own.dtype != np.int32:
+                own = map(graph, lambda start: jnp.minimum(start, 2**31 - 1).astype(jnp.int32), own, name="as int32")
+            parts.append(own.reshape(1))
+        else:
+            number = int(start) + (extent if start < 0 else 0)
+            parts.append(graph.add_constant(f"start{k}", np.array([number], np.int32)))
+    return cl.concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
+
+
+def _known(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...] | None:
+    """The slice where all its starts are numbers."""
+    if any(isinstance(start, cl.Tensor) for start in starts):
+        return None
+    found = []
+    for start, size, extent in zip(starts, sizes, shape, strict=True):
+        first = min(max(0, int(start) + (extent if start < 0 else 0)), extent - size)
+        found.append(slice(first, first + size))
+    return tuple(found)
+
+
+def dynamic_slice(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    start_indices: Sequence[Any],
+    slice_sizes: Sequence[int],
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dynamic_slice",
+) -> cl.Tensor:
+    """A slice that begins where numbers say that are known late, as `jax.lax.dynamic_slice`; a view where none is.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is sliced.
+        start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
+        slice_sizes: of the slice.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: starts or sizes that do not fit.
+    """
+    check_tensors(name, graph, x=x)
+    _checked_starts(name, graph, x, start_indices, slice_sizes)
+    if (known := _known(start_indices, slice_sizes, x.shape)) is not None:
+        return x[known]
+    with graph.scope(name, unique=True):
+        starts = _joined(graph, start_indices, x.shape)
+        numbers = lax.GatherDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
+        return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_share=memory_share)
+
+
+def dynamic_update_slice(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    update: cl.Tensor,
+    start_indices: Sequence[Any],
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dynamic_update_slice",
+) -> cl.Tensor:
+    """An array with a slice of it put in another's place, where numbers say, as `jax.lax.dynamic_update_slice`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is updated.
+        update: the slice.
+        start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
+        grain: about how many elements a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: starts or shapes that do not fit.
+    """
+    check_tensors(name, graph, x=x, update=update)
+    _checked_starts(name, graph, x, start_indices, update.shape)
+    with graph.scope(name, unique=True):
+        starts = _joined(graph, start_indices, x.shape)
+        numbers = lax.ScatterDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
+        return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_share=memory_share)
+
+
+def dynamic_slice_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    start_indices: Sequence[Any],
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dynamic_slice_gradient",
+) -> cl.Tensor:
+    """The gradient of a `dynamic_slice` by what is sliced: zeros, with the cotangent at its place.
+
+    Raises:
+        OperationError: starts or shapes that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, x=x)
+    _checked_starts(name, graph, x, start_indices, cotangent.shape)
+    with graph.scope(name, unique=True):
+        zeros = fill(graph, x.shape, 0, x.dtype, name="zeros")
+        options = {"grain": grain, "memory_share": memory_share}
+        return dynamic_update_slice(graph, zeros, cotangent, start_indices, **options, name="update")
+
+
+def dynamic_update_slice_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    update: cl.Tensor,
+    start_indices: Sequence[Any],
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dynamic_update_slice_gradient",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of a `dynamic_update_slice` by what is updated, which has zeros in the slice, and by the slice.
+
+    Raises:
+        OperationError: starts or shapes that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, update=update)
+    _checked_starts(name, graph, cotangent, start_indices, update.shape)
+    options = {"grain": grain, "memory_share": memory_share}
+    with graph.scope(name, unique=True):
+        zeros = fill(graph, update.shape, 0, update.dtype, name="zeros")
+        first = dynamic_update_slice(graph, cotangent, zeros, start_indices, **options, name="update")
+        return first, dynamic_slice(graph, cotangent, start_indices, update.shape, **options, name="slice")

@@ -1,0 +1,237 @@
+"""Moves of whole arrays: `concatenate` as in `jax.numpy`, `pad` as in `jax.lax`, `reverse`, and their gradients.
+
+All of them give views, which take no vertex, no memory and no cycle: a vertex that reads one receives what it views.
+Only operands of several dtypes are cast first. What a method of `Tensor` does by itself has no function here:
+`transpose`, `reshape`, `broadcast_to`, `expand`, `squeeze`, and `x[a:b:s]` for a slice with strides. Slices at places
+that are known late are in `lookups.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_tensors, checked_axes, checked_axis
+from codelet.ops.choices import cast
+from codelet.ops.elementwise import map
+from codelet.ops.reduce import sum
+
+Padding = Sequence[tuple[int, int, int]]
+"""For each dimension how many elements are put before it, after it, and between any two of its own."""
+
+
+def concatenate(
+    graph: cl.Graph, tensors: Sequence[cl.Tensor], axis: int | None = 0, *, name: str = "concatenate"
+) -> cl.Tensor:
+    """Arrays end to end, as `jax.numpy.concatenate`: a view of them, where they are of one dtype.
+
+    Args:
+        graph: where those of another dtype than that of the result are cast.
+        tensors: of shapes that agree in all other dimensions.
+        axis: along which they are laid; None for one after the other in one dimension.
+        name: of the scope.
+
+    Raises:
+        OperationError: no tensors, or shapes that do not fit together.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x, y: cl.ops.concatenate(graph, [x, y]))(jnp.ones(2), jnp.arange(2))
+    Array([1., 1., 0., 1.], dtype=float32)
+    """
+    at = _checked_parts(name, graph, tensors, axis)
+    dtype = np.dtype(jnp.result_type(*(tensor.dtype for tensor in tensors)))
+    flat = [tensor.flatten() if axis is None else tensor for tensor in tensors]
+    with graph.scope(name, unique=True):
+        return cl.concat([cast(graph, tensor, dtype) for tensor in flat], at)
+
+
+def concatenate_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    tensors: Sequence[cl.Tensor],
+    axis: int | None = 0,
+    *,
+    name: str = "concatenate_gradient",
+) -> tuple[cl.Tensor | None, ...]:
+    """The gradients of a `concatenate` by its parts: views of the cotangent; None for parts of whole numbers.
+
+    Raises:
+        OperationError: as `concatenate`, or a cotangent that is not of its result's shape.
+    """
+    check_tensors(name, graph, cotangent=cotangent)
+    at = _checked_parts(name, graph, tensors, axis)
+    flat = [(tensor.size,) if axis is None else tensor.shape for tensor in tensors]
+    ends = np.cumsum([shape[at] for shape in flat])
+    expected = (*flat[0][:at], int(ends[-1]), *flat[0][at + 1 :])
+    if cotangent.shape != expected:
+        raise OperationError(
+            f"the cotangent of ops.{name} is not of its result's shape", given=cotangent, expected=str(expected)
+        )
+    found: list[cl.Tensor | None] = []
+    with graph.scope(name, unique=True):
+        for tensor, shape, end in zip(tensors, flat, ends.tolist(), strict=True):
+            if not jnp.issubdtype(tensor.dtype, jnp.inexact):
+                found.append(None)
+                continue
+            part = cotangent[(slice(None),) * at + (slice(end - shape[at], end),)]
+            found.append(cast(graph, part, tensor.dtype).reshape(tensor.shape))
+    return tuple(found)
+
+
+def _checked_parts(name: str, graph: cl.Graph, tensors: Sequence[cl.Tensor], axis: Any) -> int:
+    """The axis along which tensors are laid.
+
+    Raises:
+        OperationError: they do not fit.
+    """
+    listed = list(tensors) if isinstance(tensors, (list, tuple)) else []
+    check_tensors(name, graph, **{f"tensor {k}": own for k, own in enumerate(listed)})
+    at = 0 if axis is None or not listed else checked_axis(name, "axis", axis, listed[0].ndim)
+    beside = {(*own.shape[:at], -1, *own.shape[at + 1 :]) for own in listed} if axis is not None else set()
+    if not listed or len(beside) > 1:
+        raise OperationError(
+            f"the tensors of ops.{name} do not fit together",
+            given=", ".join(str(own.shape) for own in listed) or repr(tensors),
+            expected=f"a list of tensors whose shapes differ in dimension {at} alone",
+        )
+    return at
+
+
+def pad(graph: cl.Graph, x: cl.Tensor, padding_value: Any, padding_config: Padding, *, name: str = "pad") -> cl.Tensor:
+    """An array with elements before, after and between its own, as `jax.lax.pad`: a view.
+
+    Args:
+        graph: of the tensors.
+        x: what is padded.
+        padding_value: what is put there: a number, which takes no memory, or a tensor of shape ().
+        padding_config: for each dimension (before, after, between); negative ends cut elements off.
+        name: for what is told.
+
+    Raises:
+        OperationError: a value or widths that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.pad(graph, x, 0, [(1, -1, 1)]))(jnp.array([1.0, 2.0, 3.0]))
+    Array([0., 1., 0., 2., 0.], dtype=float32)
+    """
+    check_tensors(name, graph, x=x)
+    own = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
+    for d, widths in enumerate(own):
+        x = _padded(x, d, padding_value, *widths)
+    return x
+
+
+def _padded(x: cl.Tensor, d: int, value: Any, before: int, after: int, between: int) -> cl.Tensor:
+    """An array with one dimension padded."""
+    if between and x.shape[d]:
+        apart = _extended(x.expand(d + 1), d + 1, value, 0, between)
+        extent = x.shape[d] * (between + 1)
+        joined = apart.reshape((*x.shape[:d], extent, *x.shape[d + 1 :]))
+        x = joined[(slice(None),) * d + (slice(0, extent - between),)]
+    # What is cut off may be of what is put at the other end.
+    x = _extended(x, d, value, max(0, before), max(0, after))
+    first, last = max(0, -before), x.shape[d] - max(0, -after)
+    return x[(slice(None),) * d + (slice(first, max(first, last)),)]
+
+
+def _extended(x: cl.Tensor, d: int, value: Any, before: int, after: int) -> cl.Tensor:
+    if not isinstance(value, cl.Tensor):
+        return x.pad([(before, after) if k == d else (0, 0) for k in range(x.ndim)], value=value)
+    spread = lambda width: value.broadcast_to((*x.shape[:d], width, *x.shape[d + 1 :]))  # noqa: E731
+    parts = [*([spread(before)] if before else []), x, *([spread(after)] if after else [])]
+    return cl.concat(parts, d) if len(parts) > 1 else x
+
+
+def _checked_padding(
+    name: str, graph: cl.Graph, shape: tuple[int, ...], dtype: np.dtype, value: Any, config: Any
+) -> list[tuple[int, int, int]]:
+    """Widths that fit a shape, with a value that fits a dtype.
+
+    Raises:
+        OperationError: they do not.
+    """
+    if isinstance(value, cl.Tensor):
+        check_tensors(name, graph, padding_value=value)
+        is_one = value.dtype == dtype and not value.shape
+    else:
+        is_number = isinstance(value, (bool, int, float, complex, np.generic))
+        is_one = is_number and jnp.result_type(value, dtype) == dtype
+    if not is_one:
+        raise OperationError(
+            f"padding_value of ops.{name} is not one {dtype}",
+            given=f"{value!r:.60}",
+            expected=f"a number that is a {dtype}, or a tensor of shape ()",
+        )
+    try:
+        widths = [tuple(operator.index(n) for n in own) for own in config]
+    except TypeError:
+        widths = []
+    fits = len(widths) == len(shape) and all(len(own) == 3 and own[2] >= 0 for own in widths)
+    own = [(before, after, between) for before, after, between in widths] if fits else []
+    sizes = [n + (n - 1) * w[2] * (n > 0) + w[0] + w[1] for n, w in zip(shape, own, strict=False)]
+    if not fits or any(size < 0 for size in sizes):
+        raise OperationError(
+            f"padding_config of ops.{name} does not fit",
+            given=f"{config!r:.80} for {shape}",
+            expected="(before, after, between) for each dimension, with which something is left, between from 0",
+        )
+    return own
+
+
+def pad_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    padding_value: Any,
+    padding_config: Padding,
+    *,
+    name: str = "pad_gradient",
+) -> tuple[cl.Tensor, cl.Tensor | None]:
+    """The gradients of a `pad` by what is padded, a view of the cotangent, and by the value; None for a number.
+
+    Raises:
+        OperationError: as `pad`, or a cotangent that is not of its result's shape and dtype.
+    """
+    check_tensors(name, graph, cotangent=cotangent, x=x)
+    widths = _checked_padding(name, graph, x.shape, x.dtype, padding_value, padding_config)
+    shape = tuple(
+        n + max(0, n - 1) * between + before + after
+        for n, (before, after, between) in zip(x.shape, widths, strict=True)
+    )
+    if cotangent.shape != shape or cotangent.dtype != x.dtype or not jnp.issubdtype(x.dtype, jnp.inexact):
+        raise OperationError(
+            f"the cotangent of ops.{name} is not of its result's shape and dtype",
+            given=cotangent,
+            expected=f"{x.dtype}{list(shape)}, of floating point",
+        )
+    own = cotangent
+    for d, (before, after, between) in enumerate(widths):
+        own = _padded(own, d, 0, -before, -after, 0)
+        own = own[(slice(None),) * d + (slice(None, None, between + 1),)]
+    if not isinstance(padding_value, cl.Tensor):
+        return own, None
+    with graph.scope(name, unique=True):
+        whole, inside = sum(graph, cotangent), sum(graph, own)
+        return own, map(graph, jnp.subtract, whole, inside, name="beside")
+
+
+def reverse(
+    graph: cl.Graph, x: cl.Tensor, axis: int | Iterable[int] | None = None, *, name: str = "reverse"
+) -> cl.Tensor:
+    """An array with the order of some dimensions reversed, all when left off, as `jax.numpy.flip`: a view.
+
+    It is its own gradient.
+
+    Raises:
+        OperationError: an axis that there is not.
+    """
+    check_tensors(name, graph, x=x)
+    for d in checked_axes(name, "axis", axis, x.ndim):
+        x = x.reverse(d)
+    return x

@@ -1,0 +1,305 @@
+"""Batch, layer, group and root-mean-square norms, each with its gradients by the tensor and by what scales it.
+
+Statistics of floating point of 16 bits are kept in float32. Where what is normalized together is whole on a tile, one
+codelet does all; else sums and sums of squares are added up over the tiles, the variance being the mean square without
+the square of the mean, as flax has it by default: large means with small deviations lose digits so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_axis
+from codelet.ops.norm_codelets import move_slopes_by_channel
+from codelet.ops.normalizing import Norm
+from codelet.ops.planning import MEMORY_SHARE
+
+
+def _channels(operation: str, x: cl.Tensor, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes beside that of channels, and that."""
+    channel = checked_axis(operation, "axis", axis, x.ndim)
+    return tuple(d for d in range(x.ndim) if d != channel), (channel,)
+
+
+def batch_norm(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    offset: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "batch_norm",
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    """Every channel normalized by its own mean and variance, over the batch and the field, scaled and moved.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: of floating point.
+        scale: for each channel.
+        offset: for each channel.
+        axis: of the channels.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Returns:
+        The result, the mean and the variance of each channel; of float32 for shorter numbers.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> y, mean, variance = cl.lower(cl.ops.batch_norm)(jnp.arange(6.0).reshape(3, 2), jnp.ones(2), jnp.zeros(2))
+    >>> mean, variance
+    (Array([2., 3.], dtype=float32), Array([2.6666665, 2.6666667], dtype=float32))
+    """
+    _checked("batch_norm", graph, x=x, scale=scale, offset=offset)
+    axes, channel = _channels("batch_norm", x, axis)
+    scales = {"scale": scale, "offset": offset}
+    with graph.scope(name, unique=True):
+        own = Norm("batch_norm", graph, axes, channel, eps, grain, memory_share, x, scales)
+        mean, variance = own.moments(x)
+        return own.normalized(x=x, mean=mean, variance=variance, **scales), mean, variance
+
+
+def batch_norm_inference(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    offset: cl.Tensor,
+    mean: cl.Tensor,
+    variance: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "batch_norm_inference",
+) -> cl.Tensor:
+    """Every channel normalized by a given mean and variance, scaled and moved; arguments as of `batch_norm`."""
+    _checked("batch_norm_inference", graph, x=x, scale=scale, offset=offset, mean=mean, variance=variance)
+    axes, channel = _channels("batch_norm_inference", x, axis)
+    given = {"scale": scale, "offset": offset, "mean": mean, "variance": variance}
+    with graph.scope(name, unique=True):
+        own = Norm("batch_norm_inference", graph, axes, channel, eps, grain, memory_share, x, given)
+        return own.normalized(x=x, mean=mean, variance=variance, scale=scale, offset=offset)
+
+
+def batch_norm_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    mean: cl.Tensor,
+    variance: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "batch_norm_gradient",
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    """The gradients of `batch_norm`'s result by the tensor, scale and offset, from the statistics that it gave."""
+    _checked("batch_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
+    axes, channel = _channels("batch_norm_gradient", x, axis)
+    given = {"scale": scale, "mean": mean, "variance": variance}
+    with graph.scope(name, unique=True):
+        own = Norm(
+            *("batch_norm_gradient", graph, axes, channel, eps, grain, memory_share, x, given), cotangent=cotangent
+        )
+        products, total = own.slopes(cotangent, x, mean, variance)
+        slopes = own.moved(move_slopes_by_channel, cotangent=cotangent, x=x, **given, products=products, total=total)
+        return slopes, own.as_dtype(products, scale.dtype), own.as_dtype(total, scale.dtype)
+
+
+def layer_norm(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    offset: cl.Tensor,
+    *,
+    axis: int | Iterable[int] = -1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "layer_norm",
+) -> cl.Tensor:
+    """Rows along some axes normalized by their own mean and variance, scaled and moved element by element.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: of floating point.
+        scale: of the shape of a row.
+        offset: of the shape of a row.
+        axis: along which axes rows are.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not fit, or an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.layer_norm)(jnp.arange(6.0).reshape(2, 3), jnp.ones(3), jnp.zeros(3))[0].round(3)
+    Array([-1.225,  0.   ,  1.225], dtype=float32)
+    """
+    _checked("layer_norm", graph, x=x, scale=scale, offset=offset)
+    axes = checked_axes("layer_norm", "axis", axis, x.ndim)
+    scales = {"scale": scale, "offset": offset}
+    with graph.scope(name, unique=True):
+        return _rows_normalized(Norm("layer_norm", graph, axes, axes, eps, grain, memory_share, x, scales), x, scales)
+
+
+def layer_norm_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    *,
+    axis: int | Iterable[int] = -1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "layer_norm_gradient",
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    """The gradients of `layer_norm` by the tensor, scale and offset; arguments as of `layer_norm`."""
+    _checked("layer_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
+    axes = checked_axes("layer_norm_gradient", "axis", axis, x.ndim)
+    with graph.scope(name, unique=True):
+        own = Norm(
+            *("layer_norm_gradient", graph, axes, axes, eps, grain, memory_share, x, {"scale": scale}),
+            cotangent=cotangent,
+        )
+        return _row_slopes(own, cotangent, x, scale)
+
+
+def _rows_normalized(own: Norm, x: cl.Tensor, scales: dict[str, cl.Tensor]) -> cl.Tensor:
+    """Rows normalized: whole ones, or by statistics that are added up."""
+    found = own.normalized_rows(x=x, **scales)
+    if found is not None:
+        return found
+    mean, variance = own.moments(x)
+    return own.normalized(x=x, mean=mean, variance=variance, **scales)
+
+
+def _row_slopes(
+    own: Norm, cotangent: cl.Tensor, x: cl.Tensor, scale: cl.Tensor
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    slopes, mean, variance = own.slopes_by_rows(cotangent, x, scale)
+    by_scale, by_offset = own.slopes(cotangent, x, mean, variance)
+    return slopes, own.as_dtype(by_scale, scale.dtype), own.as_dtype(by_offset, scale.dtype)
+
+
+def _grouped(operation: str, x: cl.Tensor, num_groups: int, axis: int) -> tuple[int, tuple[int, ...]]:
+    """The axis of channels, and the shape of a tensor with it as groups and the channels of each."""
+    channel = checked_axis(operation, "axis", axis, x.ndim)
+    channels = x.shape[channel]
+    if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1 or channels % num_groups:
+        raise OperationError(
+            f"num_groups of ops.{operation} does not divide the channels",
+            given=f"{num_groups!r} of {channels} channels",
+            expected="a number of groups of as many channels each",
+        )
+    return channel, (*x.shape[:channel], num_groups, channels // num_groups, *x.shape[channel + 1 :])
+
+
+def group_norm(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    num_groups: int,
+    scale: cl.Tensor,
+    offset: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "group_norm",
+) -> cl.Tensor:
+    """Groups of channels of each example normalized by their own mean and variance, scaled and moved by channel.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: of floating point, its first dimension the batch.
+        num_groups: of channels, each of as many.
+        scale: for each channel.
+        offset: for each channel.
+        axis: of the channels.
+        eps: added to the variance.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes or groups that do not fit, or an axis that there is not.
+    """
+    _checked("group_norm", graph, x=x, scale=scale, offset=offset)
+    channel, shape = _grouped("group_norm", x, num_groups, axis)
+    _check_channels("group_norm", x.shape[channel], scale=scale, offset=offset)
+    wide, of_groups = x.reshape(shape), shape[channel : channel + 2]
+    scales = {"scale": scale.reshape(of_groups), "offset": offset.reshape(of_groups)}
+    axes = tuple(d for d in range(len(shape)) if d not in (0, channel))
+    with graph.scope(name, unique=True):
+        own = Norm("group_norm", graph, axes, (channel, channel + 1), eps, grain, memory_share, wide, scales)
+        return _rows_normalized(own, wide, scales).reshape(x.shape)
+
+
+def group_norm_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    num_groups: int,
+    scale: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "group_norm_gradient",
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
+    """The gradients of `group_norm` by the tensor, scale and offset; arguments as of `group_norm`."""
+    _checked("group_norm_gradient", graph, cotangent=cotangent, x=x, scale=scale)
+    channel, shape = _grouped("group_norm_gradient", x, num_groups, axis)
+    _check_channels("group_norm_gradient", x.shape[channel], scale=scale)
+    if cotangent.shape != x.shape:
+        raise OperationError(
+            "cotangent of ops.group_norm_gradient is not like what was normalized", given=cotangent, expected=x
+        )
+    wide, slopes, of_groups = x.reshape(shape), cotangent.reshape(shape), scale.reshape(shape[channel : channel + 2])
+    axes = tuple(d for d in range(len(shape)) if d not in (0, channel))
+    with graph.scope(name, unique=True):
+        own = Norm(
+            *("group_norm_gradient", graph, axes, (channel, channel + 1), eps, grain, memory_share, wide),
+            {"scale": of_groups},
+            cotangent=slopes,
+        )
+        by_x, by_scale, by_offset = _row_slopes(own, slopes, wide, of_groups)
+        return by_x.reshape(x.shape), by_scale.flatten(), by_offset.flatten()
+
+
+def _checked(operation: str, graph: cl.Graph, **tensors: cl.Tensor) -> None:
+    """See that operands are tensors of floating point."""
+    check_tensors(operation, graph, **tensors)
+    check_floating(operation, **tensors)
+
+
+def _check_channels(operation: str, channels: int, **tensors: cl.Tensor) -> None:
+    """See that tensors have one element for each channel.
+
+    Raises:
+        OperationError: they have not.
+    """
+    for name, tensor in tensors.items():
+        if tensor.shape != (channels,):
+            raise OperationError(
+                f"{name} of ops.{operation} does not fit what is normalized",
+                given=tensor,
+                expected=f"shape {(channels,)}",
+            )

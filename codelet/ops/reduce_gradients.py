@@ -1,0 +1,137 @@
+"""Gradients of reductions: of a sum, of a product, of the largest and the smallest, which share theirs among ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
+from codelet.ops.block_planning import add_up
+from codelet.ops.blockwise import both
+from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.reduce import Axes, sums_dtype
+from codelet.ops.rows import Rows
+
+
+@both
+def count_ties(x, result, *, axes, partials):
+    """How many elements of each row are its result."""
+    return jnp.sum((x == jnp.expand_dims(result, axes)).astype(partials), axes)
+
+
+@both
+def share_among_ties(cotangent, x, result, count, *, axes):
+    """The slope of each row's result shared equally among the elements that are it."""
+    share = cotangent / count.astype(cotangent.dtype)
+    return jnp.where(x == jnp.expand_dims(result, axes), jnp.expand_dims(share, axes), 0).astype(x.dtype)
+
+
+@both
+def slopes_of_product(cotangent, x, *, axes, partials):
+    """The slopes by the elements of rows of their products."""
+    product = lambda x: jnp.prod(x.astype(partials), axes)  # noqa: E731
+    return jax.vjp(product, x)[1](cotangent.astype(partials))[0]
+
+
+def _rows(
+    operation: str, graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes, grain: Any, share: float
+) -> tuple[Rows, tuple[int, ...]]:
+    """The rows of what is reduced, and the shape of the results; arguments checked."""
+    check_tensors(operation, graph, cotangent=cotangent, x=x)
+    check_floating(operation, cotangent=cotangent, x=x)
+    axes = checked_axes(operation, "axis", axis, x.ndim)
+    kept = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+    held = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+    if cotangent.shape not in (kept, held):
+        raise OperationError(
+            f"the cotangent of ops.{operation} is not like the result", given=cotangent, expected=f"shape {kept}"
+        )
+    return Rows(graph, axes, x, grain=checked_grain(operation, grain), memory_share=share), kept
+
+
+def sum_gradient(graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None) -> cl.Tensor:
+    """The gradient of `sum`: the cotangent repeated, a view.
+
+    Args:
+        graph: of the tensors.
+        cotangent: like the result, with or without the dimensions that are reduced.
+        x: what was reduced; only its shape is looked at.
+        axis: along which axes.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, g, x: cl.ops.sum_gradient(graph, g, x, 1))(jnp.arange(2.0), jnp.ones((2, 3)))
+    Array([[0., 0., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
+    rows, _ = _rows("sum_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
+    held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
+    return cotangent.reshape(held).broadcast_to(x.shape)
+
+
+def max_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    result: cl.Tensor,
+    axis: Axes = None,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "max_gradient",
+) -> cl.Tensor:
+    """The gradient of `max`, or of `min`, from its result: shared equally among ties, as JAX does.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: like the result, with or without the dimensions that are reduced.
+        x: what was reduced.
+        result: of the reduction, likewise.
+        axis: along which axes, all when left off.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not fit.
+    """
+    rows, kept = _rows("max_gradient", graph, cotangent, x, axis, grain, memory_share)
+    _rows("max_gradient", graph, result, x, axis, grain, memory_share)
+    cotangent, result = cotangent.reshape(kept), result.reshape(kept)
+    sums = sums_dtype(x.dtype)
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", x.shape, x.dtype)
+        fields: Any = {"x": ("all", x.dtype), "result": ("one", result.dtype)}
+        first = rows.work("count ties", count_ties, fields, {"out": ("one", sums)}, "summed", add=add_up)
+        fields = {"cotangent": ("one", cotangent.dtype), **fields, "count": ("one", sums)}
+        last = rows.work("share", share_among_ties, fields, {"out": ("all", x.dtype)}, "kept")
+        plans = rows.plans([first, last])
+        (count,) = rows.add(first, plans[0], x=x, result=result)
+        return rows.add(last, plans[1], cotangent=cotangent, x=x, result=result, count=count)[0]
+
+
+def prod_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "prod_gradient",
+) -> cl.Tensor:
+    """The gradient of `prod`, with zeros among the factors too, by whole rows; arguments as of `max_gradient`."""
+    rows, kept = _rows("prod_gradient", graph, cotangent, x, axis, grain, memory_share)
+    cotangent, dtype, sums = cotangent.reshape(kept), x.dtype, sums_dtype(x.dtype)
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", x.shape, dtype)
+        out: Any = {"out": ("all", dtype)}
+        fields: Any = {"cotangent": ("one", cotangent.dtype), "x": ("all", dtype)}
+        static = {"partials": sums.name}
+        work = rows.work("slopes", slopes_of_product, fields, out, "whole", **static)
+        return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]

@@ -1,0 +1,281 @@
+"""Gathers, scatters and slices at places that are known late: values, slopes, plans, mistakes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import strategies as st
+from jax import lax
+
+import codelet as cl
+from codelet.errors import CodeletError, FieldTypeError, OperationError
+from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.indexing import _gather_lookup
+from codelet.ops.lookup_codelets import gather_block
+from codelet.ops.lookup_planning import _price
+from codelet.ops.slice_forms import gather_form
+from tests.ops_cases import TARGET, Case, array, check
+
+INDICES = jnp.array([[3, -1, 0], [12, 5, 5], [-20, 6, 2]])
+
+TAKES = {
+    "rows": ((7, 5), INDICES, 0),
+    "columns": ((3, 7), INDICES, 1),
+    "inside": ((2, 7, 3), INDICES[0], 1),
+    "elements": ((2, 5), INDICES, None),
+    "one": ((7,), jnp.array(3), 0),
+    "none": ((7, 2), jnp.zeros((0,), jnp.int32), 0),
+    "unsigned": ((7, 2), jnp.array([3, 9], jnp.uint8), 0),
+}
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "wrap"])
+@pytest.mark.parametrize("name", TAKES)
+def test_take(name, mode):
+    shape, indices, axis = TAKES[name]
+    options: Any = {"fill_value": 7} if mode is None and name == "rows" else {}
+
+    def build(graph, x, i):
+        return cl.ops.take(graph, x, i, axis, mode=mode, **options)
+
+    plain = lambda x, i: jnp.take(x, i, axis, mode=mode, **options)  # noqa: E731
+    tested = mode is None
+    check(Case(build, plain, (array(shape), indices), slopes=tested), interpreted=tested, on_tiles=name == "inside")
+
+
+@pytest.mark.parametrize("mode", [None, "clip"])
+@pytest.mark.parametrize("name", ["rows", "inside", "elements"])
+def test_take_gradient(name, mode):
+    shape, indices, axis = TAKES[name]
+    take = lambda x: jnp.take(x, indices, axis, mode=mode)  # noqa: E731
+    x = array(shape)
+    g = array(jax.eval_shape(take, x).shape, seed=1)
+    build = lambda graph, g, x, i: cl.ops.take_gradient(graph, g, x, i, axis, mode=mode)  # noqa: E731
+    plain = lambda g, x, i: jax.vjp(take, x)[1](g)[0]  # noqa: E731
+    check(Case(build, plain, (g, x, indices), slopes=False), interpreted=True, on_tiles=mode is None)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], ids=lambda dtype: dtype.__name__)
+def test_embedding_dtypes(dtype):
+    table, indices = array((11, 6), dtype), jnp.array([[0, 10, 3], [3, 3, -11]])
+    build = lambda graph, table, i: cl.ops.embedding(graph, table, i, grain=4)  # noqa: E731
+    check(Case(build, lambda table, i: table[i], (table, indices)))
+    if jnp.issubdtype(dtype, jnp.floating):
+        g = array((2, 3, 6), dtype, seed=1)
+        build = lambda graph, g, table, i: cl.ops.embedding_gradient(graph, g, table, i, grain=4)  # noqa: E731
+        plain = lambda g, table, i: jax.vjp(lambda table: table[i], table)[1](g)[0]  # noqa: E731
+        check(Case(build, plain, (g, table, indices), slopes=False))
+
+
+G = lax.GatherDimensionNumbers
+GATHERS = {
+    "windows": ((6, 9), array((4, 1), jnp.int32, low=-2, high=9), G((1, 2), (), (1,)), (6, 3)),
+    "two numbers": ((6, 9, 4), array((3, 2, 2), jnp.int32, low=-1, high=9), G((1,), (0, 1), (1, 0)), (1, 1, 4)),
+    "slices first": ((6, 9), array((4, 2), jnp.int32, low=0, high=9), G((0, 2), (), (0, 1)), (2, 9)),
+    "batches": ((5, 3, 4), array((2, 3, 1), jnp.int32, low=-1, high=5), G((2,), (0,), (0,), (1,), (1,)), (1, 1, 4)),
+    "no columns": ((6, 9), array((4, 2), jnp.int32, low=0, high=9), G((), (0, 1), (0, 1)), (1, 1)),
+    "from the last": ((6, 9), array((1, 4), jnp.int32, low=0, high=9), G((0,), (1,), (1,)), (6, 1)),
+}
+
+
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+@pytest.mark.parametrize("name", GATHERS)
+def test_gather(name, mode):
+    shape, indices, numbers, sizes = GATHERS[name]
+    if name == "from the last":
+        indices = indices.reshape(4, 1)
+    build = lambda graph, x, i: cl.ops.gather(graph, x, i, numbers, sizes, mode=mode)  # noqa: E731
+    gather = lambda x, i: lax.gather(x, i, numbers, sizes, mode=mode)  # noqa: E731
+    x = array(shape)
+    check(Case(build, gather, (x, indices)), interpreted=True, on_tiles=mode == "clip")
+    g = array(jax.eval_shape(gather, x, indices).shape, seed=1)
+    build = lambda graph, g, x, i: cl.ops.gather_gradient(graph, g, x, i, numbers, sizes, mode=mode)  # noqa: E731
+    plain = lambda g, x, i: jax.vjp(lambda x: gather(x, i), x)[1](g)[0]  # noqa: E731
+    check(Case(build, plain, (g, x, indices), slopes=False), interpreted=True)
+
+
+S = lax.ScatterDimensionNumbers
+SCATTERS = {
+    "rows": ((7, 5), jnp.array([[1], [4], [9], [0]]), (4, 5), S((1,), (0,), (0,))),
+    "windows": ((6, 9), jnp.array([[1], [7]]), (6, 2, 2), S((0, 2), (), (1,))),
+    "batches": ((5, 3, 4), jnp.array([[[1], [4], [2]], [[3], [0], [5]]]), (2, 3, 4), S((2,), (0,), (0,), (1,), (1,))),
+    "elements": ((6, 9), jnp.array([[1, 2], [5, 8], [0, 9]]), (3,), S((), (0, 1), (0, 1))),
+}
+OPS = {"set": lax.scatter, "add": lax.scatter_add, "multiply": lax.scatter_mul, "min": lax.scatter_min}
+OPS["max"] = lax.scatter_max
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatter(name):
+    shape, indices, updates, numbers = SCATTERS[name]
+    arguments = array(shape), indices, array(updates, seed=1)
+
+    def build(graph, x, i, y):
+        every = {op: cl.ops.scatter(graph, x, i, y, numbers, op=op) for op in OPS}
+        return every, cl.ops.scatter(graph, x, i, y, numbers, op="add", mode="clip", grain=6)
+
+    def plain(x, i, y):
+        every = {op: own(x, i, y, numbers, mode="drop") for op, own in OPS.items()}
+        return every, lax.scatter_add(x, i, y, numbers, mode="clip")
+
+    check(Case(build, plain, arguments, slopes=False), interpreted=True, on_tiles=True)
+    build = lambda graph, x, i, y: cl.ops.scatter(graph, x, i, y, numbers, op="add")  # noqa: E731
+    add = lambda x, i, y: lax.scatter_add(x, i, y, numbers, mode="drop")  # noqa: E731
+    check(Case(build, add, arguments))
+    gradient = lambda graph, g, i, y: cl.ops.scatter_add_gradient(graph, g, i, y, numbers)  # noqa: E731
+    pulled = lambda g, i, y: jax.vjp(lambda x, y: add(x, i, y), g, y)[1](g)  # noqa: E731
+    check(Case(gradient, pulled, arguments, slopes=False))
+
+
+def test_scatter_by_rows():
+    x, i, y = array((7, 3)), jnp.array([[3, -1], [3, 9]]), array((2, 2, 3), seed=1)
+
+    def build(graph, x, i, y):
+        ops = cl.ops
+        added = ops.scatter(graph, x, i, y, op="add"), ops.scatter(graph, x, i, y[0, 0], op="max")
+        return added, ops.scatter_add_gradient(graph, x, i, y)
+
+    def plain(x, i, y):
+        added = x.at[i].add(y), x.at[i].max(y[0, 0])
+        return added, jax.vjp(lambda x, y: x.at[i].add(y), x, y)[1](x)
+
+    check(Case(build, plain, (x, i, y), slopes=False), interpreted=True, on_tiles=True)
+
+
+@pytest.mark.parametrize("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)
+def test_dynamic_slices(start):
+    x, y, g = array((6, 9)), array((3, 9), seed=1), array((3, 4), seed=2)
+    i, j = map(jnp.asarray, start)
+
+    def build(graph, x, y, g, i, j):
+        ops = cl.ops
+        slices = ops.dynamic_slice(graph, x, (i, j), (3, 4)), ops.dynamic_slice(graph, x, start, (2, 9))
+        updated = ops.dynamic_update_slice(graph, x, y, (i, 0)), ops.dynamic_update_slice(graph, x, g, (start[0], j))
+        return (
+            (slices, updated),
+            ops.dynamic_slice_gradient(graph, g, x, (i, j)),
+            ops.dynamic_update_slice_gradient(graph, x, y, (i, j)),
+        )
+
+    def plain(x, y, g, i, j):
+        slices = lax.dynamic_slice(x, (i, j), (3, 4)), lax.dynamic_slice(x, start, (2, 9))
+        updated = lax.dynamic_update_slice(x, y, (i, 0)), lax.dynamic_update_slice(x, g, (start[0], j))
+        return (
+            (slices, updated),
+            jax.vjp(lambda x: lax.dynamic_slice(x, (i, j), (3, 4)), x)[1](g)[0],
+            jax.vjp(lambda x, y: lax.dynamic_update_slice(x, y, (i, j)), x, y)[1](x),
+        )
+
+    check(Case(build, plain, (x, y, g, i, j), slopes=start == (5, -3)), interpreted=True, on_tiles=start == (1, 2))
+
+
+SMALL = cl.IPU(num_tiles=16, bytes_per_tile=5_000)
+"""So little memory that rows are cut."""
+
+
+@pytest.mark.parametrize("mode", [None, "clip"])
+def test_rows_are_cut_where_memory_asks(mode):
+    table, indices = array((3001, 2)), jnp.array([0, 3000, -1, 1500, 1500, 2999, 3001, -3002, 9999])
+    g = array((9, 2), seed=1)
+
+    def build(graph, g, table, i):
+        ops = cl.ops
+        taken = ops.take(graph, table, i, 0, mode=mode)
+        added = ops.scatter(graph, table, i, g, op="add"), ops.scatter(graph, table, i, g, op="max")
+        return taken, ops.take_gradient(graph, g, table, i, 0, mode=mode), added
+
+    def plain(g, table, i):
+        take = lambda table: jnp.take(table, i, 0, mode=mode)  # noqa: E731
+        return take(table), jax.vjp(take, table)[1](g)[0], (table.at[i].add(g), table.at[i].max(g))
+
+    check(Case(build, plain, (g, table, indices), slopes=False), on_tiles=mode is None, target=SMALL)
+    graph = cl.Graph(SMALL)
+    own, i = graph.add_variable("table", (3001, 2)), graph.add_variable("i", (9, 1), jnp.int32)
+    assert cl.ops.plan_gather(graph, own, i, G((1,), (0,), (0,)), (1, 2)).cut("rows").parts > 1
+
+
+# --- plans ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [cl.IPU(num_tiles=32), cl.IPU("mk2")], ids=["small", "mk2"])
+@pytest.mark.parametrize("columns", [64, 7])
+def test_cycles_are_as_planned(columns, target):
+    numbers = G((1,), (0,), (0,))
+    graph = cl.Graph(target)
+    table, i = graph.add_variable("table", (1000, columns)), graph.add_variable("i", (300, 1), jnp.int32)
+    cl.ops.gather(graph, table, i, numbers, (1, columns))
+    plan = cl.ops.plan_gather(graph, table, i, numbers, (1, columns))
+    found = cl.Engine(graph).profile().total_cycles
+    assert abs(found - plan.total_cycles) <= 0.1 * found
+
+
+@pytest.mark.parametrize(("rows", "columns", "count"), [(40, 12, 30), (50, 1, 64), (9, 100, 3)])
+def test_the_choice_is_near_the_best(rows, columns, count):
+    graph = cl.Graph(cl.IPU(num_tiles=12))
+    table, i = graph.add_variable("table", (rows, columns)), graph.add_variable("i", (count, 1), jnp.int32)
+    numbers, sizes = G((1,), (0,), (0,)), (1, columns)
+    chosen = cl.ops.plan_gather(graph, table, i, numbers, sizes).total_cycles
+    form = gather_form("gather", table, i, numbers, sizes, "fill", None)
+    lookup = _gather_lookup(form, table, i, "fill", None)
+    whole = lookup.names.index("rows")
+    blocks = [sorted({-(-extent // k) for k in range(1, 13)}) for extent in lookup.extents]
+    blocks[whole] = [rows]
+    costs = []
+    for own in itertools.product(*blocks):
+        for grains in itertools.product(*({1, -(-size // 6), size} for size in own)):
+            pairs = zip(lookup.names, lookup.extents, own, grains, strict=True)
+            cuts = tuple(Cut(n, e, min(e, -(-b // g) * g), g) for n, e, b, g in pairs)
+            if num_tiles(cuts) <= 12 and grains[whole] == rows:
+                costs.append(_price(graph.target, lookup, gather_block, cuts)[0].cycles)
+    assert chosen <= 1.05 * min(costs)
+
+
+@hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 60))
+@hypothesis.settings(max_examples=8)
+def test_any_grain_gives_the_same(rows, columns, count, grain):
+    table, g = array((rows, columns)), array((count, columns), seed=1)
+    i = array((count,), jnp.int32, low=-rows, high=rows - 1)
+
+    def build(graph, g, table, i):
+        gradient = cl.ops.embedding_gradient(graph, g, table, i, grain=grain)
+        return cl.ops.embedding(graph, table, i, grain=grain), gradient
+
+    plain = lambda g, table, i: (table[i], jax.vjp(lambda table: table[i], table)[1](g)[0])  # noqa: E731
+    check(Case(build, plain, (g, table, i), slopes=False), on_tiles=True)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------
+
+ROWS = G((1,), (0,), (0,))
+MISTAKES = {
+    "axis": (OperationError, "axis of ops.take", lambda ops, g, x, i: ops.take(g, x, i, 2)),
+    "mode": (OperationError, "mode of ops.take is none", lambda ops, g, x, i: ops.take(g, x, i, 0, mode="raise")),
+    "floats": (OperationError, "no integers", lambda ops, g, x, i: ops.take(g, x, x, 0)),
+    "table": (OperationError, "rows and columns", lambda ops, g, x, i: ops.embedding(g, x[0], i)),
+    "numbers": (FieldTypeError, "something else than a tensor", lambda ops, g, x, i: ops.take(g, x, [1, 2], 0)),
+    "gather": (OperationError, "what jax.lax.gather takes", lambda ops, g, x, i: ops.gather(g, x, i, ROWS, (1, 9))),
+    "gather mode": (OperationError, "mode of", lambda ops, g, x, i: ops.gather(g, x, i, ROWS, (1, 4), mode="away")),
+    "op": (OperationError, "op of ops.scatter", lambda ops, g, x, i: ops.scatter(g, x, i, x, op="divide")),
+    "updates": (OperationError, r"updates.*\(3, 4\)", lambda ops, g, x, i: ops.scatter(g, x, i, x[:, :3])),
+    "starts": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0],), (2, 2))),
+    "start": (OperationError, "start 1 of", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], x[0, 0]), (2, 2))),
+    "slice": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], 0), (2, 5))),
+    "cotangent": (OperationError, "cotangent", lambda ops, g, x, i: ops.embedding_gradient(g, x[:2], x, i)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name):
+    kind, text, make = MISTAKES[name]
+    graph = cl.Graph(TARGET)
+    x, i = graph.add_variable("x", (5, 4)), graph.add_variable("i", (3,), jnp.int32)
+    with pytest.raises(CodeletError) as caught:
+        make(cl.ops, graph, x, i)
+    assert caught.type is kind
+    assert re.search(text, str(caught.value), re.DOTALL), caught.value
