@@ -9,7 +9,7 @@
            -> copies in loops as changes of place   rotate, and prune again
            -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
                                                       blocks (grains: refine, by unmap; join_families) and
-                                                      partial sums (compose, compose_pieces) that vertices compute
+                                                      partial sums (compose_parts, compose) that vertices compute
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,

@@ -92,6 +92,36 @@ def convolution(sizes: tuple[int, int], stride: int = 1, padding: int = 1) -> Ca
     return build
 
 
+def partial_convolution(sizes: tuple[int, int, int, int], stride: int = 1) -> Callable[..., Any]:
+    """A convolution by rows, filters, channels and rows of the kernel; what patches add up to is added up."""
+
+    def build(graph: cl.Graph, x: cl.Tensor, w: cl.Tensor) -> cl.Tensor:
+        _, height, width = x.shape
+        filters, channels, *kernel = w.shape
+        rows, columns = ((n - k) // stride + 1 for n, k in zip((height, width), kernel, strict=True))
+        inner = list(itertools.product(cuts(channels, sizes[2]), cuts(kernel[0], sizes[3])))
+        counts = tuple(sum(n for _, n, _ in cuts(*own)) for own in ((channels, sizes[2]), (kernel[0], sizes[3])))
+        partials = graph.add_variable("partials", (*counts, filters, rows, columns))
+        convolve = graph.add_compute_set("convolve")
+        for (first, many, c), (top, several, k) in inner:
+            for i, o in blocks((rows, filters), sizes[:2]):
+                p, q = cl.grid(many, several)
+                patch = slice(
+                    stride * i.start + top + q * k, stride * i.start + top + q * k + stride * (i.stop - i.start - 1) + k
+                )
+                channel, row = slice(first + p * c, first + p * c + c), slice(top + q * k, top + q * k + k)
+                out = partials[first // sizes[2] + p, top // sizes[3] + q, o, i]
+                graph.add_vertex(convolve, convolved, x=x[channel, patch], w=w[o, channel, row], out=out, stride=stride)
+        y = graph.add_variable("y", (filters, rows, columns))
+        flat, parts = y.flatten(), partials.reshape(counts[0] * counts[1], y.size)
+        add = graph.add_compute_set("add up")
+        for (i,) in blocks((y.size,), (50,)):
+            graph.add_vertex(add, added_up, parts=parts[:, i], out=flat[i])
+        return y
+
+    return build
+
+
 def mapped(size: int, codelet: Any) -> Callable[..., Any]:
     """A function of every element, by stretches of so many."""
 

@@ -148,6 +148,18 @@ WHOLE = {
         [(1, 3, 9, 9), (5, 3, 3, 3)],
         ["conv_general_dilated"],
     ),
+    "by parts of its channels": (
+        blocks.partial_convolution((4, 3, 2, 3)),
+        lambda x, w: convolution(1, 0)(x[None], w)[0],
+        [(5, 9, 8), (5, 5, 3, 3)],
+        ["reshape", "conv_general_dilated", "reshape"],
+    ),
+    "by parts of channels and rows": (
+        blocks.partial_convolution((4, 3, 2, 2), stride=2),
+        lambda x, w: convolution(2, 0)(x[None], w)[0],
+        [(7, 9, 9), (5, 7, 3, 3)],
+        ["reshape", "conv_general_dilated", "reshape"],
+    ),
     "a map": (blocks.mapped(8, gate), gate.function, [(43,), (43,)], ["tanh", "mul", "add"]),
     "with a derivative rule": (
         blocks.mapped(8, rectified),
@@ -194,7 +206,7 @@ def test_the_plan_says_of_what_a_family_is_made():
 @given(st.data())
 def test_blocks_of_any_sizes_mean_what_they_say(data):
     draw, size = data.draw, st.integers(1, 6)
-    kind = draw(st.sampled_from(["product", "convolution", "map"]))
+    kind = draw(st.sampled_from(["product", "convolution", "parts", "map"]))
     if kind == "product":
         dtype = draw(st.sampled_from([np.float32, np.float16, jnp.bfloat16]))
         rows, length, columns = (draw(size) for _ in range(3))
@@ -206,6 +218,10 @@ def test_blocks_of_any_sizes_mean_what_they_say(data):
         build = blocks.convolution((draw(size), draw(size)), stride, padding)
         kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
         shapes = [(draw(st.integers(1, 2)), 2, draw(st.integers(3, 9)), 5), (draw(size), 2, *kernel)]
+    elif kind == "parts":
+        dtype, stride, channels = np.float32, draw(st.integers(1, 2)), draw(size)
+        build = blocks.partial_convolution((draw(size), draw(size), draw(size), draw(st.integers(1, 3))), stride)
+        shapes = [(channels, draw(st.integers(3, 9)), 5), (draw(size), channels, draw(st.integers(1, 3)), 2)]
     else:
         dtype, count = np.float32, draw(st.integers(1, 40))
         build, shapes = blocks.mapped(draw(st.integers(1, 12)), gate), [(count,), (count,)]

@@ -115,6 +115,15 @@ def test_whole_numbers_and_what_is_none():
     check(Case(build, lambda x: largest(x, windows), (x,), slopes=False))
 
 
+@pytest.mark.parametrize("target", [cl.IPU("mk2"), cl.IPU(num_tiles=32)], ids=["mk2", "32 tiles"])
+def test_cycles_are_as_planned(target):
+    graph = cl.Graph(target)
+    x = graph.add_variable("x", (1, 16, 27, 27))
+    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    assert plan.total_cycles == pytest.approx(cl.Engine(graph).profile().total_cycles, rel=0.1)
+
+
 MISTAKES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "sizes": ((3, 3, 3), {}, "window_shape of ops.max_pool has not a size for each"),
     "a size": ((3, 0), {}, "window_shape of ops.max_pool does not fit"),

@@ -14,7 +14,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
     recurrent              cells of recurrent networks
-    attention              attention of queries to keys
+    attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -68,6 +68,8 @@ from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
 from codelet.ops.moves import pad_gradient as pad_gradient
 from codelet.ops.moves import reverse as reverse
+from codelet.ops.multi_head import multi_head_attention as multi_head_attention
+from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_attention_gradient
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
@@ -79,6 +81,7 @@ from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
 from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
+from codelet.ops.pooling import plan_max_pool as plan_max_pool
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient

@@ -23,7 +23,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.convolution import zeros
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
 
@@ -323,6 +323,40 @@ def max_pool(
     with graph.scope(name, unique=True):
         windows = {"x": (x, _least(x.dtype))}
         return _pool(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
+
+
+def plan_max_pool(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "plan_max_pool",
+) -> Plan:
+    """The plan of a `max_pool` of the same arguments; nothing is added.
+
+    Args:
+        graph: of the tensor.
+        x: what is pooled.
+        window_shape: of the pooling.
+        strides: of the pooling.
+        padding: of the pooling.
+        axes: of the pooling.
+        grain: about how many results a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: in what is told of mistakes.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+    """
+    check_tensors(name, graph, x=x)
+    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, *CODELETS["greatest"])
+    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
 
 
 def max_pool_gradient(

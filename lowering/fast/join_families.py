@@ -27,7 +27,7 @@ Direction = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class _Box:
+class LatticeBox:
     """Vertices: where each field of the first begins, and the extents along directions, none of them 1."""
 
     start: tuple[int, ...]
@@ -60,7 +60,7 @@ def _directions(family: Family) -> list[Direction]:
     return [tuple(index.coefficient(axis) for index in indices) for axis in family.axes]
 
 
-def _box(family: Family, number: int) -> _Box | None:
+def _box(family: Family, number: int) -> LatticeBox | None:
     """A family as a box; None where something of it is irregular, or is no index."""
     indices = _indices(family)
     if len(indices) < len(family.fields) or family.rows or any(index.tables for index in indices):
@@ -71,7 +71,7 @@ def _box(family: Family, number: int) -> _Box | None:
     if len(steps) < len(family.axes) or not all(map(any, steps)):
         return None
     start = tuple(index.offset for index in indices)
-    return _Box(start, {own: n for own, n in steps.items() if n != 1}, (number,))
+    return LatticeBox(start, {own: n for own, n in steps.items() if n != 1}, (number,))
 
 
 def _kind(family: Family) -> Hashable:
@@ -99,16 +99,16 @@ def _kinds(families: Iterable[tuple[int, Family]]) -> Iterator[list[int]]:
     return (numbers for groups in found.values() for _, numbers in groups)
 
 
-def _row(direction: Direction, boxes: Sequence[_Box]) -> _Box:
+def _row(direction: Direction, boxes: Sequence[LatticeBox]) -> LatticeBox:
     """Boxes that lie behind each other along a direction, as one."""
     extent = sum(box.extents.get(direction, 1) for box in boxes)
     numbers = tuple(number for box in boxes for number in box.numbers)
-    return _Box(boxes[0].start, {**boxes[0].extents, direction: extent}, numbers)
+    return LatticeBox(boxes[0].start, {**boxes[0].extents, direction: extent}, numbers)
 
 
-def _along(direction: Direction, boxes: Sequence[_Box]) -> list[_Box]:
+def _along(direction: Direction, boxes: Sequence[LatticeBox]) -> list[LatticeBox]:
     """Boxes, those made one that lie behind each other along a direction."""
-    lines: dict[Hashable, list[tuple[int, int, _Box]]] = {}
+    lines: dict[Hashable, list[tuple[int, int, LatticeBox]]] = {}
     for box in boxes:
         position, extent, line = box.along(direction)
         lines.setdefault(line, []).append((position, extent, box))
@@ -120,7 +120,7 @@ def _along(direction: Direction, boxes: Sequence[_Box]) -> list[_Box]:
     return found
 
 
-def _as_few(boxes: list[_Box]) -> list[_Box]:
+def join_boxes(boxes: list[LatticeBox]) -> list[LatticeBox]:
     """Boxes, as many made one as lie behind each other."""
     directions = list(dict.fromkeys(direction for box in boxes for direction in box.extents))
     count = 0
@@ -131,7 +131,7 @@ def _as_few(boxes: list[_Box]) -> list[_Box]:
     return boxes
 
 
-def _family(box: _Box, families: Sequence[Family]) -> Family:
+def _family(box: LatticeBox, families: Sequence[Family]) -> Family:
     """The family of all vertices of a box, which is as the families are."""
     first = families[box.numbers[0]]
     axes = dict(zip(box.extents, Grid([range(n) for n in box.extents.values()]).axes, strict=True))
@@ -169,7 +169,7 @@ def join_families(families: Sequence[Family]) -> list[tuple[Family, tuple[int, .
     found += [(families[k], (k,)) for k, box in enumerate(boxes) if box is None]
     regular = ((k, family) for k, family in enumerate(families) if boxes[k] is not None)
     for numbers in _kinds(regular):
-        for box in _as_few([box for k in numbers if (box := boxes[k]) is not None]):
+        for box in join_boxes([box for k in numbers if (box := boxes[k]) is not None]):
             own = families[box.numbers[0]] if len(box.numbers) == 1 else _family(box, families)
             found.append((own, tuple(sorted(box.numbers))))
     return sorted(found, key=lambda own: own[1])

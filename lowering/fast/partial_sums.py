@@ -26,7 +26,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
 from lowering.fast.compose import Products, as_products
-from lowering.fast.compose_pieces import compose_pieces
+from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.grains import join_blocks
 from lowering.fast.inputs import Inputs
@@ -40,14 +40,15 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
 
 Known = dict[Variable, tuple[Products, ...]]
-"""What variables hold, as far as it is known: inner products of what others hold still, each of a part of it."""
-
-_MOST_PIECES = 16  # of what a variable holds: what is left over along four dimensions
+"""What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
 
 
-def _sources(pieces: Sequence[Products]) -> set[Variable]:
+_MOST_PARTS = 16  # of what a variable holds: what is left over along four dimensions
+
+
+def _sources(parts: Sequence[Products]) -> set[Variable]:
     """What inner products are made of."""
-    return {variable for own in pieces for factor in own.factors for variable in source_variables(factor.source)}
+    return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
 
 
 def _forget(known: Known, step: Step) -> Known:
@@ -56,13 +57,11 @@ def _forget(known: Known, step: Step) -> Known:
     return {v: own for v, own in known.items() if v not in written and written.isdisjoint(_sources(own))}
 
 
-def _as_whole(products: Products, of_pieces: bool) -> Family | None:
-    """Products as a family, where that is a convolution; or of several pieces, and no windows of it overlap."""
-    if len(products.factors) == 1:
-        return None
-    family = products.as_family
-    found = as_convolution(family, Inputs([family]))
-    return family if not isinstance(found, str) or (of_pieces and not found) else None
+def _as_family(products: Products, *, in_parts: bool) -> Family | None:
+    """Products as a family, where that is a convolution; of unequal parts where it is a matrix product as well."""
+    family = products.as_family if len(products.factors) == 2 else None
+    why = "" if family is None else as_convolution(family, Inputs([family]))
+    return family if not isinstance(why, str) or (in_parts and not why) else None
 
 
 def _tensors(family: Family, *, is_read: bool) -> list[tuple[Variable, ...]]:
@@ -103,9 +102,9 @@ class _Composing:
         self.joined = functools.cache(_joined)
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
-        self.compose = functools.cache(compose_pieces)
-        self.as_whole = functools.cache(_as_whole)
-        self.of_pieces: set[Products] = set()
+        self.compose = functools.cache(compose_parts)
+        self.family = functools.cache(_as_family)
+        self.in_parts: set[Products] = set()
         self.has_composed = False
 
     @functools.cached_property
@@ -130,8 +129,8 @@ class _Composing:
             found = self.compose(sums, known[source])
             if found is None:
                 return sums
-            if len(known[source]) > 1 or sums in self.of_pieces:
-                self.of_pieces.add(found)
+            if len(known[source]) > 1 or sums in self.in_parts:
+                self.in_parts.add(found)
             sums = found
         return sums
 
@@ -156,9 +155,8 @@ class _Composing:
         """A compute set with its sums composed with what is known before it; and what is known after it."""
         made = self.joined(step)
         whole = self.whole(made, known)
-        instead = {
-            f: self.as_whole(own, own in self.of_pieces) for f, own in whole.items() if own is not self.products(f)
-        }
+        others = {family: own for family, own in whole.items() if own is not self.products(family)}
+        instead = {family: self.family(own, in_parts=own in self.in_parts) for family, own in others.items()}
         families = tuple(instead.get(family) or family for family in made.families)
         written = self.written(made.families)
         if families != made.families:
@@ -169,11 +167,11 @@ class _Composing:
             if all(self.products(family) is not None for family in writers):
                 parts = [self.elements(family) for family in writers]
                 one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
-                found = [own for family in one if (own := whole.get(family) or self.products(family)) is not None]
-                if any(len(own.factors) == 1 for own in found):  # then all of them as they are
-                    found = [own for family in one if (own := self.products(family)) is not None]
-                is_known = len(found) == len(one) <= _MOST_PIECES and _sources(found).isdisjoint(made.writes)
-                known.update({variable: tuple(found)} if is_known else {})
+                own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
+                if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
+                    own = [found for family in one if (found := self.products(family)) is not None]
+                if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
+                    known[variable] = tuple(own)
         return made, known
 
     def step(self, step: Step) -> Step:

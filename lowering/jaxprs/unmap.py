@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from lowering.arrays import reshape, transpose
@@ -387,10 +389,23 @@ def without_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return rebuild(closed, run) if any(eqn.primitive.name in CUSTOM for eqn in closed.jaxpr.eqns) else closed
 
 
-def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any]) -> _Left | None:
+_LARGEST = 1 << 16
+"""A constant of more elements is not looked at."""
+
+
+def _number(value: Any) -> np.ndarray | None:
+    """The number that all elements of a constant are; None where they differ, or nobody looks at so many."""
+    if isinstance(value, Tracer) or not 1 < np.size(value) <= _LARGEST:
+        return None
+    array = np.asarray(value)
+    return array.reshape(-1)[0] if (array == array.reshape(-1)[0]).all() else None
+
+
+def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]) -> _Left | None:
     """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells."""
     classes = _Classes()
-    classes.keep([spot for var in jaxpr.constvars for spot in _spots(var)])
+    for var, value in zip(jaxpr.constvars, consts, strict=True):
+        classes.keep(_spots(var) if _number(value) is None else [])
     for eqn in jaxpr.eqns:
         _rule(eqn).link(classes, eqn)
     roots = {var: list(map(classes.root, _spots(var))) for var in variables}
@@ -428,12 +443,15 @@ def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     known = not jaxpr.effects and all(0 not in getattr(var.aval, "shape", (0,)) for var in variables)
     if not known or not jaxpr.outvars or any(isinstance(atom, jax_core.Literal) for atom in jaxpr.outvars):
         return None
-    left = _find(jaxpr, variables)
+    left = _find(jaxpr, variables, plain.consts)
     if left is None or not any(axis is not None for axis in left.axes.values()):
         return None
     kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]
     run = lambda eqn, operands: _rule(eqn).run(left, eqn, operands)  # noqa: E731
-    made = jax.make_jaxpr(lambda *inputs: evaluate(plain, inputs, run))(*kinds)
+    numbers = zip(jaxpr.constvars, plain.consts, map(_number, plain.consts), strict=True)
+    consts = [value if own is None else np.full(left.shape(var), own) for var, value, own in numbers]
+    within = jax_core.ClosedJaxpr(jaxpr, consts)
+    made = jax.make_jaxpr(lambda *inputs: evaluate(within, inputs, run))(*kinds)
     first = jaxpr.outvars[0]
     extents = [n for n, place in zip(first.aval.shape, left.places(first), strict=True) if place.left is None]  # type: ignore[attr-defined]
     return Unmapped(

@@ -1,4 +1,4 @@
-"""Compose pieces: sums of what several families of products wrote, each a box of it, as one family of products.
+"""Compose parts: sums of what several families of products wrote, each a box of it, as one family of products.
 
 Where no block divides what is summed over, what is left over has fewer terms, and is a family of its own. What is added
 up is cut at the ends of these boxes, each cut is composed with its family (`compose.py`), and the sums of products that
@@ -37,15 +37,15 @@ def _by_dimensions(sums: Products) -> Products | None:
     return compose(sums, whole, merge=False)
 
 
-def _within(sums: Products, piece: Products) -> Products | None:
+def _within(sums: Products, part: Products) -> Products | None:
     """What sums read of what one family wrote, perhaps nothing; None where that is not some of each dimension."""
     source, index = sums.factors[0].source, sums.factors[0].index
     access = take_apart(source.shape, index)
-    boxes = boxes_of(source.shape, {piece: take_apart(source.shape, piece.out.index)})
+    boxes = boxes_of(source.shape, {part: take_apart(source.shape, part.out.index)})
     if boxes is None or access.shape != source.shape or access.reversed_keys:
         return None
     items = [slice(None)] * index.ndim
-    for (start, terms), (low, high) in zip(access.dimensions, boxes[piece], strict=True):
+    for (start, terms), (low, high) in zip(access.dimensions, boxes[part], strict=True):
         last = start + sum(term.reach for term in terms)
         if low <= start and last < high:
             continue
@@ -140,23 +140,23 @@ def _joined(made: Sequence[Products]) -> Products | None:
     )
 
 
-def compose_pieces(sums: Products, pieces: tuple[Products, ...]) -> Products | None:
+def compose_parts(sums: Products, parts: tuple[Products, ...]) -> Products | None:
     """Sums of what several families of sums of products wrote, as one of these; None where they are none.
 
     Of what they wrote the sums may read a part, but nothing else. See `compose`.
     """
-    if len(pieces) == 1:
-        return compose(sums, pieces[0])
+    if len(parts) == 1:
+        return compose(sums, parts[0])
     whole = _by_dimensions(sums) if isinstance(sums.factors[0].source, Variable) else None
     if whole is None:
         return None
     made, count = [], 0
-    for piece in pieces:
-        inside = _within(whole, piece)
+    for part in parts:
+        inside = _within(whole, part)
         if inside is None:
             return None
         if inside.factors[0].size:
-            one = compose(inside, piece)
+            one = compose(inside, part)
             if one is None:
                 return None
             made.append(one)
