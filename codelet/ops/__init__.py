@@ -7,9 +7,10 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
-    reduce                 sum, prod, max, min, all, any (reduce_gradients)
+    reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
+    cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
     random                 random numbers, dropout, keys
@@ -26,6 +27,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     moves                  views of arrays end to end, padded, reversed
 """
 
+from codelet.ops.arg_reduce import argmax as argmax
+from codelet.ops.arg_reduce import argmin as argmin
 from codelet.ops.attention import dot_product_attention as dot_product_attention
 from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
@@ -40,6 +43,8 @@ from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.convolution import plan_conv as plan_conv
+from codelet.ops.cross_entropy import cross_entropy as cross_entropy
+from codelet.ops.cross_entropy import cross_entropy_gradient as cross_entropy_gradient
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map

@@ -146,6 +146,22 @@ class _Window:
         rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
         return tuple(along(count, n, k, low=k - 1 - low, between=s) for n, count, k, s, (low, _) in rows)
 
+    def covers(self, d: int) -> bool:
+        """Whether there is one window along a dimension, of all elements."""
+        low = self.padding[d][0]
+        return self.results[d] == 1 and 0 <= low <= self.window[d] - self.shape[d]
+
+    @property
+    def backward_of_sums(self) -> tuple[Along, ...]:
+        """How windows of the slopes of sums move over the results: where one covers all they are spread out before."""
+        rows = enumerate(zip(self.shape, self.backward, strict=True))
+        return tuple(along(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
+
+    def spread(self, slopes: cl.Tensor) -> cl.Tensor:
+        """What has the shape of the results, spread out over the dimensions that one window covers."""
+        sizes = zip(self.shape, self.results, strict=True)
+        return slopes.broadcast_to([n if self.covers(d) else count for d, (n, count) in enumerate(sizes)])
+
     def counts(self, dtype: np.dtype) -> np.ndarray:
         """How many elements of the tensor each window has."""
         rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
@@ -495,14 +511,14 @@ def avg_pool_gradient(
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        slopes = {"g": (cotangent, 0)}
+        slopes = {"g": (own.spread(cotangent), 0)}
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
             return _pool(
                 graph,
                 "gather",
                 "slopes_of_sums",
-                own.backward,
+                own.backward_of_sums,
                 slopes,
                 {},
                 cotangent.dtype,
@@ -511,7 +527,7 @@ def avg_pool_gradient(
                 count=count,
             )
         counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
-        slopes["counts"] = (counts, 1)
+        slopes["counts"] = (own.spread(counts), 1)
         return _pool(
-            graph, "gather", "slopes_of_counts", own.backward, slopes, {}, cotangent.dtype, grain, memory_share
+            graph, "gather", "slopes_of_counts", own.backward_of_sums, slopes, {}, cotangent.dtype, grain, memory_share
         )

@@ -330,6 +330,8 @@ def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
 def _pooled(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """One window, of which no more is left than its elements."""
     (array,) = operands
+    if not array.ndim:
+        return [array]
     plain = (1,) * array.ndim
     kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
     params = {
