@@ -167,6 +167,20 @@ def _link_reduced(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
         classes.unite(spot, made)
 
 
+def _line_of(eqn: jax_core.JaxprEqn) -> int:
+    """The dimension along which an equation orders elements."""
+    return int(eqn.params["dimension" if eqn.primitive.name == "sort" else "axis"])
+
+
+def _link_ordered(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+    along, first = _line_of(eqn), _spots(eqn.outvars[0])
+    for own in map(_spots, (*eqn.invars, *eqn.outvars)):
+        classes.keep([own[along]])
+        for d, (spot, made) in enumerate(zip(own, first, strict=True)):
+            if d != along:
+                classes.unite(spot, made)
+
+
 def _link_product(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
     left, right = map(_spots, eqn.invars)
@@ -275,6 +289,12 @@ def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> li
     return bind(eqn.replace(params={**eqn.params, "axes": axes}), operands)
 
 
+def _ordered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    (along,) = left.numbers(eqn.invars[0], (_line_of(eqn),))
+    name = "dimension" if eqn.primitive.name == "sort" else "axis"
+    return bind(eqn.replace(params={**eqn.params, name: along}), operands)
+
+
 def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     (own,), (made,) = eqn.invars, eqn.outvars
     kind = own.aval.dtype  # type: ignore[attr-defined]
@@ -357,6 +377,7 @@ _UNKNOWN = _Rule(_link_unknown, _as_it_is)
 _RULES = (
     ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(_link_by_element, _as_it_is)),
     (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
+    (("sort", "top_k"), _Rule(_link_ordered, _ordered)),
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
     (("gather",), _Rule(_link_gather, _gathered)),
