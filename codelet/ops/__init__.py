@@ -14,7 +14,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
-    random                 random numbers, dropout, keys
+    random                 random numbers, dropout, keys (random_codelets: from counters to numbers)
     recurrent              cells of recurrent networks
     attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)

@@ -43,6 +43,9 @@ Known = dict[Variable, tuple[Products, ...]]
 """What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
 
 
+_MOST_PARTS = 16  # of what a variable holds: what is left over along four dimensions
+
+
 def _sources(parts: Sequence[Products]) -> set[Variable]:
     """What inner products are made of."""
     return {variable for own in parts for factor in own.factors for variable in source_variables(factor.source)}
@@ -165,7 +168,9 @@ class _Composing:
                 parts = [self.elements(family) for family in writers]
                 one = [family for family, _ in join_families(parts)] if len(parts) > 1 else writers
                 own = [found for family in one if (found := whole.get(family) or self.products(family)) is not None]
-                if len(own) == len(one) and _sources(own).isdisjoint(made.writes):
+                if any(len(found.factors) == 1 for found in own):  # sums that are not composed: then none of them
+                    own = [found for family in one if (found := self.products(family)) is not None]
+                if len(own) == len(one) <= _MOST_PARTS and _sources(own).isdisjoint(made.writes):
                     known[variable] = tuple(own)
         return made, known
 
