@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -107,3 +108,59 @@ def test_a_cotangent_of_another_shape():
     q, k = graph.add_variable("q", SIZES["q"]), graph.add_variable("k", SIZES["k"])
     with pytest.raises(OperationError, match="is not as the result"):
         cl.ops.dot_product_attention_gradient(graph, k, q, k, k)
+
+
+# --- with projections -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("batch", "use_bias"), [(None, True), (2, False)])
+def test_many_heads(batch, use_bias):
+    biases = {f"use_{name}_bias": use_bias for name in ("query", "value", "output")}  # that by the key's is zero
+    layer = eqx.nn.MultiheadAttention(2, 6, output_size=5, **biases, key=jax.random.key(0))
+    layers = lambda own: [own.query_proj, own.key_proj, own.value_proj, own.output_proj]  # noqa: E731
+    weights = [own.weight for own in layers(layer)]
+    shifts = [own.bias for own in layers(layer) if own.bias is not None]
+
+    def ours(graph, g, x, y, *own):
+        q, v, o = own[4:] or [None] * 3
+        given = (x, y, y, own[:4], [q, None, v, o])
+        out = cl.ops.multi_head_attention(graph, *given, num_heads=2)
+        (by_x, by_key, by_value), by_weights, by_biases = cl.ops.multi_head_attention_gradient(
+            graph, g, *given, num_heads=2
+        )
+        return (
+            out,
+            by_x,
+            cl.ops.map(graph, jnp.add, by_key, by_value),
+            by_weights,
+            tuple(own for own in by_biases if own is not None),
+        )
+
+    def plain(g, x, y, *own):
+        def run(x, y, weights, biases):
+            made = eqx.tree_at(lambda layer: [p.weight for p in layers(layer)], layer, list(weights))
+            if use_bias:
+                made = eqx.tree_at(
+                    lambda layer: [p.bias for p in layers(layer) if p.bias is not None], made, list(biases)
+                )
+            return made(x, y, y) if batch is None else jax.vmap(made)(x, y, y)
+
+        out, pull = jax.vjp(run, x, y, own[:4], own[4:])
+        return out, *pull(g)
+
+    lead = () if batch is None else (batch,)
+    arguments = (array((*lead, 3, 5)), array((*lead, 3, 6), seed=1), array((*lead, 4, 6), seed=2), *weights, *shifts)
+    check(Case(ours, plain, arguments, slopes=False))
+
+
+def test_projections_that_do_not_fit():
+    graph = cl.Graph(TARGET)
+    x, w, u = (graph.add_variable(name, shape) for name, shape in {"x": (3, 6), "w": (4, 6), "u": (5, 5)}.items())
+    for told, weights, heads in (
+        ("projection of key of ops.multi_head_attention does not fit", [w, u, w, w], 2),
+        ("heads of ops.multi_head_attention are not of one size", [w, w, w, w], 2),
+        ("is not given four weights", [w, w, w], 2),
+    ):
+        with pytest.raises(OperationError, match=told):
+            cl.ops.multi_head_attention(graph, x, x, x, weights, num_heads=heads)
+    assert not graph.num_vertices

@@ -6,11 +6,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError
+from codelet.ops.conv_arguments import checked_sizes, seen_by_input, seen_by_kernel, seen_forward
+from codelet.ops.conv_planning import options
+from codelet.ops.convolution import add_planned
+from codelet.ops.planning import Plan
+from tests.examples import examples
 from tests.ops_cases import Case, array, check
 
 
@@ -123,6 +131,92 @@ def test_nothing(x, w):
         (array(x), array(w)),
     )
     check(case)
+
+
+# --- plans ----------------------------------------------------------------------------------------------------
+
+PLANNED = {
+    "patches": ("results", (1, 32, 20, 20), (32, 32, 3, 3), 1, jnp.float32),
+    "strides": ("input gradient", (1, 16, 20, 20), (32, 16, 3, 3), 2, jnp.float32),
+    "positions": ("kernel gradient", (1, 32, 14, 14), (32, 32, 3, 3), 1, jnp.float16),
+}
+
+
+def tensors(graph, of, x, w, strides, dtype):
+    """A convolution, or a gradient of it, in a graph; and its plan."""
+    plain = lambda x, w: lax.conv_general_dilated(x, w, (strides,) * 2, "SAME")  # noqa: E731
+    results = jax.eval_shape(plain, *(jax.ShapeDtypeStruct(shape, dtype) for shape in (x, w))).shape
+    image, kernel = graph.add_variable("x", x, dtype), graph.add_variable("w", w, dtype)
+    plan = cl.ops.plan_conv(graph.target, x, w, strides, "SAME", of=of, dtype=dtype)
+    if of == "results":
+        cl.ops.conv_general_dilated(graph, image, kernel, strides, "SAME")
+    elif of == "input gradient":
+        cl.ops.conv_input_gradient(graph, graph.add_variable("g", results, dtype), kernel, x, strides, "SAME")
+    else:
+        cl.ops.conv_kernel_gradient(graph, graph.add_variable("g", results, dtype), image, w, strides, "SAME")
+    return plan
+
+
+@pytest.mark.parametrize("target", [cl.IPU("mk2"), cl.IPU(num_tiles=64)], ids=["mk2", "64 tiles"])
+@pytest.mark.parametrize("name", PLANNED)
+def test_cycles_are_as_planned(name, target):
+    graph = cl.Graph(target)
+    plan = tensors(graph, *PLANNED[name])
+    assert plan.total_cycles == pytest.approx(cl.Engine(graph).profile().total_cycles, rel=0.1)
+    assert "next best of" in str(plan)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_no_other_way_is_much_better(name):
+    of, *_, strides, dtype = PLANNED[name]
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    plan = tensors(graph, of, (1, 8, 7, 7), (8, 8, 3, 3), strides, dtype)
+    own = planned_of(graph, of, strides)
+    every = [sum(step.cycles for step in option.price()) for option in options(graph.target, own, priced=400)]
+    assert plan.total_cycles <= 1.05 * min(every)
+
+
+def planned_of(graph, of, strides):
+    """The sizes of a convolution of a graph's tensors, or of a gradient of it."""
+    image, kernel = graph.variable("x"), graph.variable("w")
+    sizes = checked_sizes("conv", image.shape, kernel.shape, strides, "SAME", None, None, None, 1, 1)
+    kinds = (np.dtype(np.float32), image.dtype)
+    if of == "results":
+        return seen_forward(image, kernel, sizes, *kinds).own
+    if of == "input gradient":
+        return seen_by_input(graph.variable("g"), kernel, sizes, *kinds).own
+    return seen_by_kernel(graph.variable("g"), image, sizes, *kinds).own
+
+
+@examples(6)
+@given(st.data())
+def test_any_plan_gives_the_same(data):
+    draw = data.draw
+    channels, filters, side, kernel = (draw(st.integers(1, n)) for n in (4, 4, 7, 3))
+    strides, dilation = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 1)]))
+    given_ = (strides, ((1, draw(st.integers(0, 2))),))
+    seed = draw(st.integers(0, 5))
+
+    def build(graph, x, w):
+        sizes = checked_sizes("conv", x.shape, w.shape, *given_, None, dilation, None, 1, 1)
+        seen = seen_forward(x, w, sizes, np.dtype(np.float32), np.dtype(np.float32))
+        if not seen.own.results:
+            return cl.ops.conv_general_dilated(graph, x, w, *given_, rhs_dilation=dilation)
+        every = list(options(graph.target, seen.own, draw(st.sampled_from([None, 2, 5])), priced=400))
+        option = every[draw(st.integers(0, len(every) - 1))]
+        return add_planned(graph, seen, Plan("drawn", option.cuts, (), option.details))
+
+    plain = lambda x, w: lax.conv_general_dilated(x, w, (strides,), given_[1], rhs_dilation=(dilation,))  # noqa: E731
+    check(
+        Case(build, plain, (array((2, channels, side), seed=seed), array((filters, channels, kernel), seed=seed + 1)))
+    )
+
+
+def test_the_largest_layer_is_planned_at_once():
+    target = cl.IPU("mk2")
+    found = [cl.ops.plan_conv(target, (1, 512, 7, 7), (512, 512, 3, 3), 1, "SAME") for _ in range(2)]
+    assert found[0] is found[1]
+    assert found[0].num_options < 500
 
 
 # --- what is told of mistakes ----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ CASES = {
     "padded": sizes((1, 3, 8, 7), (3, 2), (2, 1), ((1, 1), (0, 1)), (2, 3)),
     "windows apart": sizes((2, 7, 2), (2,), (3,)),
     "three dimensions": sizes((1, 4, 5, 3, 2), (2, 3, 2), None, "SAME"),
+    "all": sizes((2, 4, 3, 2), (4, 5), (1, 1), ((0, 0), (1, 1))),
     "of one": sizes((1, 4, 1), (1,)),
     "nothing": sizes((1, 2, 3), (3,)),
 }
@@ -113,6 +114,15 @@ def test_whole_numbers_and_what_is_none():
     check(Case(build, lambda x: largest(x, windows), (array((2, 9, 2), jnp.int32),)))
     x = array((2, 9, 2)).at[0, 3, 0].set(jnp.nan).at[1, 5, 1].set(-jnp.inf).at[1, 0].set(jnp.inf)
     check(Case(build, lambda x: largest(x, windows), (x,), slopes=False))
+
+
+@pytest.mark.parametrize("target", [cl.IPU("mk2"), cl.IPU(num_tiles=32)], ids=["mk2", "32 tiles"])
+def test_cycles_are_as_planned(target):
+    graph = cl.Graph(target)
+    x = graph.add_variable("x", (1, 16, 27, 27))
+    plan = cl.ops.plan_max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    cl.ops.max_pool(graph, x, (3, 3), (2, 2), axes=(2, 3))
+    assert plan.total_cycles == pytest.approx(cl.Engine(graph).profile().total_cycles, rel=0.1)
 
 
 MISTAKES: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -74,22 +74,20 @@ def test_dtypes(dtype, grain):
 
 def test_options_are_those_of_numpy():
     x = array((4, 3), jnp.float16)
-    build = (
-        lambda graph, x: (  # noqa: E731
+
+    def build(graph, x):
+        return (
             cl.ops.sum(graph, x, 0, dtype=jnp.float32, keepdims=True),
             cl.ops.max(graph, x, keepdims=True),
             cl.ops.sum(graph, x[:0], 0),
             cl.ops.all(graph, x[:, :0], 1),
             cl.ops.max(graph, x.T, 0),
         )
-    )
-    plain = lambda x: (
-        x.astype(jnp.float32).sum(0, keepdims=True),
-        x.max(keepdims=True),
-        x[:0].sum(0),
-        jnp.all(x[:, :0], 1),
-        x.T.max(0),
-    )  # noqa: E731, E501
+
+    def plain(x):
+        total = x.astype(jnp.float32).sum(0, keepdims=True)
+        return total, x.max(keepdims=True), x[:0].sum(0), jnp.all(x[:, :0], 1), x.T.max(0)
+
     check(Case(build, plain, (x,), slopes=False))
     ties = jnp.array([1.0, jnp.nan, 3.0])
     check(Case(lambda graph, x: cl.ops.max(graph, x, grain=1), jnp.max, (ties,), slopes=False))

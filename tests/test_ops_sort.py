@@ -134,6 +134,12 @@ def test_any_grain_on_any_number_of_tiles_sorts_the_same(length, grain, tiles):
     np.testing.assert_array_equal(ours(x), jnp.argsort(x))
 
 
+def test_lines_of_any_grain_run_as_one_family():
+    lowered = cl.lower(lambda graph, x: (cl.ops.sort(graph, x), cl.ops.top_k(graph, x, 3)), target=TARGET)
+    found = [eqn.primitive.name for eqn in lowered.at(array((13, 4))).jaxpr.jaxpr.eqns]
+    assert (found.count("sort"), found.count("top_k")) == (1, 1)
+
+
 # --- plans ------------------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,42 @@ def test_phases_cut_into_partial_sums_are_one_convolution():
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
 
 
+def cut_unevenly(graph, x, w, *, channels, rows, groups=0):
+    """A convolution cut in blocks of channels and of rows, with what is left over of either."""
+    filters, count, height, width = w.shape
+    cuts = [
+        [slice(a, min(a + block, n)) for a in range(0, n, block)] for n, block in ((count, channels), (height, rows))
+    ]
+    sizes = x.shape[0], filters, x.shape[2] - height + 1, x.shape[3] - width + 1
+    parts, partial = graph.add_variable("parts", (*map(len, cuts), *sizes)), graph.add_compute_set("partial")
+    for p, own in enumerate(cuts[0]):
+        for q, k in enumerate(cuts[1]):
+            n, f, i, j = cl.grid(*sizes)
+            window = x[n, own, i + k.start : i + k.stop, j : j + width]
+            graph.add_vertex(partial, inner, x=window, w=w[f, own, k], out=parts[p, q, n, f, i, j])
+    if groups:
+        parts = parts.reshape((-1, *sizes))
+        summed, some = graph.add_variable("sums", (-(-len(parts) // groups), *sizes)), graph.add_compute_set("groups")
+        for g in range(len(summed)):
+            n, f, i, j = cl.grid(*sizes)
+            own = parts[groups * g : groups * g + groups, n, f, i, j]
+            graph.add_vertex(some, total, x=own, out=summed[g, n, f, i, j])
+        parts = summed.reshape((1, *summed.shape))
+    n, f, i, j = cl.grid(*sizes)
+    return graph.add_vertex("sum", total, x=parts[:, :, n, f, i, j])
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 0), (7, 2, 0), (3, 2, 0), (4, 3, 2), (3, 2, 4), (3, 1, 2)])
+def test_what_is_left_over_of_a_cut_is_part_of_the_whole(sizes):
+    channels, rows, groups = sizes
+    x, w = normal(2, 7, 8, 6), normal(4, 7, 5, 3)
+    lowered = cl.lower(cut_unevenly)
+    ours = lambda x, w: lowered(x, w, channels=channels, rows=rows, groups=groups)  # noqa: E731
+    assert products(lowered.at(x, w, channels=channels, rows=rows, groups=groups)) == ["conv_general_dilated"]
+    made, expected = at_once(ours, lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "VALID"))(x, w)
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
 # --- where they stay apart ------------------------------------------------------------------------------
 
 

@@ -7,14 +7,16 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
-    reduce                 sum, prod, max, min, all, any (reduce_gradients)
+    reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
+    cumulative             running sums, products, largest and smallest
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
+    cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
-    random                 random numbers, dropout, keys
+    random                 random numbers, dropout, keys (random_codelets: from counters to numbers)
     recurrent              cells of recurrent networks
-    attention              attention of queries to keys
+    attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
@@ -26,6 +28,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     moves                  views of arrays end to end, padded, reversed
 """
 
+from codelet.ops.arg_reduce import argmax as argmax
+from codelet.ops.arg_reduce import argmin as argmin
 from codelet.ops.attention import dot_product_attention as dot_product_attention
 from codelet.ops.attention import dot_product_attention_gradient as dot_product_attention_gradient
 from codelet.ops.choices import cast as cast
@@ -40,6 +44,13 @@ from codelet.ops.convolution import conv_general_dilated as conv_general_dilated
 from codelet.ops.convolution import conv_input_gradient as conv_input_gradient
 from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.convolution import plan_conv as plan_conv
+from codelet.ops.cross_entropy import cross_entropy as cross_entropy
+from codelet.ops.cross_entropy import cross_entropy_gradient as cross_entropy_gradient
+from codelet.ops.cumulative import cummax as cummax
+from codelet.ops.cumulative import cummin as cummin
+from codelet.ops.cumulative import cumprod as cumprod
+from codelet.ops.cumulative import cumsum as cumsum
+from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
@@ -68,6 +79,8 @@ from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
 from codelet.ops.moves import pad_gradient as pad_gradient
 from codelet.ops.moves import reverse as reverse
+from codelet.ops.multi_head import multi_head_attention as multi_head_attention
+from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_attention_gradient
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
@@ -79,6 +92,7 @@ from codelet.ops.pooling import avg_pool as avg_pool
 from codelet.ops.pooling import avg_pool_gradient as avg_pool_gradient
 from codelet.ops.pooling import max_pool as max_pool
 from codelet.ops.pooling import max_pool_gradient as max_pool_gradient
+from codelet.ops.pooling import plan_max_pool as plan_max_pool
 from codelet.ops.random import bernoulli as bernoulli
 from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient

@@ -21,6 +21,15 @@ from codelet.ops.windows import Along, along, checked_padding, num_windows, whol
 # --- what they are given ----------------------------------------------------------------------------------
 
 
+def _in_order(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[d] for d in spec)
+
+
+def _as_stored(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
+    """A shape in order as the array has it."""
+    return tuple(shape[spec.index(d)] for d in range(len(spec)))
+
+
 @dataclass(frozen=True)
 class Sizes:
     """A convolution as `lax.conv_general_dilated` is given it, checked; shapes by the order of their dimensions.
@@ -51,18 +60,14 @@ class Sizes:
         return self.feature_groups * self.batch_groups
 
     @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of the results as they are returned."""
+        return _as_stored(self.out, self.numbers.out_spec)
+
+    @property
     def field(self) -> range:
         """The spatial dimensions, by number."""
         return range(len(self.strides))
-
-
-def _in_order(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
-    return tuple(shape[d] for d in spec)
-
-
-def _as_stored(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
-    """A shape in order as the array has it."""
-    return tuple(shape[spec.index(d)] for d in range(len(spec)))
 
 
 def _checked_groups(name: str, what: str, count: Any) -> int:
@@ -136,12 +141,11 @@ def checked_sizes(
 
 
 def check_cotangent(name: str, cotangent: cl.Tensor, sizes: Sizes) -> None:
-    shape = _as_stored(sizes.out, sizes.numbers.out_spec)
-    if cotangent.shape != shape:
+    if cotangent.shape != sizes.out_shape:
         raise OperationError(
             f"the cotangent of ops.{name} has not the shape of the results",
             given=cotangent.shape,
-            expected=f"{shape}, of {sizes.image} by {sizes.kernel}",
+            expected=f"{sizes.out_shape}, of {sizes.image} by {sizes.kernel}",
         )
 
 
@@ -219,7 +223,7 @@ def seen_forward(x: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, o
     own = Convolved(sizes.out[0], groups, sizes.out[1] // groups, sizes.kernel[1], fields, x.dtype, partials, out)
     image = _image_split(_padded(x, lhs, fields), lhs, sizes)
     order = _stored(results, [(0,), (1, 2), *((3 + d,) for d in sizes.field)])
-    return Seen(own, image, _split(w, rhs, groups, 0), order, _as_stored(sizes.out, results))
+    return Seen(own, image, _split(w, rhs, groups, 0), order, sizes.out_shape)
 
 
 def seen_by_input(g: cl.Tensor, w: cl.Tensor, sizes: Sizes, partials: np.dtype, out: np.dtype) -> Seen:

@@ -25,15 +25,20 @@ _PRICED = 96
 """Of so many ways to cut tiles, those of the least estimates, the cycles are counted."""
 
 
+def _divisor(extent: int, most: int) -> int:
+    """The greatest divisor of an extent up to a number: parts of a sum are of one size."""
+    return max(n for n in range(1, min(extent, most) + 1) if extent % n == 0)
+
+
 def _grains_of(own: Convolved, grain: int) -> Blocks:
     """The block of a vertex that has about so many multiply-adds: all that is summed, then a square."""
     extents = parts_of([extent for _, extent in own.dimensions])
     left, kernel, fields = grain, list(extents.kernel), list(extents.fields)
     for d in reversed(range(own.rank)):
         if len(own.phases) == 1:
-            kernel[d] = min(kernel[d], left)
+            kernel[d] = _divisor(kernel[d], left)
         left = max(1, left // max(1, kernel[d]))
-    in_channels = min(extents.in_channels, left)
+    in_channels = _divisor(extents.in_channels, left)
     left = max(1, left // max(1, in_channels))
     out_channels = min(extents.out_channels, max(1, math.isqrt(left)))
     left //= out_channels
@@ -89,10 +94,21 @@ def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Itera
         yield kind, False, shared
 
 
-def _options(target: Target, own: Convolved, grain: int | None, memory: int) -> Iterator[Option]:
+def options(
+    target: Target, own: Convolved, grain: int | None = None, memory: int = 1 << 30, priced: int = _PRICED
+) -> Iterator[Option]:
+    """The ways to cut a convolution, those of the least estimates.
+
+    Args:
+        target: the machine.
+        own: the convolution.
+        grain: about how many multiply-adds a vertex has; None for the planner to choose.
+        memory: bytes of a tile.
+        priced: of how many ways to cut tiles.
+    """
     fixed = None if grain is None else _grains_of(own, grain)
     grid, estimate, least = estimates(target, own, fixed, memory)
-    number = min(_PRICED, len(estimate))
+    number = min(priced, len(estimate))
     chosen = np.argpartition(estimate, number - 1)[:number]
     for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
         blocks = tuple(int(axis[k]) for axis in grid)
@@ -102,7 +118,7 @@ def _options(target: Target, own: Convolved, grain: int | None, memory: int) -> 
             if vertices < target.num_workers and ways[0][0] != "element":
                 ways = [(ways[0][0], True, fixed)]
         else:
-            ways = list(_ways(own, blocks, target.num_workers, alone=place < _PRICED // 4))
+            ways = list(_ways(own, blocks, target.num_workers, alone=place < max(1, priced // 4)))
         for kind, shared, grains in ways:
             cuts = _cuts(own, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
@@ -125,4 +141,4 @@ def plan_convolved(
     if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
         return Plan(str(own), (), ())
     memory = int(memory_share * target.bytes_per_tile)
-    return cheapest(str(own), target, _options(target, own, grain, memory), memory_share)
+    return cheapest(str(own), target, options(target, own, grain, memory), memory_share)

@@ -62,8 +62,14 @@ class _Moved(NamedTuple):
     results: Any
 
 
-def _moved(own: Convolved, blocks: Parts, over: Parts) -> _Moved:
+def _in_words(length: Any, of_word: int) -> Any:
+    """How many times the elements of cut rows of a length are received, where words hold several of them."""
+    return (length + of_word - 1) / np.maximum(1, length)
+
+
+def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> _Moved:
     """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
+    of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
     there, alone = images, images
     for d, field in enumerate(own.fields):
@@ -74,7 +80,14 @@ def _moved(own: Convolved, blocks: Parts, over: Parts) -> _Moved:
     for d, field in enumerate(own.fields):
         kernels = kernels * (blocks.kernel[d] if len(field.phases) == 1 else field.taps)
         several = several | (over.fields[d] > 1)
-    received = there - np.where(over.out_channels > 1, 0, alone) + np.where(several, kernels, 0)
+    images_received, kernels_received = there - np.where(over.out_channels > 1, 0, alone), np.where(several, kernels, 0)
+    if own.rank and of_word > 1:
+        length, _ = _read(own.fields[-1], blocks.fields[-1], blocks.kernel[-1], over.fields[-1], over.kernel[-1])
+        is_cut = (over.fields[-1] > 1) | (over.kernel[-1] > 1)
+        images_received = images_received * np.where(is_cut, _in_words(length, of_word), 1)
+        taps_cut = np.where(over.kernel[-1] > 1, _in_words(blocks.kernel[-1], of_word), 1)
+        kernels_received = kernels_received * taps_cut
+    received = images_received + kernels_received
     results = blocks.groups * blocks.batch * blocks.out_channels
     for d, field in enumerate(own.fields):
         results = results * blocks.fields[d] * len(field.phases)
@@ -118,7 +131,7 @@ def price(target: Target, own: Convolved, kind: Kind, shared: bool, cuts: tuple[
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
             each.append((_cycles(target, own, kind, shared, ours, dtype), of_tile))
     blocks, over = parts_of([cut.block for cut in cuts]), parts_of([np.int64(cut.parts) for cut in cuts])
-    moved = _moved(own, blocks, over)
+    moved = _moved(own, blocks, over, target.word_bytes)
     sums_of_tile = -(-blocks.in_channels // parts_of([cut.grain for cut in cuts]).in_channels)
     held = int(moved.operands) * own.dtype.itemsize + int(moved.results) * sums_of_tile * dtype.itemsize
     received = int(moved.received) * own.dtype.itemsize
@@ -201,7 +214,10 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
             continue
         if grains is None and is_channels and extent >= 2 * channels:
             multiple = channels
-        found.append(block_sizes(extent, multiple, target.num_tiles))
+        sizes = block_sizes(extent, multiple, target.num_tiles)
+        if is_kernel or d == 2 + rank:  # parts of a sum are of one size
+            sizes = [size for size in sizes if extent % size == 0] or [extent]
+        found.append(sizes)
     while math.prod(map(len, found)) > _COMBINATIONS:
         longest = max(found, key=len)
         longest[1:-1] = longest[1:-1][1::2]
@@ -220,7 +236,7 @@ def estimates(
     fits = tiles <= target.num_tiles
     grid, counts, tiles = [g[fits] for g in grid], [c[fits] for c in counts], tiles[fits]
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
-    moved = _moved(own, blocks, over)
+    moved = _moved(own, blocks, over, target.word_bytes)
     sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)
     summed_words = np.where(sums > 1, -(-own.results // target.num_tiles) * sums, 0)
     exchanged = moved.received * own.dtype.itemsize + summed_words * own.partials.itemsize

@@ -5,13 +5,15 @@ All three are one convolution of operands seen in another way: see `conv_argumen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
+from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
@@ -25,7 +27,7 @@ from codelet.ops.conv_arguments import (
 )
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
-from codelet.ops.convolved import Kind, codelet_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -57,7 +59,6 @@ def _add_phase(
     own = seen.own
     ours = cuts_of_phase(cuts, phase)
     count = num_partials(cuts)
-    empty = not all(one.taps for one in phase) or not own.in_channels
     dtype = np.dtype(out.dtype)
     kernels = seen.w[(..., *(slice(p.tap, None, f.tap_step) for p, f in zip(phase, own.fields, strict=True)))]
 
@@ -81,8 +82,6 @@ def _add_phase(
                 places.append(first)
         numbers = (at.in_channels.number, *(k.number for k in at.kernel)) if count > 1 else ()
         written = out[(*numbers, batch, group, results, *places)]
-        if empty:
-            return {"out": written, "shape": written.shape, "dtype": dtype.name}
         channels = at.in_channels.elements
         return {
             "x": seen.x[(batch, group, channels, *windows)],
@@ -91,18 +90,31 @@ def _add_phase(
             **static_values(own, kind, dtype),
         }
 
-    add_blocks(graph, "convolve", zeros if empty else codelet, ours, fields, parts=[cut.parts for cut in cuts])
+    add_blocks(graph, "convolve", codelet, ours, fields, parts=[cut.parts for cut in cuts])
+
+
+def _add_zeros(graph: cl.Graph, own: Convolved, phase: Sequence[Phase], out: cl.Tensor) -> None:
+    """The vertices of a phase whose windows meet no tap: one for each channel of the results, on all tiles."""
+    chosen = out.shape[: out.ndim - own.rank]
+    at = cl.grid(*chosen)
+    places = [slice(one.first, None, field.apart) for field, one in zip(own.fields, phase, strict=True)]
+    number: Any = 0
+    for symbol, extent in zip(at, chosen, strict=True):
+        number = number * extent + symbol
+    written = out[(*at, *places)]
+    each = -(-math.prod(chosen) // graph.target.num_tiles)
+    graph.add_vertex("convolve", zeros, out=written, shape=written.shape, dtype=out.dtype.name, tile=number // each)
 
 
 def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
     """The vertices of a convolution, planned, in a scope."""
     plan = plan_convolved(graph.target, seen.own, grain, memory_share)
     with graph.scope(name, unique=True):
-        return _add_planned(graph, seen, plan)
+        return add_planned(graph, seen, plan)
 
 
-def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
-    """The vertices of a planned convolution."""
+def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
+    """The vertices of a convolution as a plan has them."""
     own = seen.own
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
     shape = tuple(extents[d] for d in seen.order)
@@ -123,7 +135,9 @@ def _add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
         written, extra = graph.add_variable("partials", (*numbers, *shape), own.partials), len(numbers)
     view = written.transpose(*range(extra), *(extra + d for d in back))
     for phase in own.phases:
-        if all(one.count for one in phase):
+        if not all(one.taps for one in phase):
+            _add_zeros(graph, own, phase, view)
+        elif all(one.count for one in phase):
             _add_phase(seen, graph, plan.cuts, phase, kind, codelet, view)
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, add_up)
@@ -211,6 +225,7 @@ def plan_conv(
     window_strides: Sequence[int] | int | None = None,
     padding: Any = "VALID",
     *,
+    of: Literal["results", "input gradient", "kernel gradient"] = "results",
     dtype: Any = jnp.float32,
     lhs_dilation: Sequence[int] | int | None = None,
     rhs_dilation: Sequence[int] | int | None = None,
@@ -222,7 +237,7 @@ def plan_conv(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
 ) -> Plan:
-    """How `conv_general_dilated` spreads a convolution over the tiles of a machine; it prints.
+    """How a convolution, or a gradient of it, is spread over the tiles of a machine; it prints.
 
     Args:
         target: the machine.
@@ -230,6 +245,7 @@ def plan_conv(
         rhs: the shape of the kernels.
         window_strides: as of `conv_general_dilated`.
         padding: the same.
+        of: what is planned: `conv_general_dilated`, `conv_input_gradient` or `conv_kernel_gradient`.
         dtype: of both operands.
         lhs_dilation: as of `conv_general_dilated`.
         rhs_dilation: the same.
@@ -263,8 +279,18 @@ def plan_conv(
     )
     graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
     image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
-    seen = seen_forward(image, kernels, sizes, *_dtypes("plan_conv", own, preferred_element_type, partials))
-    return plan_convolved(target, seen.own, checked_grain("plan_conv", grain), memory_share)
+    kinds = _dtypes("plan_conv", own, preferred_element_type, partials)
+    cotangent = graph.add_variable("cotangent", sizes.out_shape, own)
+    ways = {
+        "results": lambda: seen_forward(image, kernels, sizes, *kinds),
+        "input gradient": lambda: seen_by_input(cotangent, kernels, sizes, *kinds),
+        "kernel gradient": lambda: seen_by_kernel(cotangent, image, sizes, *kinds),
+    }
+    if of not in ways:
+        raise OperationError(
+            "what ops.plan_conv is to plan is of no known name", given=repr(of), expected=str(list(ways))
+        )
+    return plan_convolved(target, ways[of]().own, checked_grain("plan_conv", grain), memory_share)
 
 
 def conv_input_gradient(

@@ -17,18 +17,19 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.elementwise import map
 from codelet.ops.lookup_codelets import (
     SCATTERS,
     gather_block,
     gather_rows,
+    laid_out,
     scatter_block,
     scatter_block_on_zeros,
     scatter_rows,
     scatter_rows_on_zeros,
 )
-from codelet.ops.lookup_planning import Lookup, plan_lookup
+from codelet.ops.lookup_planning import Array, Lookup, columns_of, plan_lookup, rows_to_lay_out
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.slice_forms import SliceForm, gather_form, scatter_form
@@ -53,20 +54,45 @@ def _checked_mode(name: str, mode: Any) -> str:
         ) from None
 
 
+def _columns_first(graph: cl.Graph, name: str, array: Array, cuts: Sequence[Cut]) -> cl.Tensor:
+    """A new array whose columns, where they are cut, lie one after another: those of a vertex are few whole runs."""
+    columns = columns_of(array, cuts)
+    order = [*columns, *(d for d in range(len(array.shape)) if d not in columns)]
+    made = graph.add_variable(name, tuple(array.shape[d] for d in order), array.dtype)
+    return made.transpose([order.index(d) for d in range(len(order))])
+
+
+def _laid_out(graph: cl.Graph, own: Lookup, cuts: Sequence[Cut], operand: cl.Tensor) -> cl.Tensor:
+    """What is indexed, with its columns one after another where vertices have some of them: moved row by row."""
+    found = rows_to_lay_out(own, cuts, graph.target.num_tiles)
+    if found is None:
+        return operand
+    (d, cut), made = found, _columns_first(graph, "columns", own.reads[0], cuts)
+
+    def fields(rows: Block) -> dict[str, Any]:
+        view = (slice(None),) * d + (rows.elements,)
+        return {"rows": operand[view], "out": made[view]}
+
+    add_blocks(graph, "lay out", laid_out, [cut], fields)
+    return made
+
+
 def _add(
     graph: cl.Graph, codelet: cl.Codelet, own: Lookup, fields: dict[str, cl.Tensor], grain: int | None, share: float
 ) -> cl.Tensor:
     """The vertices of a planned lookup."""
     arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
-    out = graph.add_variable("out", own.writes.shape, own.writes.dtype)
-    if not out.size:
-        return out
+    if 0 in own.writes.shape:
+        return graph.add_variable("out", own.writes.shape, own.writes.dtype)
     cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
     chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
     rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
     if rows is not None and static["mode"] == "clip":
         fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
+    out = _columns_first(graph, "out", own.writes, cuts)
     written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
+    if "operand" in fields:
+        fields = {**fields, "operand": _laid_out(graph, own, cuts, fields["operand"])}
     tensors = {**fields, "out": written}
 
     def of_blocks(*blocks: Block) -> dict[str, Any]:

@@ -21,6 +21,12 @@ SCATTERS = {
 """What may become of an element and the update for it."""
 
 
+@cl.codelet(workers=6, issue="assembly")
+def laid_out(rows):
+    """Rows as they are, to be written where their columns lie."""
+    return rows
+
+
 @cl.codelet(issue="assembly")
 def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value):
     """The slices that indices name; of the columns as many as there are."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.lookup_codelets import laid_out
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
 
@@ -94,33 +95,70 @@ class Lookup:
         return f"{self.name}: {arrays}"
 
 
-def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...]) -> int:
+def columns_of(array: Array, cuts: Sequence[Cut]) -> list[int]:
+    """The dimension of an array that columns are, where they are cut."""
+    return [d for d, k in array.dimensions if cuts[k].name == "columns" and cuts[k].vertices > 1]
+
+
+def rows_to_lay_out(own: Lookup, cuts: Sequence[Cut], num_tiles: int) -> tuple[int, Cut] | None:
+    """The dimension along which what is indexed is cut to be laid out by columns first, and how; None if it is not."""
+    array = own.reads[0]
+    columns = columns_of(array, cuts) if array.name == "operand" else []
+    before = [d for d, extent in enumerate(array.shape) if d not in columns and extent > 1]
+    if not columns or not before:
+        return None
+    share = -(-array.shape[before[0]] // num_tiles)
+    return before[0], Cut("rows", array.shape[before[0]], share, share)
+
+
+def _held(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
+    """Bytes of the fullest tile: what is laid out by columns lies there, and is received."""
+    blocks = tuple(cut.block for cut in cuts)
+    times = {"operand": 2} if rows_to_lay_out(own, cuts, target.num_tiles) is not None else {}
+    return sum(times.get(array.name, 1) * array.num_bytes(blocks) for array in (*own.reads, own.writes))
+
+
+def _lay_out(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> list[StepCost]:
+    """What it takes to lay out column by column what is indexed, where its columns are cut."""
+    found = rows_to_lay_out(own, cuts, target.num_tiles)
+    if found is None:
+        return []
+    (d, rows), array = found, own.reads[0]
+    block = tuple(rows.grain if k == d else extent for k, extent in enumerate(array.shape))
+    vertex = vertex_cycles(target, laid_out, {"rows": (block, array.dtype)})
+    held = 2 * math.prod(block) * array.dtype.itemsize
+    return [step_cost(target, "lay out", [rows], vertex, received_bytes=0, tile_bytes=held)]
+
+
+def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> int:
     shared = {k for _, k in array.dimensions}
-    if all(cuts[k].parts == 1 or k in shared for k in range(len(cuts))):
+    if not moved and all(cuts[k].parts == 1 or k in shared for k in range(len(cuts))):
         return 0
     return array.num_bytes(tuple(cut.block for cut in cuts))
 
 
 def _price(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    grains, blocks = tuple(cut.grain for cut in cuts), tuple(cut.block for cut in cuts)
+    grains = tuple(cut.grain for cut in cuts)
     codelet = own.codelet(cuts, codelet)
     types = {array.name: (array.block(grains), array.dtype) for array in own.reads}
     types |= {"first": ((), np.dtype(np.int32))} if "first" in codelet.inputs else {}
     sizes = {"shape": own.writes.block(grains)} if "shape" in codelet.static else {}
     vertex = vertex_cycles(target, codelet, types, **dict(own.static), **sizes)
-    received = sum(_received(own, array, cuts) for array in own.reads)
-    held = sum(array.num_bytes(blocks) for array in (*own.reads, own.writes))
+    first = _lay_out(target, own, cuts)
+    received = sum(_received(own, array, cuts, bool(first) and array.name == "operand") for array in own.reads)
+    held = _held(target, own, cuts)
     step = step_cost(target, own.name, cuts, vertex, received_bytes=received, tile_bytes=held)
     count = own.num_partials(cuts)
     if count == 1:
-        return [step]
-    return [step, *plan_sum(target, count, math.prod(own.writes.shape), own.writes.dtype, own.writes.dtype).steps]
+        return [*first, step]
+    size, dtype = math.prod(own.writes.shape), own.writes.dtype
+    return [*first, step, *plan_sum(target, count, size, dtype, dtype).steps]
 
 
 def _bound(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> float:
     """About half of the cycles that it takes at least: a few for each index, one for every other word."""
     blocks = tuple(cut.block for cut in cuts)
-    moved = sum(_received(own, array, cuts) for array in own.reads) / target.exchange_bytes_per_cycle
+    moved = sum(_received(own, array, cuts, False) for array in own.reads) / target.exchange_bytes_per_cycle
     share = math.prod(cut.block / cut.extent for cut in cuts if cut.name not in ("columns", "rows"))
     return moved + 6 * own.count * share + own.writes.num_bytes(blocks) / 16
 
@@ -171,8 +209,7 @@ def _ways(
             ways = [(*sizes[:d], share(d), *sizes[d + 1 :]) for d in cut] or [sizes]
         for grains in dict.fromkeys(ways):
             cuts = _cuts(own, sizes, grains)
-            held = sum(array.num_bytes(tuple(cut.block for cut in cuts)) for array in (*own.reads, own.writes))
-            if num_tiles(cuts) <= target.num_tiles and held <= memory:
+            if num_tiles(cuts) <= target.num_tiles and _held(target, own, cuts) <= memory:
                 yield _bound(target, own, cuts), cuts
 
 
@@ -185,8 +222,11 @@ def _options(
         found = list(_ways(target, own, grain, blocks, memory))
         blocks *= 2
     found = found or list(_ways(target, own, grain, 1, math.inf))
-    for bound, cuts in sorted(found, key=lambda entry: entry[0])[: _CANDIDATES * max(1, len(own.extents))]:
-        yield Option(cuts, bound, functools.partial(_price, target, own, codelet, cuts))
+    ordered = sorted(found, key=lambda entry: entry[0])
+    for whole in (False, True):  # of those whose columns have to be laid out first, and of the others
+        alike = [entry for entry in ordered if (rows_to_lay_out(own, entry[1], target.num_tiles) is None) is whole]
+        for bound, cuts in alike[: _CANDIDATES * max(1, len(own.extents))]:
+            yield Option(cuts, bound, functools.partial(_price, target, own, codelet, cuts))
 
 
 @functools.lru_cache(maxsize=1024)

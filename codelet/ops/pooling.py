@@ -23,7 +23,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.convolution import zeros
-from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
 
@@ -145,6 +145,22 @@ class _Window:
         """How the windows that meet an element move over the results."""
         rows = zip(self.shape, self.results, self.window, self.strides, self.padding, strict=True)
         return tuple(along(count, n, k, low=k - 1 - low, between=s) for n, count, k, s, (low, _) in rows)
+
+    def covers(self, d: int) -> bool:
+        """Whether there is one window along a dimension, of all elements."""
+        low = self.padding[d][0]
+        return self.results[d] == 1 and 0 <= low <= self.window[d] - self.shape[d]
+
+    @property
+    def backward_of_sums(self) -> tuple[Along, ...]:
+        """How windows of the slopes of sums move over the results: where one covers all they are spread out before."""
+        rows = enumerate(zip(self.shape, self.backward, strict=True))
+        return tuple(along(n, n, 1, low=0) if self.covers(d) else field for d, (n, field) in rows)
+
+    def spread(self, slopes: cl.Tensor) -> cl.Tensor:
+        """What has the shape of the results, spread out over the dimensions that one window covers."""
+        sizes = zip(self.shape, self.results, strict=True)
+        return slopes.broadcast_to([n if self.covers(d) else count for d, (n, count) in enumerate(sizes)])
 
     def counts(self, dtype: np.dtype) -> np.ndarray:
         """How many elements of the tensor each window has."""
@@ -325,6 +341,40 @@ def max_pool(
         return _pool(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
 
 
+def plan_max_pool(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | int | None = None,
+    padding: Any = "VALID",
+    *,
+    axes: Sequence[int] | None = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "plan_max_pool",
+) -> Plan:
+    """The plan of a `max_pool` of the same arguments; nothing is added.
+
+    Args:
+        graph: of the tensor.
+        x: what is pooled.
+        window_shape: of the pooling.
+        strides: of the pooling.
+        padding: of the pooling.
+        axes: of the pooling.
+        grain: about how many results a vertex has.
+        memory_share: of a tile's memory, what the plan may take.
+        name: in what is told of mistakes.
+
+    Raises:
+        OperationError: sizes or options that do not fit.
+    """
+    check_tensors(name, graph, x=x)
+    own = _checked(name, x.shape, window_shape, strides, padding, axes)
+    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, *CODELETS["greatest"])
+    return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
+
+
 def max_pool_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -461,14 +511,14 @@ def avg_pool_gradient(
     _check_cotangent(name, cotangent, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        slopes = {"g": (cotangent, 0)}
+        slopes = {"g": (own.spread(cotangent), 0)}
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
             return _pool(
                 graph,
                 "gather",
                 "slopes_of_sums",
-                own.backward,
+                own.backward_of_sums,
                 slopes,
                 {},
                 cotangent.dtype,
@@ -477,7 +527,7 @@ def avg_pool_gradient(
                 count=count,
             )
         counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
-        slopes["counts"] = (counts, 1)
+        slopes["counts"] = (own.spread(counts), 1)
         return _pool(
-            graph, "gather", "slopes_of_counts", own.backward, slopes, {}, cotangent.dtype, grain, memory_share
+            graph, "gather", "slopes_of_counts", own.backward_of_sums, slopes, {}, cotangent.dtype, grain, memory_share
         )

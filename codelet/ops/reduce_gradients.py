@@ -132,6 +132,5 @@ def prod_gradient(
             return graph.add_variable("out", x.shape, dtype)
         out: Any = {"out": ("all", dtype)}
         fields: Any = {"cotangent": ("one", cotangent.dtype), "x": ("all", dtype)}
-        static = {"partials": sums.name}
-        work = rows.work("slopes", slopes_of_product, fields, out, "whole", **static)
+        work = rows.work("slopes", slopes_of_product, fields, out, "whole", partials=sums)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]

@@ -132,6 +132,12 @@ class Rows:
             return ours <= memory
         return plan.total_cycles <= sum(step.total_cycles for step in steps)
 
+    def partial(self, work: Work, plan: Plan, **tensors: cl.Tensor) -> tuple[cl.Tensor, ...]:
+        """The vertices of a work whose partial results nobody puts together, and these: (partials, rows)."""
+        fields = {name: self._regrouped(tensor, work, name) for name, tensor in tensors.items()}
+        left = add_planned(self.graph, work, plan, fields, {})
+        return tuple(left[result.name] for result in work.results)
+
     def add(self, work: Work, plan: Plan, **tensors: cl.Tensor) -> tuple[cl.Tensor, ...]:
         """The vertices of a work, and its results, in the shapes of the tensors and of the rows.
 

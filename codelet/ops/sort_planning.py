@@ -81,7 +81,7 @@ class Lines:
 def _sorted(lines: Lines, *arrays: Any) -> tuple[Any, ...]:
     """Whole lines, along the last dimension."""
     if lines.positions is not None:
-        counted = lax.broadcasted_iota(lines.positions, arrays[0].shape, arrays[0].ndim - 1)
+        counted = jnp.broadcast_to(lax.iota(lines.positions, arrays[0].shape[-1]), arrays[0].shape)
         arrays = (*arrays, lines.length - 1 - counted if lines.mirrored else counted)
     return tuple(lax.sort(arrays, dimension=-1, is_stable=lines.stable, num_keys=lines.num_keys))
 
@@ -96,7 +96,7 @@ def _with_positions(lines: Lines, arrays: Sequence[Any]) -> list[Any]:
 def _sorted_block(lines: Lines, *fields: Any) -> tuple[Any, ...]:
     """A block of each line, with the positions of its elements: from `start` on."""
     *arrays, start = fields
-    counted = start.astype(jnp.int32) + lax.broadcasted_iota(jnp.int32, arrays[0].shape, arrays[0].ndim - 1)
+    counted = jnp.broadcast_to(start.astype(jnp.int32) + lax.iota(jnp.int32, arrays[0].shape[-1]), arrays[0].shape)
     return tuple(_with_positions(lines, [*arrays, counted]))
 
 

@@ -36,9 +36,11 @@ def greatest(x, start, *, k):
 @cl.codelet(workers=6, issue="assembly")
 def greatest_of(candidates, places, *, k):
     """The k greatest of candidates, and the places that are told of them: both (lines, lines, stretches, each)."""
-    lines = (*candidates.shape[:2], candidates.shape[2] * candidates.shape[3])
+    first, second, stretches, each = candidates.shape
+    lines = (first * second, stretches * each)
     values, found = lax.top_k(candidates.reshape(lines), k)
-    return {"values": values, "positions": jnp.take_along_axis(places.reshape(lines), found, axis=-1)}
+    positions = jnp.take_along_axis(places.reshape(lines), found, axis=-1, mode="promise_in_bounds")
+    return {"values": values.reshape(first, second, k), "positions": positions.reshape(first, second, k)}
 
 
 @dataclass(frozen=True)

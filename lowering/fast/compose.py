@@ -86,16 +86,22 @@ def _summed_in(codelet: TracedCodelet) -> np.dtype | None:
         return None
     jaxpr = inline(codelet.jaxpr).jaxpr
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    last = _maker(jaxpr.outvars[0], makers)
+    out = jaxpr.outvars[0]
+    last = _maker(out, makers)
     if last is not None and is_understood(last, "convert_element_type"):
-        last = _maker(last.invars[0], makers)
+        out = last.invars[0]
+        last = _maker(out, makers)
+    (field,) = jaxpr.invars
+    if last is None and not isinstance(out, jax_core.Literal):  # the sum of one element
+        alone = rearrangement(out, makers, stop=lambda _: False).root is field and field.aval.size == 1  # type: ignore[attr-defined]
+        return field.aval.dtype if alone and jnp.issubdtype(field.aval.dtype, jnp.floating) else None  # type: ignore[attr-defined]
     if last is None or not is_understood(last, "reduce_sum"):
         return None
     summed = last.invars[0]
     every = last.outvars[0].aval.size == 1  # type: ignore[attr-defined]
     view = rearrangement(summed, makers, stop=lambda _: False)
     dtype = summed.aval.dtype  # type: ignore[attr-defined]
-    is_all = view.root is jaxpr.invars[0] and all(digit.step for digit in view.digits)
+    is_all = view.root is field and all(digit.step for digit in view.digits)
     return dtype if every and is_all and jnp.issubdtype(dtype, jnp.floating) else None
 
 
@@ -265,11 +271,12 @@ def _merged(indices: Sequence[Index]) -> list[Index]:
     return [strided_index(i.offset, shape, own, dict(i.symbols)) for i, own in zip(indices, strides, strict=True)]
 
 
-def compose(sums: Products, products: Products) -> Products | None:
+def compose(sums: Products, products: Products, *, merge: bool = True) -> Products | None:
     """Sums of what sums of products wrote, as sums of products; None where the keys of one do not fit the other's.
 
     The value that the sums read has to be that which the products wrote, and what the products read unchanged since.
-    A product of 16 bits is rounded before it is added up: that stays.
+    A product of 16 bits is rounded before it is added up: that stays. Dimensions that run on from each other are one in
+    what comes out, unless they are not to be merged.
     """
     (read,) = sums.factors
     if read.source is not products.out.source or not sums.summed_in == products.summed_in == products.out.dtype:
@@ -281,7 +288,8 @@ def compose(sums: Products, products: Products) -> Products | None:
     if {key for key, extent in enumerate(read.shape) if extent > 1} - {part.key for part in parts}:
         return None  # a sum of one element several times
     keys = _keys(sums, parts)
-    indices = _merged([_composed(factor, along, keys) for factor in products.factors])
+    indices = [_composed(factor, along, keys) for factor in products.factors]
+    indices = _merged(indices) if merge else indices
     factors = tuple(Tensor(f.source, index) for f, index in zip(products.factors, indices, strict=True))
     out = Tensor(sums.out.source, keys.split(sums.out.index))
     lines = tuple(dict.fromkeys((*products.family.lines, *sums.family.lines)))

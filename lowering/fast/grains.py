@@ -68,9 +68,14 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     refined = [refine(families[k]) or families[k] for k in chosen]
     instead: dict[Family, list[Family]] = {}
     parts: dict[Family, tuple[Family, ...]] = {}
-    for family, numbers in join_families(refined):
+    # What is constant may be a phase of what is not: it is no part of another.
+    constant = [k for k, number in enumerate(chosen) if not families[number].codelet.inputs]
+    others = [k for k in range(len(chosen)) if k not in constant]
+    joined = [(own, tuple(others[k] for k in parts)) for own, parts in join_families([refined[k] for k in others])]
+    for family, numbers in [*joined, *((refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
-        is_other = len(own) > 1 or (convolves[own[0]] and family is not families[own[0]])
+        alone = convolves[own[0]] or not families[own[0]].codelet.inputs
+        is_other = len(own) > 1 or (alone and family is not families[own[0]])
         if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
             parts[family] = tuple(given[k] for k in own)
             instead.update({families[k]: [family] if k == own[0] else [] for k in own})

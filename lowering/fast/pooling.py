@@ -63,7 +63,11 @@ def as_reduced(codelet: TracedCodelet) -> Reduced | None:
             continue
         (var,) = eqn.invars
         used = sum(atom is var for own in jaxpr.eqns for atom in own.invars) + sum(o is var for o in jaxpr.outvars)
-        if used > 1 or eqn.params["window_dimensions"] != var.aval.shape or max(eqn.params["window_dilation"]) > 1:  # type: ignore[attr-defined]
+        if (
+            used > 1
+            or eqn.params["window_dimensions"] != var.aval.shape
+            or any(n > 1 for n in eqn.params["window_dilation"])
+        ):  # type: ignore[attr-defined]
             continue
         others = [own for own in jaxpr.invars if own is not var]
         rest = jaxpr.replace(

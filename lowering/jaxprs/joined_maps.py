@@ -153,8 +153,8 @@ def _labelled(leaves: Sequence[Leaf]) -> tuple[list[list[list[Label]]], tuple[in
     dims = _renumbered(leaves)
     if dims is None or any(leaf.along is not None and len(dims[k][leaf.along]) != 1 for k, leaf in enumerate(leaves)):
         return None
-    cuts = {(*dims[k][leaf.along], leaf.start) for k, leaf in enumerate(leaves) if leaf.along is not None}
-    if len(cuts) > 1 or any(own[0].step < SUMMED for own in cuts):
+    cuts = {(dims[k][leaf.along][0], leaf.start) for k, leaf in enumerate(leaves) if leaf.along is not None}
+    if len(cuts) > 1 or any(digit.step < SUMMED for digit, _ in cuts):
         return None
     cut, start = next(iter(cuts), (None, 0))
     digits = sorted({digit for own in dims for dim in own for digit in dim})

@@ -143,6 +143,7 @@ UNDERSTOOD: Mapping[str, Known] = {
     ),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),
     **_named("sort", "dimension", "is_stable", "num_keys"),
+    **_named("top_k", "k", "axis", "is_stable"),
     **_named("argmax argmin", "axes", "index_dtype"),
     **_named("iota", "dimension", "dtype", "shape"),
     **_named("dim_as_value", "dim"),

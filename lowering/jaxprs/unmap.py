@@ -20,10 +20,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from lowering.arrays import reshape, transpose
+from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
 from lowering.jaxprs.equations import Atomic, bind, evaluate
 from lowering.jaxprs.moved_dimensions import pairs_moved
 from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
@@ -69,80 +72,11 @@ class Unmapped:
     has_rules: bool
 
 
-# --- classes of dimensions --------------------------------------------------------------------------------
-
-
-Spot = tuple[Any, int]
-"""A dimension of a variable."""
-
-
-class _Window(NamedTuple):
-    """How a spatial dimension of an image moves along one of the result.
-
-    Attributes:
-        result: the dimension along which it moves.
-        stride: by how many positions.
-        length: of the kernel, and so of the window.
-        spread: how many positions of the image its own are apart.
-    """
-
-    result: Spot
-    stride: int
-    length: int
-    spread: int
-
-
-class _Classes:
-    """The classes of the dimensions of all variables."""
-
-    def __init__(self) -> None:
-        self._above: dict[Spot, Spot] = {}
-        self._kept: list[Spot] = []
-        self._windows: list[tuple[Spot, _Window]] = []
-
-    def root(self, spot: Spot) -> Spot:
-        """What stands for the class of a dimension."""
-        above = self._above.setdefault(spot, spot)
-        if above != spot:
-            above = self._above[spot] = self.root(above)
-        return above
-
-    def unite(self, spot: Spot, other: Spot) -> None:
-        """Make two dimensions one class."""
-        self._above[self.root(other)] = self.root(spot)
-
-    def keep(self, spots: Sequence[Spot]) -> None:
-        """Keep dimensions."""
-        self._kept += spots
-
-    def move(self, spot: Spot, window: _Window) -> None:
-        """Let a dimension be one of windows."""
-        self._windows.append((spot, window))
-
-    @property
-    def kept(self) -> set[Spot]:
-        """The classes that are kept."""
-        return set(map(self.root, self._kept))
-
-    @property
-    def windows(self) -> dict[Spot, set[_Window]]:
-        """How classes of windows move."""
-        found: dict[Spot, set[_Window]] = {}
-        for spot, window in self._windows:
-            found.setdefault(self.root(spot), set()).add(window._replace(result=self.root(window.result)))
-        return found
-
-
-def _spots(atom: Atomic) -> list[Spot]:
-    """The dimensions of a variable. A literal has none."""
-    return [] if isinstance(atom, jax_core.Literal) else [(atom, d) for d in range(len(atom.aval.shape))]
-
-
 # --- what equations take through --------------------------------------------------------------------------
 
 
-def _link_moved(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
-    own, made = _spots(eqn.invars[0]), _spots(eqn.outvars[0])
+def _link_moved(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    own, made = spots_of(eqn.invars[0]), spots_of(eqn.outvars[0])
     for first, second in pairs_moved(eqn) if own else ():
         if len(first) == len(second) == 1:
             classes.unite(own[first[0]], made[second[0]])
@@ -150,25 +84,39 @@ def _link_moved(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
             classes.keep([*(own[d] for d in first), *(made[d] for d in second)])
 
 
-def _link_by_element(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _link_by_element(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     for other in (*eqn.invars, *eqn.outvars[1:]):
-        for spot, made in zip(_spots(other), _spots(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
+        for spot, made in zip(spots_of(other), spots_of(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
             classes.unite(spot, made)
 
 
-def _link_reduced(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _link_reduced(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     axes = {int(axis) for axis in eqn.params["axes"]}
-    own = _spots(eqn.invars[0])
+    own = spots_of(eqn.invars[0])
     classes.keep([spot for d, spot in enumerate(own) if d in axes])
     left = (spot for d, spot in enumerate(own) if d not in axes)
-    for spot, made in zip(left, _spots(eqn.outvars[0]), strict=True):
+    for spot, made in zip(left, spots_of(eqn.outvars[0]), strict=True):
         classes.unite(spot, made)
 
 
-def _link_product(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _line_of(eqn: jax_core.JaxprEqn) -> int:
+    """The dimension along which an equation orders elements."""
+    return int(eqn.params["dimension" if eqn.primitive.name == "sort" else "axis"])
+
+
+def _link_ordered(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    along, first = _line_of(eqn), spots_of(eqn.outvars[0])
+    for own in map(spots_of, (*eqn.invars, *eqn.outvars)):
+        classes.keep([own[along]])
+        for d, (spot, made) in enumerate(zip(own, first, strict=True)):
+            if d != along:
+                classes.unite(spot, made)
+
+
+def _link_product(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     (left_inner, right_inner), (left_batch, right_batch) = eqn.params["dimension_numbers"]
-    left, right = map(_spots, eqn.invars)
-    made = iter(_spots(eqn.outvars[0]))
+    left, right = map(spots_of, eqn.invars)
+    made = iter(spots_of(eqn.outvars[0]))
     for a, b in zip(left_batch, right_batch, strict=True):
         classes.unite(left[a], right[b])
         classes.unite(left[a], next(made))
@@ -178,10 +126,10 @@ def _link_product(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     classes.keep([*(left[d] for d in left_inner), *(right[d] for d in right_inner)])
 
 
-def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _link_convolution(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     params = eqn.params
     left, right, result = params["dimension_numbers"]
-    image, kernel, made = (_spots(atom) for atom in (*eqn.invars, *eqn.outvars))
+    image, kernel, made = (spots_of(atom) for atom in (*eqn.invars, *eqn.outvars))
     classes.unite(image[left[0]], made[result[0]])
     classes.unite(kernel[right[0]], made[result[1]])
     classes.keep([image[left[1]], *(kernel[d] for d in right[1:])])
@@ -189,7 +137,7 @@ def _link_convolution(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     for a, b, c, stride, spread in zip(
         left[2:], right[2:], result[2:], params["window_strides"], params["rhs_dilation"], strict=True
     ):
-        classes.move(image[a], _Window(made[c], stride, sizes[b], spread))
+        classes.move(image[a], Window(made[c], stride, sizes[b], spread))
 
 
 def _beside(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
@@ -199,9 +147,9 @@ def _beside(eqn: jax_core.JaxprEqn) -> Iterator[tuple[int, int]]:
     return enumerate(made)
 
 
-def _link_gather(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _link_gather(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
-    operand, indices, made = (_spots(atom) for atom in (*eqn.invars, *eqn.outvars))
+    operand, indices, made = (spots_of(atom) for atom in (*eqn.invars, *eqn.outvars))
     batch = list(map(int, numbers.operand_batching_dims))
     for k, d in _beside(eqn):
         classes.unite(indices[k], made[d])
@@ -217,18 +165,20 @@ def _link_gather(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
     classes.keep([indices[-1], *(operand[d] for d in map(int, numbers.collapsed_slice_dims))])
 
 
-def _link_pooling(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
+def _link_pooling(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
     params = eqn.params
     sizes = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
-    for spot, made, (length, stride, spread) in zip(_spots(eqn.invars[0]), _spots(eqn.outvars[0]), sizes, strict=True):
+    for spot, made, (length, stride, spread) in zip(
+        spots_of(eqn.invars[0]), spots_of(eqn.outvars[0]), sizes, strict=True
+    ):
         if length == stride == 1:
             classes.unite(spot, made)
         else:
-            classes.move(spot, _Window(made, stride, length, spread))
+            classes.move(spot, Window(made, stride, length, spread))
 
 
-def _link_unknown(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
-    classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in _spots(atom)])
+def _link_unknown(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    classes.keep([spot for atom in (*eqn.invars, *eqn.outvars) for spot in spots_of(atom)])
 
 
 # --- what is left of them ---------------------------------------------------------------------------------
@@ -238,14 +188,14 @@ def _link_unknown(classes: _Classes, eqn: jax_core.JaxprEqn) -> None:
 class _Left:
     """What becomes of dimensions, by their classes: those of `axes` are gone, those of None with them, of extent 1."""
 
-    classes: _Classes
+    classes: Classes
     axes: dict[Spot, int | None]
-    windows: dict[Spot, _Window]
+    windows: dict[Spot, Window]
 
     def places(self, atom: Atomic) -> tuple[Place, ...]:
         """What becomes of each dimension of a variable."""
         found = []
-        for spot, extent in zip(_spots(atom), atom.aval.shape, strict=False):
+        for spot, extent in zip(spots_of(atom), atom.aval.shape, strict=False):
             root = self.classes.root(spot)
             window = self.windows.get(root)
             if window is not None:
@@ -271,6 +221,12 @@ def _as_it_is(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
 def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     axes = left.numbers(eqn.invars[0], eqn.params["axes"])
     return bind(eqn.replace(params={**eqn.params, "axes": axes}), operands)
+
+
+def _ordered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    (along,) = left.numbers(eqn.invars[0], (_line_of(eqn),))
+    name = "dimension" if eqn.primitive.name == "sort" else "axis"
+    return bind(eqn.replace(params={**eqn.params, name: along}), operands)
 
 
 def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
@@ -328,6 +284,8 @@ def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
 def _pooled(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """One window, of which no more is left than its elements."""
     (array,) = operands
+    if not array.ndim:
+        return [array]
     plain = (1,) * array.ndim
     kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
     params = {
@@ -353,6 +311,7 @@ _UNKNOWN = _Rule(_link_unknown, _as_it_is)
 _RULES = (
     ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(_link_by_element, _as_it_is)),
     (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
+    (("sort", "top_k"), _Rule(_link_ordered, _ordered)),
     (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
     (("dot_general",), _Rule(_link_product, _product)),
     (("gather",), _Rule(_link_gather, _gathered)),
@@ -387,13 +346,26 @@ def without_rules(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return rebuild(closed, run) if any(eqn.primitive.name in CUSTOM for eqn in closed.jaxpr.eqns) else closed
 
 
-def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any]) -> _Left | None:
+_LARGEST = 1 << 16
+"""A constant of more elements is not looked at."""
+
+
+def _number(value: Any) -> np.ndarray | None:
+    """The number that all elements of a constant are; None where they differ, or nobody looks at so many."""
+    if isinstance(value, Tracer) or not 1 < np.size(value) <= _LARGEST:
+        return None
+    array = np.asarray(value)
+    return array.reshape(-1)[0] if (array == array.reshape(-1)[0]).all() else None
+
+
+def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]) -> _Left | None:
     """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells."""
-    classes = _Classes()
-    classes.keep([spot for var in jaxpr.constvars for spot in _spots(var)])
+    classes = Classes()
+    for var, value in zip(jaxpr.constvars, consts, strict=True):
+        classes.keep(spots_of(var) if _number(value) is None else [])
     for eqn in jaxpr.eqns:
         _rule(eqn).link(classes, eqn)
-    roots = {var: list(map(classes.root, _spots(var))) for var in variables}
+    roots = {var: list(map(classes.root, spots_of(var))) for var in variables}
     windows, kept = classes.windows, classes.kept
     # Along two dimensions of one variable at once only its diagonal would be read.
     kept.update(root for own in roots.values() for root in own if own.count(root) > 1)
@@ -428,12 +400,15 @@ def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     known = not jaxpr.effects and all(0 not in getattr(var.aval, "shape", (0,)) for var in variables)
     if not known or not jaxpr.outvars or any(isinstance(atom, jax_core.Literal) for atom in jaxpr.outvars):
         return None
-    left = _find(jaxpr, variables)
+    left = _find(jaxpr, variables, plain.consts)
     if left is None or not any(axis is not None for axis in left.axes.values()):
         return None
     kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]
     run = lambda eqn, operands: _rule(eqn).run(left, eqn, operands)  # noqa: E731
-    made = jax.make_jaxpr(lambda *inputs: evaluate(plain, inputs, run))(*kinds)
+    numbers = zip(jaxpr.constvars, plain.consts, map(_number, plain.consts), strict=True)
+    consts = [value if own is None else np.full(left.shape(var), own) for var, value, own in numbers]
+    within = jax_core.ClosedJaxpr(jaxpr, consts)
+    made = jax.make_jaxpr(lambda *inputs: evaluate(within, inputs, run))(*kinds)
     first = jaxpr.outvars[0]
     extents = [n for n, place in zip(first.aval.shape, left.places(first), strict=True) if place.left is None]  # type: ignore[attr-defined]
     return Unmapped(

@@ -1,0 +1,79 @@
+"""Dimension classes: which dimensions of the variables of a jaxpr are one, and what is known of them together.
+
+Union and find (R. E. Tarjan, Efficiency of a good but not linear set union algorithm, 1975): equations unite the
+dimensions that they take through unchanged, keep those that they look across, and move windows along others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jax.extend import core as jax_core
+
+from lowering.jaxprs.equations import Atomic
+
+Spot = tuple[Any, int]
+"""A dimension of a variable."""
+
+
+class Window(NamedTuple):
+    """How a spatial dimension of an image moves along one of the result.
+
+    Attributes:
+        result: the dimension along which it moves.
+        stride: by how many positions.
+        length: of the kernel, and so of the window.
+        spread: how many positions of the image its own are apart.
+    """
+
+    result: Spot
+    stride: int
+    length: int
+    spread: int
+
+
+class Classes:
+    """The classes of the dimensions of all variables."""
+
+    def __init__(self) -> None:
+        self._above: dict[Spot, Spot] = {}
+        self._kept: list[Spot] = []
+        self._windows: list[tuple[Spot, Window]] = []
+
+    def root(self, spot: Spot) -> Spot:
+        """What stands for the class of a dimension."""
+        above = self._above.setdefault(spot, spot)
+        if above != spot:
+            above = self._above[spot] = self.root(above)
+        return above
+
+    def unite(self, spot: Spot, other: Spot) -> None:
+        """Make two dimensions one class."""
+        self._above[self.root(other)] = self.root(spot)
+
+    def keep(self, spots: Sequence[Spot]) -> None:
+        """Keep dimensions."""
+        self._kept += spots
+
+    def move(self, spot: Spot, window: Window) -> None:
+        """Let a dimension be one of windows."""
+        self._windows.append((spot, window))
+
+    @property
+    def kept(self) -> set[Spot]:
+        """The classes that are kept."""
+        return set(map(self.root, self._kept))
+
+    @property
+    def windows(self) -> dict[Spot, set[Window]]:
+        """How classes of windows move."""
+        found: dict[Spot, set[Window]] = {}
+        for spot, window in self._windows:
+            found.setdefault(self.root(spot), set()).add(window._replace(result=self.root(window.result)))
+        return found
+
+
+def spots_of(atom: Atomic) -> list[Spot]:
+    """The dimensions of a variable. A literal has none."""
+    return [] if isinstance(atom, jax_core.Literal) else [(atom, d) for d in range(len(atom.aval.shape))]

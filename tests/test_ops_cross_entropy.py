@@ -1,0 +1,48 @@
+"""Cross-entropy as an operation, with probabilities and with classes, and its gradients."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import codelet as cl
+from codelet.errors import OperationError
+from tests.ops_cases import Case, array, check
+
+
+def plain(logits, labels, axis):
+    if jnp.issubdtype(labels.dtype, jnp.integer):
+        own = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis).squeeze(axis)
+        return jax.nn.logsumexp(logits, axis) - own
+    return -jnp.sum(labels * jax.nn.log_softmax(logits, axis), axis)
+
+
+@pytest.mark.parametrize("kind", ["classes", "probabilities"])
+@pytest.mark.parametrize(("shape", "axis"), [((5, 7), -1), ((4, 3, 2), 1)], ids=str)
+def test_values_and_gradients(shape, axis, kind):
+    logits = array(shape)
+    rows = jnp.sum(logits, axis).shape
+    labels = array(rows, jnp.int32, low=0, high=shape[axis] - 1)
+    if kind == "probabilities":
+        labels = jax.nn.softmax(array(shape, seed=1), axis)
+    cotangent = array(rows, seed=2)
+
+    def build(graph, logits, labels, cotangent):
+        loss = cl.ops.cross_entropy(graph, logits, labels, axis)
+        return loss, cl.ops.cross_entropy_gradient(graph, cotangent, logits, labels, axis)
+
+    def both(logits, labels, cotangent):
+        loss, pull = jax.vjp(lambda logits: plain(logits, labels, axis), logits)
+        return loss, pull(cotangent)[0]
+
+    check(Case(build, both, (logits, labels, cotangent)), interpreted=True, on_tiles=axis == -1)
+
+
+def test_what_does_not_fit_is_told():
+    graph = cl.Graph()
+    x, n = graph.add_variable("x", (3, 4)), graph.add_variable("n", (4,), jnp.int32)
+    with pytest.raises(OperationError, match="do not fit the logits"):
+        cl.ops.cross_entropy(graph, x, n)
+    with pytest.raises(OperationError, match="an axis that there is not"):
+        cl.ops.cross_entropy(graph, x, n, 2)
