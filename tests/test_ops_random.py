@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
-from codelet.ops.random import UNIFORM
+from codelet.ops.random_codelets import UNIFORM
 from tests.ops_cases import TARGET, Case, array, check
 
 KEY = jax.random.key_data(jax.random.key(2**40 + 7))

@@ -8,12 +8,13 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
+    cumulative             running sums, products, largest and smallest
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     matmul                 matrix products (product_planning plans them)
-    random                 random numbers, dropout, keys
+    random                 random numbers, dropout, keys (random_codelets: from counters to numbers)
     recurrent              cells of recurrent networks
     attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
@@ -45,6 +46,11 @@ from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.cross_entropy import cross_entropy as cross_entropy
 from codelet.ops.cross_entropy import cross_entropy_gradient as cross_entropy_gradient
+from codelet.ops.cumulative import cummax as cummax
+from codelet.ops.cumulative import cummin as cummin
+from codelet.ops.cumulative import cumprod as cumprod
+from codelet.ops.cumulative import cumsum as cumsum
+from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map

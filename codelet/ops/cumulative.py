@@ -1,0 +1,175 @@
+"""Running sums, products, largest and smallest along an axis, as `jax.lax` has them: `cumsum` and its like.
+
+Rows are whole; or, where they are fewer than the tiles and their length has a divisor, blocks: within each block first,
+then over the blocks' last elements, then each block takes on what all before it come to.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.ops.blockwise import both
+from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.rows import Rows
+
+RUNNING = {
+    "cumsum": (lax.cumsum, lax.add),
+    "cumprod": (lax.cumprod, lax.mul),
+    "cummax": (lax.cummax, lax.max),
+    "cummin": (lax.cummin, lax.min),
+}
+"""Each with the operation that it runs."""
+
+
+def _identity(operation: str, dtype: Any) -> Any:
+    """What changes nothing."""
+    if operation in ("cumsum", "cumprod"):
+        return 0 if operation == "cumsum" else 1
+    sign = -1 if operation == "cummax" else 1
+    if jnp.issubdtype(dtype, jnp.floating):
+        return sign * np.inf
+    return jnp.iinfo(dtype).min if sign < 0 else jnp.iinfo(dtype).max
+
+
+@both
+def run_rows(x, *, operation, axes, reverse):
+    """The running results of rows along one axis."""
+    return RUNNING[operation][0](x, axis=axes[0], reverse=reverse)
+
+
+@both
+def run_before(x, *, operation, axes, reverse):
+    """What all elements before each of a row come to."""
+    (axis,) = axes
+    inclusive = RUNNING[operation][0](x, axis=axis, reverse=reverse)
+    first = jnp.full_like(lax.slice_in_dim(x, 0, 1, axis=axis), _identity(operation, x.dtype))
+    rest = lax.slice_in_dim(inclusive, int(reverse), x.shape[axis] - 1 + int(reverse), axis=axis)
+    return jnp.concatenate([rest, first] if reverse else [first, rest], axis)
+
+
+@both
+def take_on(x, before, *, operation, axes):
+    """Running results of blocks with what comes before each block."""
+    return RUNNING[operation][1](x, jnp.broadcast_to(jnp.expand_dims(before, axes), x.shape))
+
+
+def _parts(target: Any, length: int, rows: int) -> int:
+    """Into how many blocks a row is cut: a divisor of its length, about its root, for which there are tiles."""
+    most = min(target.num_tiles // max(1, rows), math.isqrt(length))
+    return max((k for k in range(1, most + 1) if length % k == 0), default=1) if length >= 64 else 1
+
+
+def _running(
+    operation: str, graph: cl.Graph, x: cl.Tensor, axis: int, reverse: bool, grain: Any, share: float, name: str
+) -> cl.Tensor:
+    """The vertices of a running operation."""
+    check_tensors(operation, graph, x=x)
+    own, grain, dtype = checked_axis(operation, "axis", axis, x.ndim), checked_grain(operation, grain), x.dtype
+    static = {"operation": operation, "reverse": bool(reverse)}
+    fields: Any = {"x": ("all", dtype)}
+    out: Any = {"out": ("all", dtype)}
+    with graph.scope(name, unique=True):
+        if not x.size:
+            return graph.add_variable("out", x.shape, dtype)
+        length = x.shape[own]
+        parts = _parts(graph.target, length, x.size // length)
+        blocks = x.reshape((*x.shape[:own], parts, length // parts, *x.shape[own + 1 :]))
+        rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_share=share)
+        work = rows.work("run", run_rows, fields, out, "whole", **static)
+        (found,) = rows.add(work, rows.plan(work), x=blocks)
+        if parts == 1:
+            return found.reshape(x.shape)
+        last = found[(*(slice(None),) * (own + 1), 0 if reverse else length // parts - 1)]
+        few = Rows(graph, (own,), last, memory_share=1.0)
+        work = few.work("run blocks", run_before, fields, out, "whole", **static)
+        (before,) = few.add(work, few.plan(work), x=last)
+        fields = {"x": ("all", dtype), "before": ("one", dtype)}
+        work = rows.work("take on", take_on, fields, out, "kept", **static)
+        return rows.add(work, rows.plan(work), x=found, before=before)[0].reshape(x.shape)
+
+
+def cumsum(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cumsum",
+) -> cl.Tensor:
+    """Running sums along an axis, as `jax.lax.cumsum`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: what is summed.
+        axis: along which axis.
+        reverse: whether from the last element on.
+        grain: about how many elements a vertex has; whole blocks at least.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(cl.ops.cumsum)(jnp.array([1.0, 2.0, 4.0]))
+    Array([1., 3., 7.], dtype=float32)
+    """
+    return _running("cumsum", graph, x, axis, reverse, grain, memory_share, name)
+
+
+def cumsum_gradient(
+    graph: cl.Graph, cotangent: cl.Tensor, axis: int = 0, *, reverse: bool = False, name: str = "cumsum_gradient"
+) -> cl.Tensor:
+    """The gradient of `cumsum`: running sums the other way."""
+    return _running("cumsum", graph, cotangent, axis, not reverse, None, MEMORY_SHARE, name)
+
+
+def cumprod(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cumprod",
+) -> cl.Tensor:
+    """Running products along an axis, as `jax.lax.cumprod`; arguments as of `cumsum`."""
+    return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
+
+
+def cummax(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cummax",
+) -> cl.Tensor:
+    """The largest so far along an axis, as `jax.lax.cummax`; arguments as of `cumsum`."""
+    return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
+
+
+def cummin(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cummin",
+) -> cl.Tensor:
+    """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
+    return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
