@@ -87,7 +87,7 @@ def plan_map(
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> graph = cl.Graph(cl.IPU(num_tiles=16))
-    >>> x = graph.add_variable("x", (1000,))
+    >>> x = graph.add_variable("x", (1920,))
     >>> cl.ops.plan_map(graph, jnp.tanh, x).cut("elements").parts
     16
     """
