@@ -24,6 +24,7 @@
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves
+           -> slow products as convolutions         narrow_products
            -> cheap steps of loops done again       recompute
 
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The

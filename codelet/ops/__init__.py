@@ -13,14 +13,14 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
-    matmul                 matrix products (product_planning plans them)
+    dot_general, matmul    matrix products (product_planning plans them)
     random                 random numbers, dropout, keys (random_codelets: from counters to numbers)
     recurrent              cells of recurrent networks
     attention, multi_head  attention of queries to keys; with projections
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
-    pooling                maximum and average pooling, and their gradients (pool_planning)
+    pooling                maximum and average pooling, and their gradients (pooling_codelets, pool_planning)
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
@@ -51,6 +51,8 @@ from codelet.ops.cumulative import cummin as cummin
 from codelet.ops.cumulative import cumprod as cumprod
 from codelet.ops.cumulative import cumsum as cumsum
 from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
+from codelet.ops.dot_general import dot_general as dot_general
+from codelet.ops.dot_general import dot_general_gradients as dot_general_gradients
 from codelet.ops.elementwise import map as map
 from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
@@ -69,8 +71,6 @@ from codelet.ops.lookups import embedding as embedding
 from codelet.ops.lookups import embedding_gradient as embedding_gradient
 from codelet.ops.lookups import take as take
 from codelet.ops.lookups import take_gradient as take_gradient
-from codelet.ops.matmul import dot_general as dot_general
-from codelet.ops.matmul import dot_general_gradients as dot_general_gradients
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul

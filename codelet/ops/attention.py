@@ -20,8 +20,8 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
 from codelet.ops.choices import cast
+from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
-from codelet.ops.matmul import dot_general
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.softmax import softmax, softmax_gradient
 

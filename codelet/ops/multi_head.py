@@ -14,8 +14,8 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors
 from codelet.ops.attention import dot_product_attention, dot_product_attention_gradient
+from codelet.ops.dot_general import dot_general, dot_general_gradients
 from codelet.ops.elementwise import map as map_of
-from codelet.ops.matmul import dot_general, dot_general_gradients
 from codelet.ops.reduce import sum as sum_of
 
 Four = Sequence[cl.Tensor | None]
@@ -55,10 +55,10 @@ def _projections(
     Raises:
         OperationError: inputs, weights or biases that do not fit.
     """
-    if len(weights) != 4 or len(biases) != 4:
+    if any(not isinstance(own, Sequence) or len(own) != 4 for own in (weights, biases)):
         raise OperationError(
             f"ops.{operation} is not given four weights and four biases",
-            given=f"{len(weights)} and {len(biases)}",
+            given=f"{weights!r:.60} and {biases!r:.60}",
             expected=f"those of {', '.join(_NAMES)}; None for no bias",
         )
     tensors: dict[str, Any] = dict(zip(_NAMES, inputs, strict=False))

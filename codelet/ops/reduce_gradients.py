@@ -53,7 +53,9 @@ def _rows(
     return Rows(graph, axes, x, grain=checked_grain(operation, grain), memory_share=share), kept
 
 
-def sum_gradient(graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None) -> cl.Tensor:
+def sum_gradient(
+    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "sum_gradient"
+) -> cl.Tensor:
     """The gradient of `sum`: the cotangent repeated, a view.
 
     Args:
@@ -61,13 +63,14 @@ def sum_gradient(graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes
         cotangent: like the result, with or without the dimensions that are reduced.
         x: what was reduced; only its shape is looked at.
         axis: along which axes.
+        name: what mistakes are told of.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> cl.lower(lambda graph, g, x: cl.ops.sum_gradient(graph, g, x, 1))(jnp.arange(2.0), jnp.ones((2, 3)))
     Array([[0., 0., 0.],
            [1., 1., 1.]], dtype=float32)
     """
-    rows, _ = _rows("sum_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
+    rows, _ = _rows(name, graph, cotangent, x, axis, None, MEMORY_SHARE)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     return cotangent.reshape(held).broadcast_to(x.shape)
 

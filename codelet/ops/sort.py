@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
-from codelet.errors import OperationError
+from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.lines import as_lines, from_lines
@@ -113,6 +113,13 @@ def _checked(
     name: str, graph: cl.Graph, operands: Sequence[Any], axis: int | None
 ) -> tuple[list[cl.Tensor], int, tuple[int, ...]]:
     """Operands of one shape, the axis counted from the beginning, and the shape; flattened for an axis of None."""
+    if isinstance(operands, cl.Tensor) or not isinstance(operands, Sequence):
+        raise FieldTypeError(
+            f"ops.{name} is not given several operands",
+            given=f"{operands!r:.80}",
+            expected="a sequence of tensors",
+            fix=f"ops.{name}(graph, [operand, ...])",
+        )
     check_tensors(name, graph, **{f"operand {k}": own for k, own in enumerate(operands)})
     tensors: list[cl.Tensor] = list(operands)
     if not tensors or len({tensor.shape for tensor in tensors}) > 1:

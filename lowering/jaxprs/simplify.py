@@ -12,6 +12,7 @@ from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
@@ -28,4 +29,4 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
     products = join_products(contract(sum_rows(emitted)))
     traced = carry_extended(join_reductions(products))
-    return recompute(reduce_by_halves(update_safely(traced, inlined=inlined)))
+    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))

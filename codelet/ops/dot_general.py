@@ -1,0 +1,327 @@
+"""Products summed over any dimensions: `dot_general` as `jax.lax` has it, and its gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.block_planning import plan_sum
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.partials import sum_partials
+from codelet.ops.planning import MEMORY_SHARE, Plan
+from codelet.ops.product_planning import (
+    A_ROLES,
+    B_ROLES,
+    CODELETS,
+    OUT_ROLES,
+    ROLES,
+    Codelets,
+    Dimension,
+    Product,
+    Role,
+    num_partials,
+    plan_product,
+)
+from codelet.target import Target
+
+DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+"""As of `lax.dot_general`: the contracted dimensions of both operands, and their batch dimensions."""
+
+
+def _merges(tensor: cl.Tensor, first: int, count: int) -> bool:
+    """Whether neighbouring dimensions are as one in memory."""
+    strides = tensor.index.strides
+    pairs = range(first, first + count - 1)
+    return tensor.index.is_strided and all(strides[d] == strides[d + 1] * tensor.shape[d + 1] for d in pairs)
+
+
+def _flattened(
+    tensor: cl.Tensor, roles: Sequence[Role], counts: Mapping[str, int], merges: Mapping[str, bool]
+) -> tuple[cl.Tensor, dict[Role, list[int]]]:
+    """A tensor with neighbouring dimensions of one role made one where that may be, and the extents of each role."""
+    extents: dict[Role, list[int]] = {}
+    first = 0
+    for role in roles:
+        own = list(tensor.shape[first : first + counts[role]])
+        extents[role] = [math.prod(own)] if own and merges[role] else own
+        first += counts[role]
+    return tensor.reshape([n for role in roles for n in extents[role]]), extents
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How products are planned: see the arguments of `dot_general`."""
+
+    target: Target
+    codelets: Codelets
+    grain: int | None
+    memory_share: float
+
+    def plan(self, own: Product) -> Plan:
+        """The plan of a product; of one without products, none of its cuts."""
+        if not own.size("summed"):
+            return Plan(str(own), (), ())
+        return plan_product(self.target, own, self.codelets, self.grain, self.memory_share)
+
+
+@cl.codelet(issue="assembly")
+def zero(*, dtype):
+    """One zero."""
+    return jnp.zeros((), dtype)
+
+
+def float_sums(dtype: np.dtype) -> np.dtype:
+    """What sums of a dtype are kept in: float32 for what is shorter."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
+
+
+def dot_general(
+    graph: cl.Graph,
+    a: cl.Tensor,
+    b: cl.Tensor,
+    dimension_numbers: DimensionNumbers,
+    *,
+    preferred_element_type: Any = None,
+    partials: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    codelets: Codelets = CODELETS,
+    name: str = "dot_general",
+) -> cl.Tensor:
+    """Products of two arrays, summed over any dimensions, as `jax.lax.dot_general`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        a: the left operand.
+        b: the right operand, of the same dtype.
+        dimension_numbers: ((contracted of a, contracted of b), (batch of a, batch of b)).
+        preferred_element_type: dtype of the results; the operands' when left off.
+        partials: dtype of partial sums; float32 for floating point of 16 bits when left off, else the results'.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        codelets: what it is made of.
+        name: of the scope.
+
+    Returns:
+        The results: batch dimensions, then what is left of a, then of b.
+
+    Raises:
+        OperationError: dimensions or dtypes that do not fit.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> def both(graph, a, b):
+    ...     return cl.ops.dot_general(graph, a, b, (((0,), (0,)), ((), ())))
+    >>> cl.lower(both)(jnp.ones((3, 2)), jnp.ones((3, 5))).shape
+    (2, 5)
+    """
+    (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
+    options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
+    with graph.scope(name, unique=True):
+        out = graph.add_variable("out", shape, own.out_dtype)
+        if out.size:
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+        return out
+
+
+def dimension(role: Role, number: int, extent: int) -> Dimension:
+    """A dimension, named by what it does, and where there are several that do it by their number."""
+    return Dimension(role if not number else f"{role}{number + 1}", role, extent)
+
+
+def _as_product(
+    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, numbers: Any, out_dtype: Any, partials: Any, name: str
+) -> tuple[tuple[cl.Tensor, cl.Tensor], Product, tuple[int, ...]]:
+    """The operands as (batch, rows, summed) and (batch, summed, columns), what is made of them, and its shape."""
+    check_tensors(name, graph, a=a, b=b)
+    dtype = check_same_dtype(name, a=a, b=b)
+    (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, numbers)
+    rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
+    columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
+    a = a.transpose([*left_batch, *rows, *left]) if a.ndim else a
+    b = b.transpose([*right_batch, *right, *columns]) if b.ndim else b
+    counts = {"batch": len(left_batch), "rows": len(rows), "summed": len(left), "columns": len(columns)}
+    shape = (*a.shape[: a.ndim - counts["summed"]], *b.shape[counts["batch"] + counts["summed"] :])
+    first = counts["batch"] + counts["rows"]
+    merges = {
+        "batch": _merges(a, 0, counts["batch"]) and _merges(b, 0, counts["batch"]),
+        "rows": _merges(a, counts["batch"], counts["rows"]),
+        "summed": _merges(a, first, counts["summed"]) and _merges(b, counts["batch"], counts["summed"]),
+        "columns": _merges(b, counts["batch"] + counts["summed"], counts["columns"]),
+    }
+    a, ours = _flattened(a, A_ROLES, counts, merges)
+    b, theirs = _flattened(b, B_ROLES, counts, merges)
+    extents = {**theirs, **ours}
+    dimensions = tuple(dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
+    out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
+    sums = checked_dtype(name, "partials", partials or float_sums(out))
+    return (a, b), Product(dimensions, dtype, sums, out), shape
+
+
+def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:
+    """Dimension numbers counted from the beginning, that fit.
+
+    Raises:
+        OperationError: they do not.
+    """
+    try:
+        pairs = [tuple(map(tuple, pair)) for pair in numbers]
+        (left, right), (left_batch, right_batch) = pairs
+    except (TypeError, ValueError):
+        raise OperationError(
+            f"the dimension numbers of ops.{name} are not two pairs of dimensions",
+            given=repr(numbers),
+            expected="((contracted of a, contracted of b), (batch of a, batch of b))",
+        ) from None
+    left, left_batch = (tuple(checked_axis(name, "a", d, a.ndim) for d in own) for own in (left, left_batch))
+    right, right_batch = (tuple(checked_axis(name, "b", d, b.ndim) for d in own) for own in (right, right_batch))
+    for ours, theirs, what in ((left, right, "contracted"), (left_batch, right_batch, "batch")):
+        mine, other = [a.shape[d] for d in ours], [b.shape[d] for d in theirs]
+        if mine != other:
+            raise OperationError(
+                f"the {what} dimensions of ops.{name} are not as long in both operands",
+                given=f"{a.shape} and {b.shape}: {mine} of a, {other} of b",
+                expected="the same extents in the same order",
+            )
+    for used, tensor in (((*left, *left_batch), a), ((*right, *right_batch), b)):
+        if len(set(used)) < len(used):
+            raise OperationError(
+                f"ops.{name} is given a dimension twice",
+                given=f"{used} of {tensor.shape}",
+                expected="each once at most",
+            )
+    return (left, right), (left_batch, right_batch)
+
+
+def _part(own: Product, roles: Sequence[Role], d: int, part: slice) -> tuple[slice, ...]:
+    """The part of an array whose dimensions have these roles, in order, along one dimension of the product."""
+    ordered = [k for role in roles for k, dimension in enumerate(own.dimensions) if dimension.role == role]
+    return tuple(part if k == d else slice(None) for k in ordered)
+
+
+def _add_turns(
+    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, out: cl.Tensor, own: Product, plan: Plan, options: _Options
+) -> None:
+    """The vertices of a planned product: all at once, or of one part of the results after another."""
+    names = [cut.name for cut in plan.cuts]
+    d = next((d for d, one in enumerate(own.dimensions) if plan.cuts and plan.cuts[d].extent < one.extent), None)
+    if d is None:
+        _add_product(graph, a, b, out, own, plan, options.codelets)
+        return
+    extent, each = own.dimensions[d].extent, plan.cut(names[d]).extent
+    for turn, start in enumerate(range(0, extent, each)):
+        part = slice(start, min(start + each, extent))
+        dimension = replace(own.dimensions[d], extent=part.stop - part.start)
+        of_turn = replace(own, dimensions=(*own.dimensions[:d], dimension, *own.dimensions[d + 1 :]))
+        ours, theirs, results = (_part(own, roles, d, part) for roles in (A_ROLES, B_ROLES, OUT_ROLES))
+        with graph.scope(f"turn {turn + 1}"):
+            own_plan = plan if dimension.extent == each else options.plan(of_turn)
+            _add_product(graph, a[ours], b[theirs], out[results], of_turn, own_plan, options.codelets)
+
+
+def _add_product(
+    graph: cl.Graph, a: cl.Tensor, b: cl.Tensor, out: cl.Tensor, own: Product, plan: Plan, codelets: Codelets
+) -> None:
+    """The vertices of a planned product."""
+    roles = [dimension.role for dimension in own.dimensions]
+    if not own.size("summed"):
+        graph.add_vertex("fill", zero, out=out.flatten()[cl.grid(out.size)], dtype=own.out_dtype.name)
+        return
+    codelet = codelets.by_name(str(plan.detail("codelet")))
+    count, written, dtype = num_partials(plan.cuts, own), out, own.out_dtype
+    if count > 1:
+        counts = [cut.vertices for cut, role in zip(plan.cuts, roles, strict=True) if role == "summed"]
+        dtype = own.partials
+        written = graph.add_variable("partials", (*counts, *out.shape), dtype)
+    static = codelets.static(codelet, own, dtype)
+
+    def fields(*blocks: Block) -> dict[str, Any]:
+        of = {role: [block.elements for block, own in zip(blocks, roles, strict=True) if own == role] for role in ROLES}
+        numbers = [block.number for block, own in zip(blocks, roles, strict=True) if own == "summed"]
+        place = *(numbers if count > 1 else ()), *(part for role in OUT_ROLES for part in of[role])
+        return {
+            "a": a[tuple(part for role in A_ROLES for part in of[role])],
+            "b": b[tuple(part for role in B_ROLES for part in of[role])],
+            "out": written[place],
+            **static,
+        }
+
+    add_blocks(graph, "multiply", codelet, plan.cuts, fields)
+    if count > 1:
+        sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)
+        sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, codelets.add)
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The order that puts back what an order has moved."""
+    return sorted(range(len(order)), key=lambda d: order[d])
+
+
+def dot_general_gradients(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    a: cl.Tensor,
+    b: cl.Tensor,
+    dimension_numbers: DimensionNumbers,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "dot_general_gradients",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of `dot_general` by both operands: products of the cotangent with the other.
+
+    Args:
+        graph: where their compute sets are added, in a scope of that name.
+        cotangent: of the result, of its shape and dtype.
+        a: the left operand.
+        b: the right operand.
+        dimension_numbers: as of `dot_general`.
+        grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plans may take.
+        name: of the scope.
+
+    Returns:
+        The gradients by a and by b, each of its operand's shape and dtype.
+
+    Raises:
+        OperationError: dimensions, shapes or dtypes that do not fit.
+    """
+    check_tensors(name, graph, cotangent=cotangent, a=a, b=b)
+    check_same_dtype(name, a=a, b=b)
+    (left, right), (left_batch, right_batch) = _checked_numbers(name, a, b, dimension_numbers)
+    rows = [d for d in range(a.ndim) if d not in (*left, *left_batch)]
+    columns = [d for d in range(b.ndim) if d not in (*right, *right_batch)]
+    shape = (*(a.shape[d] for d in (*left_batch, *rows)), *(b.shape[d] for d in columns))
+    if cotangent.shape != shape:
+        raise OperationError(
+            f"the cotangent of ops.{name} does not have the shape of the result", given=cotangent, expected=f"{shape}"
+        )
+    batch = range(len(left_batch))
+    of_rows = range(len(batch), len(batch) + len(rows))
+    of_columns = range(len(batch) + len(rows), cotangent.ndim)
+    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share, "preferred_element_type": a.dtype}
+    if cotangent.dtype != a.dtype:
+        raise OperationError(
+            f"the cotangent of ops.{name} is of another dtype than the operands",
+            given=f"{cotangent.dtype} beside {a.dtype}",
+            expected="one dtype",
+            fix="ops.cast(graph, cotangent, dtype)",
+        )
+    with graph.scope(name, unique=True):
+        # Contracted over what b alone has: batch, rows, then what was contracted, in the order that it has in b.
+        numbers = (of_columns, columns), (batch, right_batch)
+        by_a = dot_general(graph, cotangent, b, numbers, **options, name="by_a")
+        in_b = sorted(range(len(right)), key=lambda k: right[k])
+        by_a = by_a.transpose(_inverse([*left_batch, *rows, *(left[k] for k in in_b)])) if a.ndim else by_a
+        numbers = (of_rows, rows), (batch, left_batch)
+        by_b = dot_general(graph, cotangent, a, numbers, **options, name="by_b")
+        in_a = sorted(range(len(left)), key=lambda k: left[k])
+        by_b = by_b.transpose(_inverse([*right_batch, *columns, *(right[k] for k in in_a)])) if b.ndim else by_b
+    return by_a, by_b

@@ -1,0 +1,95 @@
+"""The codelets of poolings: what a vertex makes of a patch of its tensor, or of the slopes of its windows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+
+
+def least(dtype: Any) -> Any:
+    """What is no greater than any number of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return -np.inf
+    return np.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False
+
+
+def _sums(x, window, strides):
+    return lax.reduce_window(x, np.zeros((), x.dtype)[()], lax.add, window, strides, "VALID")
+
+
+def greatest(x, *, window, strides):
+    """The greatest element of each window of a patch."""
+    return lax.reduce_window(x, np.asarray(least(x.dtype), x.dtype)[()], lax.max, window, strides, "VALID")
+
+
+def average(x, *, window, strides, count):
+    """The sum of each window of a patch, divided by a count."""
+    return _sums(x, window, strides) / count
+
+
+def average_of_counts(x, counts, *, window, strides):
+    """The sum of each window of a patch, divided by how many elements it has."""
+    return _sums(x, window, strides) / counts
+
+
+def _taps(x, window, strides, results):
+    """The elements at each position of the window, of all windows of a patch."""
+    for tap in itertools.product(*map(range, window)):
+        stops = [t + s * (n - 1) + 1 for t, s, n in zip(tap, strides, results, strict=True)]
+        yield lax.slice(x, tap, stops, strides)
+
+
+def first_greatest(x, *, window, strides):
+    """Which position of each window of a patch has the greatest element: the first of those."""
+    results = [(n - k) // s + 1 for n, k, s in zip(x.shape, window, strides, strict=True)]
+    value, *others = _taps(x, window, strides, results)
+    number = jnp.zeros(value.shape, jnp.int32)
+    for k, other in enumerate(others):
+        stays = value >= other
+        value, number = jnp.where(stays, value, other), jnp.where(stays, number, k + 1)
+    return number
+
+
+def slopes_of_chosen(g, chosen, *, window, numbers):
+    """The sum of the slopes of those windows that have chosen an element, for a patch of them.
+
+    The windows that meet an element are a window themselves; `numbers` says which position the element has in each.
+    """
+    results, ones = [n - k + 1 for n, k in zip(g.shape, window, strict=True)], (1,) * g.ndim
+    sums = jnp.zeros(results, g.dtype)
+    for slope, own, number in zip(
+        _taps(g, window, ones, results), _taps(chosen, window, ones, results), numbers, strict=True
+    ):
+        sums = sums + jnp.where(own == number, slope, jnp.zeros((), g.dtype))
+    return sums
+
+
+def slopes_of_sums(g, *, window, count):
+    """The sum of the slopes of the windows that meet an element, divided by a count, for a patch of them."""
+    return _sums(g, window, (1,) * g.ndim) / count
+
+
+def slopes_of_counts(g, counts, *, window):
+    """The same, each slope divided by how many elements its window has."""
+    return _sums(g / counts, window, (1,) * g.ndim)
+
+
+CODELETS: dict[str, tuple[cl.Codelet, cl.Codelet]] = {
+    function.__name__: (cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function))
+    for function in (
+        greatest,
+        average,
+        average_of_counts,
+        first_greatest,
+        slopes_of_chosen,
+        slopes_of_sums,
+        slopes_of_counts,
+    )
+}
+"""Each by the name of what it computes: that which all workers of a tile share, and that of one."""
