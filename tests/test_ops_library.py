@@ -37,11 +37,11 @@ def test_operations_are_called_alike(name):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_what_is_no_graph_is_told(name):
+    parameters = inspect.signature(OPERATIONS[name]).parameters.values()
     needed = [
-        own
-        for own in inspect.signature(OPERATIONS[name]).parameters.values()
-        if own.default is inspect.Parameter.empty and own.kind is own.POSITIONAL_OR_KEYWORD
+        own for own in parameters if own.default is inspect.Parameter.empty and own.kind is not own.VAR_POSITIONAL
     ]
+    by_name = {own.name: None for own in needed if own.kind is own.KEYWORD_ONLY}
     with pytest.raises(cl.CodeletError) as told:
-        OPERATIONS[name](*[None for _ in needed])
+        OPERATIONS[name](*[None] * (len(needed) - len(by_name)), **by_name)
     assert "test_ops_library.py" in str(told.value)
