@@ -8,7 +8,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
-    cumulative             running sums, products, largest and smallest
+    cumulative             running sums, products, largest and smallest, and their gradients
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     cross_entropy          cross-entropy with probabilities or classes
@@ -46,9 +46,13 @@ from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.cross_entropy import cross_entropy as cross_entropy
 from codelet.ops.cross_entropy import cross_entropy_gradient as cross_entropy_gradient
+from codelet.ops.cross_entropy import cross_entropy_label_gradient as cross_entropy_label_gradient
 from codelet.ops.cumulative import cummax as cummax
+from codelet.ops.cumulative import cummax_gradient as cummax_gradient
 from codelet.ops.cumulative import cummin as cummin
+from codelet.ops.cumulative import cummin_gradient as cummin_gradient
 from codelet.ops.cumulative import cumprod as cumprod
+from codelet.ops.cumulative import cumprod_gradient as cumprod_gradient
 from codelet.ops.cumulative import cumsum as cumsum
 from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
 from codelet.ops.dot_general import dot_general as dot_general
