@@ -11,6 +11,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     cumulative             running sums, products, largest and smallest, and their gradients
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
+    rms_norm               root-mean-square norm
+    moments                means, variances, averages that run from step to step
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     dot_general, matmul    matrix products (product_planning plans them)
@@ -78,6 +80,12 @@ from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.moments import mean as mean
+from codelet.ops.moments import mean_gradient as mean_gradient
+from codelet.ops.moments import running_average as running_average
+from codelet.ops.moments import running_average_gradient as running_average_gradient
+from codelet.ops.moments import var as var
+from codelet.ops.moments import var_gradient as var_gradient
 from codelet.ops.moves import concatenate as concatenate
 from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
@@ -120,6 +128,8 @@ from codelet.ops.reduce import sum as sum
 from codelet.ops.reduce_gradients import max_gradient as max_gradient
 from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
+from codelet.ops.rms_norm import rms_norm as rms_norm
+from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp
