@@ -22,6 +22,7 @@
     jaxprs -> traced                                simplify
            -> sums of products contracted           sum_rows, contract, whole_products
            -> reductions of partial results joined  join_reductions, by joined_maps
+           -> reshapes in a row as one              reshape_once
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place
            -> slow reductions done by halves        reduce_by_halves

@@ -16,6 +16,7 @@ from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
+from lowering.jaxprs.reshape_once import reshape_once
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
@@ -28,5 +29,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     """
     emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
     products = join_products(contract(sum_rows(emitted)))
-    traced = carry_extended(join_reductions(products))
+    traced = carry_extended(reshape_once(join_reductions(products)))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))
