@@ -26,7 +26,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
-    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them;
+                           scatter_gradients)
     moves                  views of arrays end to end, padded, reversed
 """
 
@@ -130,6 +131,9 @@ from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
+from codelet.ops.scatter_gradients import scatter_max_gradient as scatter_max_gradient
+from codelet.ops.scatter_gradients import scatter_multiply_gradient as scatter_multiply_gradient
+from codelet.ops.scatter_gradients import scatter_set_gradient as scatter_set_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp
