@@ -1,4 +1,4 @@
-"""Batch, layer, group and root-mean-square norms, each with its gradients by the tensor and by what scales it.
+"""Batch, layer and group norms, each with its gradients by the tensor and by what scales it.
 
 Statistics of floating point of 16 bits are kept in float32. Where what is normalized together is whole on a tile, one
 codelet does all; else sums and sums of squares are added up over the tiles, the variance being the mean square without
