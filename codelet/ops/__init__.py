@@ -26,7 +26,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
-    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them;
+                           scatter_gradients)
     moves                  views of arrays end to end, padded, reversed
 """
 
@@ -96,6 +97,7 @@ from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_a
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import batch_norm_inference_gradient as batch_norm_inference_gradient
 from codelet.ops.norm import group_norm as group_norm
 from codelet.ops.norm import group_norm_gradient as group_norm_gradient
 from codelet.ops.norm import layer_norm as layer_norm
@@ -130,6 +132,9 @@ from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
+from codelet.ops.scatter_gradients import scatter_max_gradient as scatter_max_gradient
+from codelet.ops.scatter_gradients import scatter_multiply_gradient as scatter_multiply_gradient
+from codelet.ops.scatter_gradients import scatter_set_gradient as scatter_set_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp
