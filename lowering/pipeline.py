@@ -8,7 +8,8 @@
     fast   -> without what no output needs          prune
            -> copies in loops as changes of place   rotate, and prune again
            -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
-                                                      blocks (grains: refine, by unmap; join_families) and
+                                                      blocks (grains: refine, by unmap and
+                                                      slices_unmapped; join_families) and
                                                       partial sums (compose_parts, compose) that vertices compute
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which

@@ -173,6 +173,19 @@ def _gathered(draw: Any) -> Operation:
     return Operation(function, ((3, 2), (2,)))
 
 
+def _sliced(draw: Any) -> Operation:
+    """The taps of a stencil: slices of one array that start here and there, with one stride."""
+    stride, reach, left = draw(st.integers(1, 2)), draw(st.integers(0, 2)), draw(st.integers(0, 1))
+    taps = draw(st.lists(st.tuples(st.integers(0, reach), st.integers(0, left)), min_size=1, max_size=3))
+    length = 2 * stride + 1
+
+    def function(a: Any, b: Any) -> Any:
+        own = [lax.slice(a, (t, u), (t + length, u + 3 - left), (stride, 1)) for t, u in taps]
+        return sum(own[1:], own[0]) * b.sum()
+
+    return Operation(function, ((length + reach, 3), (2,)))
+
+
 KINDS = [
     _reshaped,
     _transposed,
@@ -184,6 +197,7 @@ KINDS = [
     _accumulated,
     _windowed,
     _gathered,
+    _sliced,
 ]
 
 

@@ -234,7 +234,7 @@ def test_wrap_around_is_slices_of_the_array_extended():
     v = graph.add_vertex("shift", total, x=u[(i + 1) % 32, (j - 1) % 16])
     run = cl.lower(graph, inputs=[u], outputs=[v])
     assert not jax.tree.leaves(run)
-    assert {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns} == {"slice", "concatenate", "reduce_sum"}
+    assert {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns} == {"slice", "concatenate"}
     values = np.arange(512, dtype=np.float32).reshape(32, 16)
     expected = np.roll(np.roll(values, -1, 0), 1, 1)
     np.testing.assert_array_equal(next(iter(jax.jit(run)({"u": values}).values())), expected)

@@ -94,6 +94,11 @@ UNMAPPED = {
         [(1, 1, 5, 5), (1, 1, 3, 3), (1, 1, 3, 2)],
         None,
     ),
+    "slices of a patch": (lambda a: a[:, :-2] * a[:, 1:-1] + a[:, 2:], [(2, 6)], (2, 4)),
+    "slices with a stride": (lambda a: a[:5:2] + a[1:6:2, ::1] - a[2:7:2], [(7, 3)], (3, 3)),
+    "a slice of a slice": (lambda a: a[1:][1:], [(5, 2)], (2,)),
+    "slices that move differently": (lambda a: a[:2] + a[::2], [(4, 3)], (3,)),
+    "slices of what is reduced": (lambda a: a[:, :2].sum(1) + a[:, 1], [(4, 3)], (4,)),
     "the sum of an image": (lambda x, w: lax.conv(x, w, (1, 1), "VALID") + x.sum(), [(1, 1, 5, 5), (1, 1, 3, 3)], None),
 }
 
@@ -200,6 +205,27 @@ def test_the_plan_says_of_what_a_family_is_made():
         "  writes y: all of it\n"
         "outputs Tensor(float32[1,5,9,9] of y: 81*f1 + 9*f2 + f3)"
     )
+
+
+def test_a_stencil_by_patches_is_one_family_of_its_elements():
+    @cl.codelet
+    def sharpened(x):
+        return 2 * x[1:-1] - x[:-2] * x[2:]
+
+    def build(graph, x):
+        y = graph.add_variable("y", (x.size - 2,))
+        for first, count, size in blocks.cuts(x.size - 2, 4):
+            i = cl.grid(count)
+            at = first + i * size
+            graph.add_vertex("sharpen", sharpened, x=x[at : at + size + 2], out=y[at : at + size])
+        return y
+
+    x = normal(15)
+    run = cl.lower(build)
+    plan = str(run.at(x).plan)
+    assert "sharpened: 13 vertices" in plan
+    assert "sliced for each of 3 elements" in plan
+    np.testing.assert_allclose(run(x), sharpened.function(x), rtol=1e-6)
 
 
 @examples(8, phases=[Phase.generate])

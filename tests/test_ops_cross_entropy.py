@@ -30,9 +30,15 @@ def test_values_and_gradients(shape, axis, kind):
 
     def build(graph, logits, labels, cotangent):
         loss = cl.ops.cross_entropy(graph, logits, labels, axis)
-        return loss, cl.ops.cross_entropy_gradient(graph, cotangent, logits, labels, axis)
+        slopes = cl.ops.cross_entropy_gradient(graph, cotangent, logits, labels, axis)
+        if kind == "classes":
+            return loss, slopes
+        return loss, slopes, cl.ops.cross_entropy_label_gradient(graph, cotangent, logits, labels, axis)
 
     def both(logits, labels, cotangent):
+        if kind == "probabilities":
+            loss, pull = jax.vjp(lambda x, y: plain(x, y, axis), logits, labels)
+            return loss, *pull(cotangent)
         loss, pull = jax.vjp(lambda logits: plain(logits, labels, axis), logits)
         return loss, pull(cotangent)[0]
 
@@ -46,3 +52,7 @@ def test_what_does_not_fit_is_told():
         cl.ops.cross_entropy(graph, x, n)
     with pytest.raises(OperationError, match="an axis that there is not"):
         cl.ops.cross_entropy(graph, x, n, 2)
+    with pytest.raises(OperationError, match="classes, which have no gradient"):
+        cl.ops.cross_entropy_label_gradient(graph, x[:, 0], x, n[:3])
+    with pytest.raises(OperationError, match=r"the cotangent of ops\.cross_entropy_label_gradient is not like"):
+        cl.ops.cross_entropy_label_gradient(graph, x, x, x)

@@ -149,6 +149,51 @@ def test_scatter_by_rows():
     check(Case(build, plain, (x, i, y), slopes=False), interpreted=True, on_tiles=True)
 
 
+def scatter_gradients(graph, g, x, i, y, numbers=None, **options):
+    ops = cl.ops
+    most, least = (ops.scatter(graph, x, i, y, numbers, op=op, **options) for op in ("max", "min"))
+    return {
+        "set": ops.scatter_set_gradient(graph, g, i, y, numbers, **options),
+        "multiply": ops.scatter_multiply_gradient(graph, g, x, i, y, numbers, **options),
+        "max": ops.scatter_max_gradient(graph, g, x, i, y, most, numbers, **options),
+        "min": ops.scatter_max_gradient(graph, g, x, i, y, least, numbers, **options),
+    }
+
+
+@pytest.mark.parametrize("name", ["windows", "batches", "elements"])
+def test_scatter_gradients(name):
+    shape, indices, updates, numbers = SCATTERS[name]
+    x, y, g = array(shape).round(), array(updates, seed=1).round(), array(shape, seed=2)  # ties
+
+    def pulled(op, g, x, i, y):
+        return jax.vjp(lambda x, y: OPS[op](x, i, y, numbers, mode="drop", unique_indices=True), x, y)[1](g)
+
+    plain = lambda *own: {op: pulled(op, *own) for op in OPS if op != "add"}  # noqa: E731
+    build = lambda graph, *own: scatter_gradients(graph, *own, numbers=numbers)  # noqa: E731
+    check(Case(build, plain, (g, x, indices, y), slopes=False), interpreted=name == "elements")
+
+
+def test_scatter_gradients_by_rows_that_are_named_again():
+    x, i, y = array((7, 3)).round(), jnp.array([3, -1, 3, 9, 3]), array((5, 3), seed=1).round()
+    g, once = array((7, 3), seed=2), jnp.array([3, -1, 0, 9, 4])
+
+    def build(graph, g, x, i, once, y):
+        several, single = (scatter_gradients(graph, g, x, own, y, grain=4) for own in (i, once))
+        return several["max"], several["min"], several["multiply"][0], single["set"], single["multiply"]
+
+    def plain(g, x, i, once, y):
+        pull = lambda update: jax.vjp(update, x, y)[1](g)  # noqa: E731
+        return (
+            pull(lambda x, y: x.at[i].max(y)),
+            pull(lambda x, y: x.at[i].min(y)),
+            jax.vjp(lambda x: x.at[i].mul(y), x)[1](g)[0],
+            pull(lambda x, y: x.at[once].set(y, unique_indices=True)),
+            pull(lambda x, y: x.at[once].mul(y, unique_indices=True)),
+        )
+
+    check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=True)
+
+
 @pytest.mark.parametrize("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)
 def test_dynamic_slices(start):
     x, y, g = array((6, 9)), array((3, 9), seed=1), array((3, 4), seed=2)
@@ -264,6 +309,8 @@ MISTAKES = {
     "gather mode": (OperationError, "mode of", lambda ops, g, x, i: ops.gather(g, x, i, ROWS, (1, 4), mode="away")),
     "op": (OperationError, "op of ops.scatter", lambda ops, g, x, i: ops.scatter(g, x, i, x, op="divide")),
     "updates": (OperationError, r"updates.*\(3, 4\)", lambda ops, g, x, i: ops.scatter(g, x, i, x[:, :3])),
+    "set": (OperationError, "updates.*broadcast", lambda ops, g, x, i: ops.scatter_set_gradient(g, x, i, x[0])),
+    "most": (OperationError, "result of", lambda ops, g, x, i: ops.scatter_max_gradient(g, x, x, i, x[:3], x[0])),
     "starts": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0],), (2, 2))),
     "start": (OperationError, "start 1 of", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], x[0, 0]), (2, 2))),
     "slice": (OperationError, "does not fit", lambda ops, g, x, i: ops.dynamic_slice(g, x, (i[0], 0), (2, 5))),

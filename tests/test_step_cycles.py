@@ -21,7 +21,7 @@ from lowering.machine.step_cycles import (
     total_cycles,
 )
 from lowering.machine.vertex_cycles import family_cycles
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, SwitchStep, UndefStep, WhileStep
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, StreamStep, SwitchStep, UndefStep, WhileStep
 from lowering.plan.timeline import timeline
 from tests.examples import examples
 from tests.placements import chains, placements, quiet
@@ -47,6 +47,15 @@ class Walk:
             assert sync.cycles == self.target.sync_cycles
             self.clocks += sync.cycles + np.max(phase.by_tile)
 
+    def send(self, moved):
+        """To or from the host: the tiles' own exchange, unless the host takes longer; and what every copy takes."""
+        tiles = StepTimes({}, self.target).exchange(moved.before)
+        if tiles:
+            self.wait()
+            sync, phase = tiles
+            slower = max(moved.host_cycles, int(np.max(phase.by_tile)))
+            self.clocks += sync.cycles + self.target.host_overhead_cycles + slower
+
     def compute(self, step, moved):
         if isinstance(step, CopyStep):
             self.clocks += StepTimes({}, self.target).copy(moved.copied).by_tile
@@ -66,7 +75,10 @@ class Walk:
         for step in steps:
             if isinstance(step, MovingStep):
                 moved = step_traffic(step, self.exchange)
-                self.move(moved.before)
+                if isinstance(step, StreamStep):
+                    self.send(moved)
+                else:
+                    self.move(moved.before)
                 self.compute(step, moved)
                 self.move(moved.after)
             elif not isinstance(step, UndefStep):
@@ -106,7 +118,7 @@ def check_walked(placement):
     traffic = [step_traffic(moment.step, exchange) for moment in moments]  # type: ignore[arg-type]
     profile = profile_plan(placement.plan, placement.vertex_tiles, traffic, MemoryUse({}, none, none))
     assert profile.total_cycles == walk.clocks.max() == profile.step_frame()["total_cycles"].sum()
-    parts = profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles
+    parts = profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles, profile.host_cycles
     assert sum(parts) == profile.total_cycles
     assert 0 <= profile.launch_cycles <= min(profile.fitted_cycles, profile.compute_cycles)
     assert profile.sourced_cycles >= profile.exchange_cycles + profile.sync_cycles

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend.core import jaxpr_as_fun as evaluated
 
+import codelet as cl
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
@@ -163,3 +164,13 @@ def test_values_are_kept(drawn):
     made = at_once(*itertools.chain(*runs))([arrays for _, arrays in drawn])
     for expected, result in zip(made[::2], made[1::2], strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_sum_of_what_is_made_of_nothing():
+    """What has no operands, as numbers that count up, is not looked behind."""
+    graph = cl.Graph()
+    y = graph.add_variable("y", (3,))
+    i = cl.grid(3)
+    graph.add_vertex("count", cl.codelet(lambda: {"out": jnp.arange(6.0).reshape(2, 3).sum(0)[0]}), out=y[i])
+    run = cl.lower(graph, inputs=[], outputs=[y])
+    np.testing.assert_array_equal(run({})["y"], [3, 3, 3])

@@ -8,9 +8,11 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     planning, partials     the search for the cheapest way, and sums of partial results
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
-    cumulative             running sums, products, largest and smallest
+    cumulative             running sums, products, largest and smallest, and their gradients
     stretches              vertices that each make a stretch of elements
     norm                   batch, layer and group norm (norm_codelets, normalizing)
+    rms_norm               root-mean-square norm
+    moments                means, variances, averages that run from step to step
     cross_entropy          cross-entropy with probabilities or classes
     softmax                softmax, log_softmax, logsumexp (rows: whole ones, or cut ones by steps)
     dot_general, matmul    matrix products (product_planning plans them)
@@ -24,7 +26,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
-    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them)
+    indexing, lookups      gather and scatter, and the usual ones by name (lookup_planning plans them;
+                           scatter_gradients)
     moves                  views of arrays end to end, padded, reversed
 """
 
@@ -46,9 +49,13 @@ from codelet.ops.convolution import conv_kernel_gradient as conv_kernel_gradient
 from codelet.ops.convolution import plan_conv as plan_conv
 from codelet.ops.cross_entropy import cross_entropy as cross_entropy
 from codelet.ops.cross_entropy import cross_entropy_gradient as cross_entropy_gradient
+from codelet.ops.cross_entropy import cross_entropy_label_gradient as cross_entropy_label_gradient
 from codelet.ops.cumulative import cummax as cummax
+from codelet.ops.cumulative import cummax_gradient as cummax_gradient
 from codelet.ops.cumulative import cummin as cummin
+from codelet.ops.cumulative import cummin_gradient as cummin_gradient
 from codelet.ops.cumulative import cumprod as cumprod
+from codelet.ops.cumulative import cumprod_gradient as cumprod_gradient
 from codelet.ops.cumulative import cumsum as cumsum
 from codelet.ops.cumulative import cumsum_gradient as cumsum_gradient
 from codelet.ops.dot_general import dot_general as dot_general
@@ -74,6 +81,12 @@ from codelet.ops.lookups import take_gradient as take_gradient
 from codelet.ops.matmul import matmul as matmul
 from codelet.ops.matmul import matmul_gradients as matmul_gradients
 from codelet.ops.matmul import plan_matmul as plan_matmul
+from codelet.ops.moments import mean as mean
+from codelet.ops.moments import mean_gradient as mean_gradient
+from codelet.ops.moments import running_average as running_average
+from codelet.ops.moments import running_average_gradient as running_average_gradient
+from codelet.ops.moments import var as var
+from codelet.ops.moments import var_gradient as var_gradient
 from codelet.ops.moves import concatenate as concatenate
 from codelet.ops.moves import concatenate_gradient as concatenate_gradient
 from codelet.ops.moves import pad as pad
@@ -84,6 +97,7 @@ from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_a
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import batch_norm_inference_gradient as batch_norm_inference_gradient
 from codelet.ops.norm import group_norm as group_norm
 from codelet.ops.norm import group_norm_gradient as group_norm_gradient
 from codelet.ops.norm import layer_norm as layer_norm
@@ -116,6 +130,11 @@ from codelet.ops.reduce import sum as sum
 from codelet.ops.reduce_gradients import max_gradient as max_gradient
 from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
+from codelet.ops.rms_norm import rms_norm as rms_norm
+from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
+from codelet.ops.scatter_gradients import scatter_max_gradient as scatter_max_gradient
+from codelet.ops.scatter_gradients import scatter_multiply_gradient as scatter_multiply_gradient
+from codelet.ops.scatter_gradients import scatter_set_gradient as scatter_set_gradient
 from codelet.ops.softmax import log_softmax as log_softmax
 from codelet.ops.softmax import log_softmax_gradient as log_softmax_gradient
 from codelet.ops.softmax import logsumexp as logsumexp

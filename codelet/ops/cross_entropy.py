@@ -45,6 +45,12 @@ def slopes_of_losses(cotangent, logits, labels, *, axes):
 
 
 @both
+def slopes_of_labels(cotangent, logits, *, axes):
+    """The slopes of the cross-entropy by the probabilities of rows."""
+    return -jnp.expand_dims(cotangent, axes) * jax.nn.log_softmax(logits, axes)
+
+
+@both
 def slopes_of_classes(cotangent, logits, labels, *, axes):
     """The slopes of the cross-entropy by the logits of rows, with the numbers of classes."""
     (axis,) = axes
@@ -74,6 +80,16 @@ def _rows(
     alike = () if of_classes else (labels,)
     rows = Rows(graph, (own,), logits, *alike, grain=checked_grain(operation, grain), memory_share=share)
     return rows, "one" if of_classes else "all"
+
+
+def _check_cotangent(operation: str, graph: cl.Graph, cotangent: cl.Tensor, rows: Rows) -> None:
+    """See that a cotangent has an element for each row."""
+    check_tensors(operation, graph, cotangent=cotangent)
+    kept = tuple(n for d, n in enumerate(rows.shape) if d not in rows.axes)
+    if cotangent.shape != kept:
+        raise OperationError(
+            f"the cotangent of ops.{operation} is not like the result", given=cotangent, expected=f"shape {kept}"
+        )
 
 
 def cross_entropy(
@@ -128,14 +144,7 @@ def cross_entropy_gradient(
 ) -> cl.Tensor:
     """The gradient of `cross_entropy` by the logits; arguments as of it, and the cotangent of its result."""
     rows, kind = _rows("cross_entropy_gradient", graph, axis, grain, memory_share, logits, labels)
-    check_tensors("cross_entropy_gradient", graph, cotangent=cotangent)
-    kept = tuple(n for d, n in enumerate(logits.shape) if d not in rows.axes)
-    if cotangent.shape != kept:
-        raise OperationError(
-            "the cotangent of ops.cross_entropy_gradient is not like the result",
-            given=cotangent,
-            expected=f"shape {kept}",
-        )
+    _check_cotangent("cross_entropy_gradient", graph, cotangent, rows)
     codelets: Pair = slopes_of_classes if kind == "one" else slopes_of_losses
     dtype = logits.dtype
     fields: Any = {"cotangent": ("one", cotangent.dtype), "logits": ("all", dtype), "labels": (kind, labels.dtype)}
@@ -144,3 +153,31 @@ def cross_entropy_gradient(
             return graph.add_variable("out", logits.shape, dtype)
         work = rows.work("slopes", codelets, fields, {"out": ("all", dtype)}, "whole")
         return rows.add(work, rows.plan(work), cotangent=cotangent, logits=logits, labels=labels)[0]
+
+
+def cross_entropy_label_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    logits: cl.Tensor,
+    labels: cl.Tensor,
+    axis: int = -1,
+    *,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cross_entropy_label_gradient",
+) -> cl.Tensor:
+    """The gradient of `cross_entropy` by labels that are probabilities; arguments as of `cross_entropy_gradient`."""
+    operation = "cross_entropy_label_gradient"
+    rows, kind = _rows(operation, graph, axis, grain, memory_share, logits, labels)
+    _check_cotangent(operation, graph, cotangent, rows)
+    if kind == "one":
+        raise OperationError(
+            f"labels of ops.{operation} are classes, which have no gradient", given=labels, expected=f"like {logits}"
+        )
+    dtype = logits.dtype
+    fields: Any = {"cotangent": ("one", cotangent.dtype), "logits": ("all", dtype)}
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", logits.shape, dtype)
+        work = rows.work("slopes", slopes_of_labels, fields, {"out": ("all", dtype)}, "whole")
+        return rows.add(work, rows.plan(work), cotangent=cotangent, logits=logits)[0]

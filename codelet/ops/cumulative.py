@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 import codelet as cl
-from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blockwise import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
@@ -60,6 +62,13 @@ def take_on(x, before, *, operation, axes):
     return RUNNING[operation][1](x, jnp.broadcast_to(jnp.expand_dims(before, axes), x.shape))
 
 
+@both
+def slopes_of_running(cotangent, x, *, operation, axes, reverse):
+    """The slopes by the elements of whole rows: ties share as JAX's scan of pairs of pairs lets them."""
+    run = lambda x: RUNNING[operation][0](x, axis=axes[0], reverse=reverse)  # noqa: E731
+    return jax.vjp(run, x)[1](cotangent)[0]
+
+
 def _parts(target: Any, length: int, rows: int) -> int:
     """Into how many blocks a row is cut: a divisor of its length, about its root, for which there are tiles."""
     most = min(target.num_tiles // max(1, rows), math.isqrt(length))
@@ -93,6 +102,36 @@ def _running(
         fields = {"x": ("all", dtype), "before": ("one", dtype)}
         work = rows.work("take on", take_on, fields, out, "kept", **static)
         return rows.add(work, rows.plan(work), x=found, before=before)[0].reshape(x.shape)
+
+
+def _slopes(
+    operation: str,
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: int,
+    reverse: bool,
+    grain: Any,
+    share: float,
+    name: str,
+) -> cl.Tensor:
+    """The vertices of the gradient of a running operation, by whole rows."""
+    told = f"{operation}_gradient"
+    check_tensors(told, graph, cotangent=cotangent, x=x)
+    check_floating(told, x=x)
+    own, grain, dtype = checked_axis(told, "axis", axis, x.ndim), checked_grain(told, grain), x.dtype
+    if (cotangent.shape, cotangent.dtype) != (x.shape, dtype):
+        raise OperationError(
+            f"the cotangent of ops.{told} is not like the result", given=cotangent, expected=f"like {x}"
+        )
+    static = {"operation": operation, "reverse": bool(reverse)}
+    with graph.scope(name, unique=True):
+        if not x.size:
+            return graph.add_variable("out", x.shape, dtype)
+        rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_share=share)
+        fields: Any = {"cotangent": ("all", dtype), "x": ("all", dtype)}
+        work = rows.work("slopes", slopes_of_running, fields, {"out": ("all", dtype)}, "whole", **static)
+        return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]
 
 
 def cumsum(
@@ -147,6 +186,35 @@ def cumprod(
     return _running("cumprod", graph, x, axis, reverse, grain, memory_share, name)
 
 
+def cumprod_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cumprod_gradient",
+) -> cl.Tensor:
+    """The gradient of `cumprod`, with zeros among the factors too, by whole rows.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        cotangent: like the result.
+        x: of floating point: what was multiplied.
+        axis: along which axis.
+        reverse: whether from the last element on.
+        grain: about how many elements a vertex has; whole rows at least.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not, or a cotangent that is not like the result.
+    """
+    return _slopes("cumprod", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+
+
 def cummax(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -161,6 +229,21 @@ def cummax(
     return _running("cummax", graph, x, axis, reverse, grain, memory_share, name)
 
 
+def cummax_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cummax_gradient",
+) -> cl.Tensor:
+    """The gradient of `cummax`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
+    return _slopes("cummax", graph, cotangent, x, axis, reverse, grain, memory_share, name)
+
+
 def cummin(
     graph: cl.Graph,
     x: cl.Tensor,
@@ -173,3 +256,18 @@ def cummin(
 ) -> cl.Tensor:
     """The smallest so far along an axis, as `jax.lax.cummin`; arguments as of `cumsum`."""
     return _running("cummin", graph, x, axis, reverse, grain, memory_share, name)
+
+
+def cummin_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: int = 0,
+    *,
+    reverse: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "cummin_gradient",
+) -> cl.Tensor:
+    """The gradient of `cummin`, ties sharing as in JAX, by whole rows; arguments as of `cumprod_gradient`."""
+    return _slopes("cummin", graph, cotangent, x, axis, reverse, grain, memory_share, name)

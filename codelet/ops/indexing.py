@@ -39,7 +39,7 @@ Mode = lax.GatherScatterMode
 # --- how it is added ----------------------------------------------------------------------------------------
 
 
-def _checked_mode(name: str, mode: Any) -> str:
+def checked_mode(name: str, mode: Any) -> str:
     """A mode of indices that lead beyond the ends.
 
     Raises:
@@ -190,7 +190,7 @@ def gather(
         OperationError: what does not fit together.
     """
     check_tensors(name, graph, operand=operand, start_indices=start_indices)
-    own = _checked_mode(name, mode)
+    own = checked_mode(name, mode)
     form = gather_form(name, operand, start_indices, dimension_numbers, slice_sizes, own, fill_value)
     grain = checked_grain(name, grain)
     lookup = _gather_lookup(form, operand, start_indices, own, fill_value)
@@ -211,7 +211,7 @@ def plan_gather(
     memory_share: float = MEMORY_SHARE,
 ) -> Plan:
     """The plan of a `gather` of the same arguments, of which nothing is added."""
-    own = _checked_mode("gather", mode)
+    own = checked_mode("gather", mode)
     form = gather_form("gather", operand, start_indices, dimension_numbers, slice_sizes, own, None)
     lookup = _gather_lookup(form, operand, start_indices, own, None)
     return plan_lookup(graph.target, lookup, gather_block, checked_grain("gather", grain), memory_share)
@@ -236,7 +236,7 @@ def gather_gradient(
         OperationError: what does not fit together.
     """
     check_tensors(name, graph, cotangent=cotangent, operand=operand, start_indices=start_indices)
-    own = _checked_mode(name, mode)
+    own = checked_mode(name, mode)
     form = gather_form(name, operand, start_indices, dimension_numbers, slice_sizes, own, None)
     shape = form.slices_back(_placeholder(form, operand.dtype)).shape
     if cotangent.shape != shape or cotangent.dtype != operand.dtype:
@@ -297,14 +297,14 @@ def scatter(
     Array([2., 0., 1.], dtype=float32)
     """
     check_tensors(name, graph, operand=operand, indices=indices, updates=updates)
-    own = _checked_mode(name, mode)
+    own = checked_mode(name, mode)
     if op not in SCATTERS:
         raise OperationError(
             f"op of ops.{name} is none", given=repr(op), expected=" or ".join(repr(own) for own in SCATTERS)
         )
     by_rows = dimension_numbers is None
     if by_rows:
-        indices, updates, dimension_numbers = _by_rows(name, operand, indices, updates)
+        indices, updates, dimension_numbers = rows_as_slices(name, operand, indices, updates)
     form = scatter_form(name, operand, indices, updates, dimension_numbers, own)
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
@@ -338,9 +338,9 @@ def scatter_add_gradient(
         OperationError: what does not fit together.
     """
     check_tensors(name, graph, cotangent=cotangent, indices=indices, updates=updates)
-    own, by_rows, given = _checked_mode(name, mode), dimension_numbers is None, updates
+    own, by_rows, given = checked_mode(name, mode), dimension_numbers is None, updates
     if by_rows:
-        indices, updates, dimension_numbers = _by_rows(name, cotangent, indices, updates)
+        indices, updates, dimension_numbers = rows_as_slices(name, cotangent, indices, updates)
     if updates.shape != given.shape:
         raise OperationError(
             f"the updates of ops.{name} are broadcast", given=str(given.shape), expected=str(updates.shape)
@@ -368,7 +368,9 @@ def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tenso
     return map(graph, counted, indices, name="from the beginning")
 
 
-def _by_rows(name: str, operand: cl.Tensor, indices: cl.Tensor, updates: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor, Any]:
+def rows_as_slices(
+    name: str, operand: cl.Tensor, indices: cl.Tensor, updates: cl.Tensor
+) -> tuple[cl.Tensor, cl.Tensor, Any]:
     """Indices into the first dimension, updates of their shape, and dimension numbers."""
     if not operand.ndim or not jnp.issubdtype(indices.dtype, jnp.integer):
         raise OperationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -49,10 +50,10 @@ def first_greatest(x, *, window, strides):
     """Which position of each window of a patch has the greatest element: the first of those."""
     results = [(n - k) // s + 1 for n, k, s in zip(x.shape, window, strides, strict=True)]
     value, *others = _taps(x, window, strides, results)
-    number = jnp.zeros(value.shape, jnp.int32)
+    number = np.zeros(value.shape, np.int32)
     for k, other in enumerate(others):
         stays = value >= other
-        value, number = jnp.where(stays, value, other), jnp.where(stays, number, k + 1)
+        value, number = jnp.where(stays, value, other), jnp.where(stays, number, np.int32(k + 1))
     return number
 
 
@@ -62,12 +63,9 @@ def slopes_of_chosen(g, chosen, *, window, numbers):
     The windows that meet an element are a window themselves; `numbers` says which position the element has in each.
     """
     results, ones = [n - k + 1 for n, k in zip(g.shape, window, strict=True)], (1,) * g.ndim
-    sums = jnp.zeros(results, g.dtype)
-    for slope, own, number in zip(
-        _taps(g, window, ones, results), _taps(chosen, window, ones, results), numbers, strict=True
-    ):
-        sums = sums + jnp.where(own == number, slope, jnp.zeros((), g.dtype))
-    return sums
+    taps = zip(_taps(g, window, ones, results), _taps(chosen, window, ones, results), numbers, strict=True)
+    none = np.zeros((), g.dtype)
+    return functools.reduce(lax.add, (jnp.where(own == number, slope, none) for slope, own, number in taps))
 
 
 def slopes_of_sums(g, *, window, count):

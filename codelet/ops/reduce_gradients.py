@@ -37,7 +37,7 @@ def slopes_of_product(cotangent, x, *, axes, partials):
     return jax.vjp(product, x)[1](cotangent.astype(partials))[0]
 
 
-def _rows(
+def reduced_rows(
     operation: str, graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes, grain: Any, share: float
 ) -> tuple[Rows, tuple[int, ...]]:
     """The rows of what is reduced, and the shape of the results; arguments checked."""
@@ -70,7 +70,7 @@ def sum_gradient(
     Array([[0., 0., 0.],
            [1., 1., 1.]], dtype=float32)
     """
-    rows, _ = _rows(name, graph, cotangent, x, axis, None, MEMORY_SHARE)
+    rows, _ = reduced_rows(name, graph, cotangent, x, axis, None, MEMORY_SHARE)
     held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
     return cotangent.reshape(held).broadcast_to(x.shape)
 
@@ -101,8 +101,8 @@ def max_gradient(
     Raises:
         OperationError: shapes that do not fit.
     """
-    rows, kept = _rows("max_gradient", graph, cotangent, x, axis, grain, memory_share)
-    _rows("max_gradient", graph, result, x, axis, grain, memory_share)
+    rows, kept = reduced_rows("max_gradient", graph, cotangent, x, axis, grain, memory_share)
+    reduced_rows("max_gradient", graph, result, x, axis, grain, memory_share)
     cotangent, result = cotangent.reshape(kept), result.reshape(kept)
     sums = sums_dtype(x.dtype)
     with graph.scope(name, unique=True):
@@ -128,7 +128,7 @@ def prod_gradient(
     name: str = "prod_gradient",
 ) -> cl.Tensor:
     """The gradient of `prod`, with zeros among the factors too, by whole rows; arguments as of `max_gradient`."""
-    rows, kept = _rows("prod_gradient", graph, cotangent, x, axis, grain, memory_share)
+    rows, kept = reduced_rows("prod_gradient", graph, cotangent, x, axis, grain, memory_share)
     cotangent, dtype, sums = cotangent.reshape(kept), x.dtype, sums_dtype(x.dtype)
     with graph.scope(name, unique=True):
         if not rows.size:

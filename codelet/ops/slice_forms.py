@@ -197,7 +197,7 @@ def _refused(name: str, error: Exception, given: str) -> OperationError:
     return OperationError(
         f"ops.{name} is given what does not fit together: {message}",
         given=given,
-        expected=f"what jax.lax.{name.split('_gradient')[0]} takes",
+        expected=f"what jax.lax.{name.removesuffix('_gradient').replace('multiply', 'mul').removesuffix('_set')} takes",
     )
 
 

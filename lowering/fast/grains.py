@@ -18,6 +18,8 @@ from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
 from lowering.fast.pooling import as_pooling
 from lowering.fast.refine import refine
+from lowering.fast.small_windows import is_small_window, overlaps
+from lowering.fast.vmapped import as_windows_apart
 from lowering.jaxprs.unmap import unmap
 from lowering.plan.collect import normalize_family
 from lowering.plan.steps import ExecuteStep
@@ -41,10 +43,16 @@ def _convolves(family: Family) -> bool:
 
 
 def _is_no_copy(family: Family) -> bool:
-    """Whether windows of a family need not be copied: none overlap, or it is a convolution or a pooling."""
+    """Whether windows of a family need not be copied.
+
+    None overlap, or it is a convolution or a pooling, or they are small and the codelet goes by their elements.
+    """
     inputs = Inputs([family])
     found = as_convolution(family, inputs)
-    return not isinstance(found, str) or not found or not isinstance(as_pooling(family, inputs), str)
+    if not isinstance(found, str) or not found or not isinstance(as_pooling(family, inputs), str):
+        return True
+    is_small = all(is_small_window(field) for field in family.inputs if overlaps(field))
+    return is_small and not isinstance(as_windows_apart(family, inputs), str)
 
 
 def _without_tiles(family: Family) -> Family:

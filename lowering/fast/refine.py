@@ -23,7 +23,8 @@ from codelet.views.affine import Table, sorted_symbols
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.jaxprs.unmap import Place, Unmapped, unmap, without_rules
+from lowering.jaxprs.left_dimensions import Place
+from lowering.jaxprs.unmap import Unmapped, unmap, without_rules
 from lowering.plan.collect import normalize_family
 
 

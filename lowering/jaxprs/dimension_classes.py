@@ -25,12 +25,21 @@ class Window(NamedTuple):
         stride: by how many positions.
         length: of the kernel, and so of the window.
         spread: how many positions of the image its own are apart.
+        is_picked: whether it is of the elements that slices pick, up to theirs: the longest of such has all of them.
     """
 
     result: Spot
     stride: int
     length: int
     spread: int
+    is_picked: bool = False
+
+
+def _together(windows: set[Window]) -> set[Window]:
+    """Windows of one dimension, those of slices that move alike as one."""
+    longest = max(windows, key=lambda window: window.length)
+    alike = {window._replace(length=longest.length) for window in windows}
+    return alike if longest.is_picked and alike == {longest} else windows
 
 
 class Classes:
@@ -71,7 +80,7 @@ class Classes:
         found: dict[Spot, set[Window]] = {}
         for spot, window in self._windows:
             found.setdefault(self.root(spot), set()).add(window._replace(result=self.root(window.result)))
-        return found
+        return {root: _together(windows) for root, windows in found.items()}
 
 
 def spots_of(atom: Atomic) -> list[Spot]:

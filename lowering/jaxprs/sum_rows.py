@@ -106,7 +106,9 @@ class _Sums:
     def _behind(self, rows: _Rows, row: int) -> list[_Rows]:
         """The rows behind some rows, which are each as long as `row`, a step back; themselves where there are none."""
         maker = self.makers.get(rows.root)
-        if maker is None or self.uses[rows.root] != rows.uses or isinstance(maker.invars[0], jax_core.Literal):
+        if maker is None or not maker.invars or self.uses[rows.root] != rows.uses:
+            return [rows]
+        if isinstance(maker.invars[0], jax_core.Literal):
             return [rows]
         operand: Any = maker.invars[0]
         every, found = _Rows(operand, 0, _size(operand) // row), None

@@ -7,8 +7,8 @@ it moves, the dimensions that are gone.
 
 Dimensions that equations take through unchanged are one class (union and find). A class is an axis where every result
 has it once, and nothing reduces it or looks across it. The spatial dimensions of a convolution's image are
-windows: along an axis of the result they move by the stride, and what is left is as long as the kernel. What is
-not understood keeps all of its dimensions.
+windows: along an axis of the result they move by the stride, and what is left is as long as the kernel; slices of one
+array are windows as well, of its elements up to the last slice. What is not understood keeps all of its dimensions.
 """
 
 from __future__ import annotations
@@ -28,27 +28,13 @@ from jax.extend import core as jax_core
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
 from lowering.jaxprs.equations import Atomic, bind, evaluate
+from lowering.jaxprs.left_dimensions import Left, Place
 from lowering.jaxprs.moved_dimensions import pairs_moved
 from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
+from lowering.jaxprs.slices_unmapped import keep_slice, link_slice, sliced
 
 # --- what comes out ---------------------------------------------------------------------------------------
-
-
-class Place(NamedTuple):
-    """What becomes of a dimension.
-
-    Attributes:
-        axis: the number of the axis along which it moves; None where it does along none, or is of extent 1.
-        step: by how many positions.
-        left: the extent of what is left of it; None where it is gone.
-        spread: how many positions what is left of it is apart.
-    """
-
-    axis: int | None
-    step: int = 1
-    left: int | None = None
-    spread: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,52 +170,22 @@ def _link_unknown(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
 # --- what is left of them ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Left:
-    """What becomes of dimensions, by their classes: those of `axes` are gone, those of None with them, of extent 1."""
-
-    classes: Classes
-    axes: dict[Spot, int | None]
-    windows: dict[Spot, Window]
-
-    def places(self, atom: Atomic) -> tuple[Place, ...]:
-        """What becomes of each dimension of a variable."""
-        found = []
-        for spot, extent in zip(spots_of(atom), atom.aval.shape, strict=False):
-            root = self.classes.root(spot)
-            window = self.windows.get(root)
-            if window is not None:
-                found.append(Place(self.axes[window.result], window.stride, window.length, window.spread))
-            else:
-                found.append(Place(self.axes[root]) if root in self.axes else Place(None, left=extent))
-        return tuple(found)
-
-    def shape(self, atom: Atomic) -> list[int]:
-        """The shape of what is left of a variable."""
-        return [place.left for place in self.places(atom) if place.left is not None]
-
-    def numbers(self, atom: Atomic, dimensions: Sequence[int]) -> tuple[int, ...]:
-        """The numbers that some dimensions have in what is left of a variable, without those that are gone."""
-        kept = [d for d, place in enumerate(self.places(atom)) if place.left is not None]
-        return tuple(kept.index(int(d)) for d in dimensions if int(d) in kept)
-
-
-def _as_it_is(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _as_it_is(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     return bind(eqn, operands)
 
 
-def _reduced(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _reduced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     axes = left.numbers(eqn.invars[0], eqn.params["axes"])
     return bind(eqn.replace(params={**eqn.params, "axes": axes}), operands)
 
 
-def _ordered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _ordered(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     (along,) = left.numbers(eqn.invars[0], (_line_of(eqn),))
     name = "dimension" if eqn.primitive.name == "sort" else "axis"
     return bind(eqn.replace(params={**eqn.params, name: along}), operands)
 
 
-def _moved(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _moved(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     (own,), (made,) = eqn.invars, eqn.outvars
     kind = own.aval.dtype  # type: ignore[attr-defined]
     array = operands[0] if isinstance(own, jax_core.Var) else jnp.asarray(operands[0], kind)
@@ -255,19 +211,19 @@ def _dot(eqn: jax_core.JaxprEqn, operands: Sequence[Any], inner: Any, batch: Any
     return [lax.dot_general(first, second, (inner, batch), precision=precision, preferred_element_type=kind)]
 
 
-def _product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _product(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     numbers = (tuple(map(left.numbers, eqn.invars, own)) for own in eqn.params["dimension_numbers"])
     return _dot(eqn, operands, *numbers)
 
 
-def _inner_product(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _inner_product(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     specs = eqn.params["dimension_numbers"][:2]
     return _dot(
         eqn, operands, tuple(left.numbers(a, spec[1:]) for a, spec in zip(eqn.invars, specs, strict=True)), ((), ())
     )
 
 
-def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _gathered(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     numbers, (operand, indices), (made,) = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars
     own = lax.GatherDimensionNumbers(
         left.numbers(made, numbers.offset_dims),
@@ -281,7 +237,7 @@ def _gathered(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> l
     return [eqn.primitive.bind(*operands, **{**eqn.params, "dimension_numbers": own, "slice_sizes": sizes})]
 
 
-def _pooled(left: _Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+def _pooled(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     """One window, of which no more is left than its elements."""
     (array,) = operands
     if not array.ndim:
@@ -317,6 +273,7 @@ _RULES = (
     (("gather",), _Rule(_link_gather, _gathered)),
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
     (POOLINGS, _Rule(_link_pooling, _pooled)),
+    (("slice",), _Rule(link_slice, sliced)),
 )
 
 
@@ -352,19 +309,24 @@ _LARGEST = 1 << 16
 
 def _number(value: Any) -> np.ndarray | None:
     """The number that all elements of a constant are; None where they differ, or nobody looks at so many."""
-    if isinstance(value, Tracer) or not 1 < np.size(value) <= _LARGEST:
+    if isinstance(value, Tracer) or not np.shape(value) or not 1 <= np.size(value) <= _LARGEST:
         return None
     array = np.asarray(value)
     return array.reshape(-1)[0] if (array == array.reshape(-1)[0]).all() else None
 
 
-def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]) -> _Left | None:
-    """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells."""
+def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any], *, moves_slices: bool) -> Left | None:
+    """What becomes of the dimensions of all variables of a jaxpr; None where windows move as no place tells.
+
+    Slices are windows, or keep the dimensions of which they are parts.
+    """
     classes = Classes()
     for var, value in zip(jaxpr.constvars, consts, strict=True):
         classes.keep(spots_of(var) if _number(value) is None else [])
     for eqn in jaxpr.eqns:
-        _rule(eqn).link(classes, eqn)
+        rule = _rule(eqn)
+        link = keep_slice if rule.link is link_slice and not moves_slices else rule.link
+        link(classes, eqn)
     roots = {var: list(map(classes.root, spots_of(var))) for var in variables}
     windows, kept = classes.windows, classes.kept
     # Along two dimensions of one variable at once only its diagonal would be read.
@@ -381,7 +343,7 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]
     moved = {root for var in convolved for root in roots[var]} | {w.result for own in windows.values() for w in own}
     if not moved <= axes.keys():
         return None
-    return _Left(classes, axes, {root: window for root, (window,) in windows.items()})
+    return Left(classes, axes, {root: window for root, (window,) in windows.items()})
 
 
 @functools.lru_cache(maxsize=256)
@@ -400,7 +362,9 @@ def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     known = not jaxpr.effects and all(0 not in getattr(var.aval, "shape", (0,)) for var in variables)
     if not known or not jaxpr.outvars or any(isinstance(atom, jax_core.Literal) for atom in jaxpr.outvars):
         return None
-    left = _find(jaxpr, variables, plain.consts)
+    left = _find(jaxpr, variables, plain.consts, moves_slices=True)
+    if left is None and any(eqn.primitive.name == "slice" for eqn in jaxpr.eqns):
+        left = _find(jaxpr, variables, plain.consts, moves_slices=False)
     if left is None or not any(axis is not None for axis in left.axes.values()):
         return None
     kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]

@@ -82,15 +82,20 @@ def interleaved_bytes(liveness: Liveness) -> np.ndarray:
     if not asking:
         return always
     touches, count = Touches(placement), _Counter(placement)
+    # Of a loop of no turns nothing runs, but what its vertices keep is there.
+    run = {own for moment in moments if isinstance(moment.step, ExecuteStep) for own in moment.step.families}
     touched: dict[Family, Runs] = {}
     at_times = np.zeros((len(moments), placement.num_tiles), np.int64)
     for family, fields in asking.items():
-        touched[family] = union_of([touches.by_family(family, own.tensor) for own in fields if own.tensor is not None])
+        if family in run:
+            touched[family] = union_of(
+                [touches.by_family(family, own.tensor) for own in fields if own.tensor is not None]
+            )
         states = sum(math.prod(own.type.shape) * own.type.dtype.itemsize for own in fields if own.state is not None)
         always += states * np.bincount(placement.vertex_tiles[family], minlength=placement.num_tiles)
     for moment in moments:
         families = moment.step.families if isinstance(moment.step, ExecuteStep) else ()
-        away = difference(union_of([touched[own] for own in families if own in asking]), count.homes)
+        away = difference(union_of([touched[own] for own in families if own in touched]), count.homes)
         at_times[moment.number] += sum(count.by_variable(away).values())
     at_home = count.by_variable(intersection(union_of(list(touched.values())), count.homes))
     for own in liveness.ranges:

@@ -1,0 +1,241 @@
+"""Means and variances along any axes, as `jax.numpy` has them; averages that run from step to step.
+
+Each has its gradient. Sums of what is shorter are kept in float32; a variance is the mean of the squared deviations,
+for which a second pass is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
+from codelet.ops.block_planning import add_up
+from codelet.ops.blockwise import both
+from codelet.ops.elementwise import map, map_gradient
+from codelet.ops.planning import MEMORY_SHARE
+from codelet.ops.reduce import Axes, sum, sums_dtype
+from codelet.ops.reduce_gradients import reduced_rows
+from codelet.ops.rows import Rows
+
+
+@both
+def sum_deviations(x, mean, *, axes, partials):
+    """The sum of the squared deviations from the means of rows."""
+    return jnp.sum(lax.square(x.astype(partials) - jnp.expand_dims(mean, axes)), axes)
+
+
+@both
+def slopes_of_deviations(cotangent, x, mean, *, axes, count):
+    """The slopes of the variances of rows, of so many elements without those that do not count."""
+    deviations = x.astype(mean.dtype) - jnp.expand_dims(mean, axes)
+    return (jnp.expand_dims(cotangent.astype(mean.dtype), axes) * deviations * (2 / count)).astype(x.dtype)
+
+
+def _floating(dtype: np.dtype) -> np.dtype:
+    """The dtype of means: whole numbers have those that JAX has."""
+    return dtype if jnp.issubdtype(dtype, jnp.inexact) else np.dtype(jnp.zeros((), float).dtype)
+
+
+def _divided(graph: cl.Graph, total: cl.Tensor, count: float, dtype: np.dtype) -> cl.Tensor:
+    def divide(total):
+        return (total / count if count > 0 else jnp.full_like(total, jnp.nan)).astype(dtype)
+
+    return map(graph, divide, total, name="divide")
+
+
+def mean(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "mean",
+) -> cl.Tensor:
+    """The mean along some axes, as `jax.numpy.mean`.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        x: whose mean.
+        axis: along which axes, all when left off.
+        keepdims: whether reduced dimensions stay, of one element.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: an axis that there is not.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.mean(graph, x, 0))(jnp.arange(6).reshape(3, 2))
+    Array([2., 3.], dtype=float32)
+    """
+    check_tensors("mean", graph, x=x)
+    axes, grain = checked_axes("mean", "axis", axis, x.ndim), checked_grain("mean", grain)
+    dtype = _floating(x.dtype)
+    with graph.scope(name, unique=True):
+        options = {"keepdims": keepdims, "grain": grain, "memory_share": memory_share}
+        total = sum(graph, x, axes, dtype=sums_dtype(dtype), **options)
+        return _divided(graph, total, math.prod(x.shape[d] for d in axes), dtype)
+
+
+def mean_gradient(
+    graph: cl.Graph, cotangent: cl.Tensor, x: cl.Tensor, axis: Axes = None, *, name: str = "mean_gradient"
+) -> cl.Tensor:
+    """The gradient of `mean`: the cotangent by the number of elements, repeated; arguments as of `sum_gradient`."""
+    rows, _ = reduced_rows("mean_gradient", graph, cotangent, x, axis, None, MEMORY_SHARE)
+    held = tuple(1 if d in rows.axes else n for d, n in enumerate(x.shape))
+    with graph.scope(name, unique=True):
+        return _divided(graph, cotangent.reshape(held), rows.length, x.dtype).broadcast_to(x.shape)
+
+
+def var(
+    graph: cl.Graph,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "var",
+) -> cl.Tensor:
+    """The variance along some axes, as `jax.numpy.var`; arguments as of `mean`, and by how many fewer it is divided.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> cl.lower(lambda graph, x: cl.ops.var(graph, x, 0, ddof=1))(jnp.array([1.0, 2.0, 3.0]))
+    Array(1., dtype=float32)
+    """
+    check_tensors("var", graph, x=x)
+    axes, grain = checked_axes("var", "axis", axis, x.ndim), checked_grain("var", grain)
+    dtype = _floating(x.dtype)
+    kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape) if keepdims or d not in axes)
+    with graph.scope(name, unique=True):
+        rows = Rows(graph, axes, x, grain=grain, memory_share=memory_share)
+        means = _means(graph, rows, x, dtype)
+        if not rows.size:
+            return _divided(graph, means, 0, dtype).reshape(kept)
+        sums = means.dtype
+        fields = {"x": ("all", x.dtype), "mean": ("one", sums)}
+        work = rows.work("sum squares", sum_deviations, fields, {"out": ("one", sums)}, "summed", add=add_up)
+        (total,) = rows.add(work, rows.plan(work), x=x, mean=means)
+        return _divided(graph, total, rows.length - ddof, dtype).reshape(kept)
+
+
+def _means(graph: cl.Graph, rows: Rows, x: cl.Tensor, dtype: np.dtype) -> cl.Tensor:
+    """The means of rows as they are summed."""
+    sums, options = sums_dtype(dtype), {"grain": rows.grain, "memory_share": rows.memory_share}
+    return _divided(graph, sum(graph, x, rows.axes, dtype=sums, **options), rows.length, sums)
+
+
+def var_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    axis: Axes = None,
+    *,
+    ddof: float = 0,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "var_gradient",
+) -> cl.Tensor:
+    """The gradient of `var`: deviations from the means, scaled.
+
+    Args:
+        graph: where its compute sets are added, in a scope of its name.
+        cotangent: like the result, with or without the dimensions that are reduced.
+        x: whose variance.
+        axis: along which axes, all when left off.
+        ddof: as of `var`; fewer than there are elements.
+        grain: about how many elements a vertex has; the planner chooses when it is left off.
+        memory_share: of a tile's memory, what the plan may take.
+        name: of the scope.
+
+    Raises:
+        OperationError: shapes that do not fit, or a variance of nothing.
+    """
+    rows, kept = reduced_rows("var_gradient", graph, cotangent, x, axis, grain, memory_share)
+    if rows.size and rows.length <= ddof:
+        raise OperationError(
+            "ops.var_gradient is given the variance of nothing",
+            given=f"{rows.length} elements, ddof={ddof}",
+            expected="more elements than ddof",
+        )
+    cotangent, dtype = cotangent.reshape(kept), x.dtype
+    with graph.scope(name, unique=True):
+        if not rows.size:
+            return graph.add_variable("out", x.shape, dtype)
+        means = _means(graph, rows, x, dtype)
+        fields = {"cotangent": ("one", cotangent.dtype), "x": ("all", dtype), "mean": ("one", means.dtype)}
+        out = {"out": ("all", dtype)}
+        work = rows.work("slopes", slopes_of_deviations, fields, out, "kept", count=rows.length - ddof)
+        return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, mean=means)[0]
+
+
+def _checked_averages(operation: str, graph: cl.Graph, average: cl.Tensor, own: cl.Tensor) -> None:
+    check_tensors(operation, graph, average=average, own=own)
+    check_floating(operation, average=average, own=own)
+    if (average.shape, average.dtype) != (own.shape, own.dtype):
+        raise OperationError(f"what ops.{operation} is given is not alike", given=own, expected=f"like {average}")
+
+
+def running_average(
+    graph: cl.Graph,
+    average: cl.Tensor,
+    own: cl.Tensor,
+    *,
+    momentum: float = 0.99,
+    grain: int | None = None,
+    name: str = "running_average",
+) -> cl.Tensor:
+    """An average that runs from step to step: momentum * average + (1 - momentum) * the step's own.
+
+    Args:
+        graph: where its compute set is added, in a scope of its name.
+        average: so far; of `batch_norm` the means, say, or the variances.
+        own: of this step.
+        momentum: the share of what was so far.
+        grain: about how many elements a vertex has.
+        name: of the scope.
+
+    Raises:
+        OperationError: two that are not alike.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> running = lambda graph, *means: cl.ops.running_average(graph, *means, momentum=0.75)
+    >>> cl.lower(running)(jnp.array([4.0, 8.0]), jnp.array([0.0, 4.0]))
+    Array([3., 7.], dtype=float32)
+    """
+    _checked_averages("running_average", graph, average, own)
+    return map(graph, _moved(momentum), average, own, grain=grain, name=name)
+
+
+def _moved(momentum: float) -> Callable[..., Any]:
+    def moved(average, own):
+        return momentum * average + (1 - momentum) * own
+
+    return moved
+
+
+def running_average_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    average: cl.Tensor,
+    own: cl.Tensor,
+    *,
+    momentum: float = 0.99,
+    grain: int | None = None,
+    name: str = "running_average_gradient",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
+    _checked_averages("running_average_gradient", graph, average, own)
+    return map_gradient(graph, _moved(momentum), cotangent, average, own, grain=grain, name=name)  # type: ignore[return-value]
