@@ -95,16 +95,26 @@ def test_short_floats_have_statistics_in_float32(name, dtype):
     check(case(name, None, dtype, slopes=False))
 
 
-def test_inference_normalizes_by_what_is_given():
-    x, scale, offset, mean = array((3, 4, 5)), array((4,), seed=1), array((4,), seed=2), array((4,), seed=3)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16], ids=lambda dtype: dtype.__name__)
+def test_inference_normalizes_by_what_is_given(dtype):
+    x, g = array((3, 4, 5), dtype), array((3, 4, 5), dtype, seed=5)
+    scale, offset, mean = (array((4,), seed=k) for k in (1, 2, 3))
     variance = array((4,), seed=4, low=0.5)
-    build = lambda graph, *own: cl.ops.batch_norm_inference(graph, *own, eps=EPS)  # noqa: E731
 
-    def plain(x, *own):
+    def build(graph, g, x, scale, offset, mean, variance):
+        y = cl.ops.batch_norm_inference(graph, x, scale, offset, mean, variance, eps=EPS)
+        return y, cl.ops.batch_norm_inference_gradient(graph, g, x, scale, mean, variance, eps=EPS)
+
+    def inferred(x, *own):
         scale, offset, mean, variance = (part[:, None] for part in own)
-        return (x - mean) * jax.lax.rsqrt(variance + EPS) * scale + offset
+        return ((x - mean) * jax.lax.rsqrt(variance + EPS) * scale + offset).astype(x.dtype)
 
-    check(Case(build, plain, (x, scale, offset, mean, variance)), interpreted=True)
+    def plain(g, *own):
+        y, pull = jax.vjp(inferred, *own)
+        return y, pull(g)
+
+    exact = dtype == jnp.float32
+    check(Case(build, plain, (g, x, scale, offset, mean, variance), slopes=exact), interpreted=exact)
 
 
 def test_what_does_not_fit_is_told():

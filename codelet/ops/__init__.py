@@ -97,6 +97,7 @@ from codelet.ops.multi_head import multi_head_attention_gradient as multi_head_a
 from codelet.ops.norm import batch_norm as batch_norm
 from codelet.ops.norm import batch_norm_gradient as batch_norm_gradient
 from codelet.ops.norm import batch_norm_inference as batch_norm_inference
+from codelet.ops.norm import batch_norm_inference_gradient as batch_norm_inference_gradient
 from codelet.ops.norm import group_norm as group_norm
 from codelet.ops.norm import group_norm_gradient as group_norm_gradient
 from codelet.ops.norm import layer_norm as layer_norm

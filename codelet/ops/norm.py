@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jax import lax
+
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_axis
+from codelet.ops.elementwise import map
 from codelet.ops.norm_codelets import move_slopes_by_channel
 from codelet.ops.normalizing import Norm
 from codelet.ops.planning import MEMORY_SHARE
@@ -89,6 +92,44 @@ def batch_norm_inference(
     with graph.scope(name, unique=True):
         own = Norm("batch_norm_inference", graph, axes, channel, eps, grain, memory_share, x, given)
         return own.normalized(x=x, mean=mean, variance=variance, scale=scale, offset=offset)
+
+
+def batch_norm_inference_gradient(
+    graph: cl.Graph,
+    cotangent: cl.Tensor,
+    x: cl.Tensor,
+    scale: cl.Tensor,
+    mean: cl.Tensor,
+    variance: cl.Tensor,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "batch_norm_inference_gradient",
+) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor, cl.Tensor, cl.Tensor]:
+    """The gradients of `batch_norm_inference` by the tensor, scale, offset, mean and variance."""
+    operation = "batch_norm_inference_gradient"
+    _checked(operation, graph, cotangent=cotangent, x=x, scale=scale, mean=mean, variance=variance)
+    axes, channel = _channels(operation, x, axis)
+    given = {"scale": scale, "mean": mean, "variance": variance}
+
+    def by_element(cotangent, scale, variance):
+        return (cotangent * (scale * lax.rsqrt(variance + eps))).astype(cotangent.dtype)
+
+    def by_statistics(products, total, scale, variance):
+        return -total * scale * lax.rsqrt(variance + eps), -products * scale / (2 * (variance + eps))
+
+    with graph.scope(name, unique=True):
+        own = Norm(operation, graph, axes, channel, eps, grain, memory_share, x, given, cotangent=cotangent)
+        wide = own.as_dtype(variance, own.sums)
+        products, total = own.slopes(cotangent, x, own.as_dtype(mean, own.sums), wide)
+        by_channel = tuple(n if d in channel else 1 for d, n in enumerate(x.shape))
+        spread = scale.reshape(by_channel), wide.reshape(by_channel)
+        slopes = map(graph, by_element, cotangent, *spread, grain=grain, name="scale slopes")
+        by_mean, by_variance = map(graph, by_statistics, products, total, scale, wide, name="statistics")
+        by_scale, by_offset = own.as_dtype(products, scale.dtype), own.as_dtype(total, scale.dtype)
+        return slopes, by_scale, by_offset, own.as_dtype(by_mean, mean.dtype), own.as_dtype(by_variance, variance.dtype)
 
 
 def batch_norm_gradient(
