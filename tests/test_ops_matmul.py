@@ -14,6 +14,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.ops import product_planning
+from codelet.ops.blocks import cuts_of
 from codelet.ops.product_planning import Codelets, Dimension, Product
 from tests.examples import examples
 from tests.ops_cases import Case, array, assert_alike, check
@@ -156,7 +157,7 @@ def test_the_choice_is_about_the_best(sizes):
         ):
             continue
         for codelet, grains in product_planning._ways(target, own, product_planning.CODELETS, blocks, None):
-            cuts = product_planning._cuts(own, blocks, grains)
+            cuts = cuts_of(own.extents_by_name, blocks, grains)
             steps = product_planning._price(target, own, product_planning.CODELETS, codelet, cuts, 1)
             least = min(least, sum(step.cycles for step in steps))
     assert product_planning.plan_product(target, own).total_cycles <= 1.05 * least
