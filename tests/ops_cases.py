@@ -22,6 +22,10 @@ TARGET = cl.IPU(num_tiles=8)
 """So few tiles that small shapes are cut."""
 
 
+_QUICK: Any = {"xla_backend_optimization_level": 0}
+"""Programs that run once, for less than they take to compile."""
+
+
 class Case(NamedTuple):
     """An operation and its namesake.
 
@@ -97,9 +101,12 @@ def check(case: Case, *, interpreted: bool = False, on_tiles: bool = False, targ
             if not case.slopes or not smooth:
                 found.append((function(*arguments), ()))
                 continue
-            values, pull = jax.vjp(
-                lambda *own: (floats(of_smooth(*own)), of_smooth(*own)), *(arguments[k] for k in smooth)
-            )
+
+            def floats_and_all(*values: Any, of_smooth: Any = of_smooth) -> Any:
+                found = of_smooth(*values)
+                return floats(found), found
+
+            values, pull = jax.vjp(floats_and_all, *(arguments[k] for k in smooth))
             cotangents = [
                 jnp.cos(jnp.arange(a.size, dtype=jnp.float32)).astype(a.dtype).reshape(a.shape) for a in values[0]
             ]
@@ -112,7 +119,7 @@ def check(case: Case, *, interpreted: bool = False, on_tiles: bool = False, targ
             found.append((values[1], pull((cotangents, zeros))))
         return found
 
-    (values, slopes), (plain_values, plain_slopes) = jax.jit(both)(*case.arguments)
+    (values, slopes), (plain_values, plain_slopes) = jax.jit(both, compiler_options=_QUICK)(*case.arguments)
     _assert_all_alike(values, plain_values, case.tolerance)
     _assert_all_alike(slopes, plain_slopes, case.tolerance)
     if not interpreted and not on_tiles:

@@ -20,6 +20,7 @@ from codelet.ops.indexing import _gather_lookup
 from codelet.ops.lookup_codelets import gather_block
 from codelet.ops.lookup_planning import _price
 from codelet.ops.slice_forms import gather_form
+from tests.examples import examples
 from tests.ops_cases import TARGET, Case, array, check
 
 INDICES = jnp.array([[3, -1, 0], [12, 5, 5], [-20, 6, 2]])
@@ -282,7 +283,7 @@ def test_the_choice_is_near_the_best(rows, columns, count):
 
 
 @hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 60))
-@hypothesis.settings(max_examples=8)
+@examples(3)
 def test_any_grain_gives_the_same(rows, columns, count, grain):
     table, g = array((rows, columns)), array((count, columns), seed=1)
     i = array((count,), jnp.int32, low=-rows, high=rows - 1)

@@ -18,6 +18,7 @@ from codelet.errors import CodeletError, FieldTypeError, ForeignGraphError, Oper
 from codelet.ops.blocks import Cut
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.elementwise_planning import Elements, Operand, _price, plan_elements
+from tests.examples import examples
 from tests.ops_cases import TARGET, Case, array, check
 
 MAPS = {
@@ -262,7 +263,7 @@ def test_the_choice_is_near_the_best(extents, other):
 
 
 @hypothesis.given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
-@hypothesis.settings(max_examples=8)
+@examples(4)
 def test_any_grain_gives_the_same(shape, data):
     other = [data.draw(st.sampled_from([1, extent])) for extent in shape][data.draw(st.integers(0, len(shape))) :]
     grain = data.draw(st.integers(1, 40))

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.random_codelets import UNIFORM
+from tests.examples import examples
 from tests.ops_cases import TARGET, Case, array, check
 
 KEY = jax.random.key_data(jax.random.key(2**40 + 7))
@@ -172,7 +173,7 @@ def test_a_key_of_its_own_at_each_turn():
 
 
 @given(st.integers(1, 400), st.integers(1, 40), st.integers(1, 9))
-@settings(max_examples=6)
+@examples(3)
 def test_any_grain_on_any_number_of_tiles_draws_the_same(count, grain, tiles):
     target = cl.IPU(num_tiles=tiles)
     ours = cl.lower(lambda graph, key: cl.ops.random_bits(graph, key, (count,), grain=grain), target=target)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
@@ -141,15 +141,6 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> lis
     return [(float(flat[k]), tuple(int(own[k]) for own in columns)) for k in order if np.isfinite(flat[k])]
 
 
-def _cuts(work: Work, blocks: Sequence[int], grains: Sequence[int]) -> tuple[Cut, ...]:
-    """The cuts of blocks into grains, of which each block has a whole number."""
-    cuts = []
-    for axis, block, grain in zip(work.axes, blocks, grains, strict=True):
-        grain = min(grain, block)
-        cuts.append(Cut(axis.name, axis.extent, min(-(-block // grain) * grain, max(1, axis.extent)), grain))
-    return tuple(cuts)
-
-
 def _ways(
     target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
@@ -174,7 +165,7 @@ def _ways_of(
 ) -> Iterator[Option]:
     """The options of one choice of blocks."""
     for codelet, grains in _ways(target, work, blocks, fixed):
-        cuts = _cuts(work, blocks, grains)
+        cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
             details = ("codelet", codelet.name), ("workers", codelet.hints.workers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,6 +73,21 @@ class Block(NamedTuple):
 def whole(name: str, extent: int) -> Cut:
     """A dimension that is not cut."""
     return Cut(name, extent, max(1, extent), max(1, extent))
+
+
+def cuts_of(dimensions: Iterable[tuple[str, int]], blocks: Iterable[int], grains: Iterable[int]) -> tuple[Cut, ...]:
+    """The cuts of dimensions into blocks of about these sizes, each of a whole number of grains.
+
+    Args:
+        dimensions: the name of each, and its extent.
+        blocks: elements of a tile.
+        grains: elements of a vertex; no more than that.
+    """
+    cuts = []
+    for (name, extent), block, grain in zip(dimensions, blocks, grains, strict=True):
+        grain = min(grain, block)
+        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, max(1, extent)), grain))
+    return tuple(cuts)
 
 
 def num_tiles(cuts: Sequence[Cut]) -> int:

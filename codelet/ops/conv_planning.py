@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest
@@ -46,15 +46,6 @@ def _grains_of(own: Convolved, grain: int) -> Blocks:
         fields[d] = min(fields[d], max(1, left))
         left //= max(1, fields[d])
     return (1, min(extents.batch, max(1, left)), *fields, in_channels, *kernel, out_channels)
-
-
-def _cuts(own: Convolved, blocks: Blocks, grains: Blocks) -> tuple[Cut, ...]:
-    """The cuts of blocks into grains, of which each block has a whole number."""
-    cuts = []
-    for (name, extent), block, grain in zip(own.dimensions, blocks, grains, strict=True):
-        grain = min(grain, block)
-        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
-    return tuple(cuts)
 
 
 def _kind_of(own: Convolved, grains: Blocks) -> Kind:
@@ -120,7 +111,7 @@ def options(
         else:
             ways = list(_ways(own, blocks, target.num_workers, alone=place < max(1, priced // 4)))
         for kind, shared, grains in ways:
-            cuts = _cuts(own, blocks, grains)
+            cuts = cuts_of(own.dimensions, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
                 count = functools.partial(price, target, own, kind, shared, cuts)
                 yield Option(cuts, float(least[k]), count, (("codelet", CODELETS[kind, shared].name),))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import codelet as cl
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -151,15 +151,6 @@ def _grains(own: Elements, grain: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _cuts(own: Elements, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tuple[Cut, ...]:
-    """The cuts of blocks into grains, of which each block has a whole number."""
-    cuts = []
-    for name, extent, block, grain in zip(own.names, own.extents, blocks, grains, strict=True):
-        grain = min(grain, block)
-        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
-    return tuple(cuts)
-
-
 def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ...]]:
     """Blocks of vertices for the workers of a tile: lines along the last or the longest other dimension, or shares."""
     last = len(blocks) - 1
@@ -185,7 +176,7 @@ def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: in
         else:
             ways += [(codelets.worker, sizes) for sizes in _shares(blocks, target.num_workers)]
         for codelet, sizes in dict.fromkeys(ways):
-            cuts = _cuts(own, blocks, sizes)
+            cuts = cuts_of(zip(own.names, own.extents, strict=True), blocks, sizes)
             if num_tiles(cuts) <= target.num_tiles:
                 what = "workers share" if codelet is codelets.shared else "a worker's"
                 price = functools.partial(_price, target, own, codelet, cuts)

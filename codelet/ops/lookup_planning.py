@@ -23,7 +23,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.block_planning import plan_sum
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
@@ -188,14 +188,6 @@ def _grains(own: Lookup, grain: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _cuts(own: Lookup, blocks: tuple[int, ...], grains: tuple[int, ...]) -> tuple[Cut, ...]:
-    cuts = []
-    for name, extent, block, grain in zip(own.names, own.extents, blocks, grains, strict=True):
-        grain = min(grain, block)
-        cuts.append(Cut(name, extent, min(-(-block // grain) * grain, extent), grain))
-    return tuple(cuts)
-
-
 def _ways(
     target: Target, own: Lookup, grain: int | None, blocks: int, memory: float
 ) -> Iterator[tuple[float, tuple[Cut, ...]]]:
@@ -208,7 +200,7 @@ def _ways(
             cut = [d for d, name in enumerate(own.names) if name != "rows"]
             ways = [(*sizes[:d], share(d), *sizes[d + 1 :]) for d in cut] or [sizes]
         for grains in dict.fromkeys(ways):
-            cuts = _cuts(own, sizes, grains)
+            cuts = cuts_of(zip(own.names, own.extents, strict=True), sizes, grains)
             if num_tiles(cuts) <= target.num_tiles and _held(target, own, cuts) <= memory:
                 yield _bound(target, own, cuts), cuts
 

@@ -23,7 +23,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.planning import (
     MEMORY_SHARE,
     Option,
@@ -74,6 +74,11 @@ class Product:
     def size(self, *roles: Role) -> int:
         """The number of elements of the dimensions of some roles."""
         return math.prod(own.extent for own in self.dimensions if own.role in roles)
+
+    @property
+    def extents_by_name(self) -> list[tuple[str, int]]:
+        """The name and the extent of every dimension."""
+        return [(own.name, own.extent) for own in self.dimensions]
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -255,7 +260,7 @@ def _rates(
     static = codelets.static(codelet, own, own.partials)
 
     def rate(sizes: Sequence[int]) -> float:
-        cuts = _cuts(own, sizes, sizes)
+        cuts = cuts_of(own.extents_by_name, sizes, sizes)
         types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
         return vertex_cycles(target, codelet, types, **static).tile_cycles(target.num_workers) / math.prod(sizes)
 
@@ -313,16 +318,6 @@ def _blocks(
     return found
 
 
-def _cuts(own: Product, blocks: Sequence[int], grains: Sequence[int]) -> tuple[Cut, ...]:
-    """The cuts of blocks into grains, of which each block has a whole number."""
-    cuts = []
-    for dimension, block, grain in zip(own.dimensions, blocks, grains, strict=True):
-        grain = min(grain, block)
-        block = min(-(-block // grain) * grain, dimension.extent)
-        cuts.append(Cut(dimension.name, dimension.extent, block, grain))
-    return tuple(cuts)
-
-
 def _ways(
     target: Target, own: Product, codelets: Codelets, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
@@ -351,7 +346,7 @@ def _options(
     fixed = None if grain is None else _grain_of(own, grain)
     for bound, blocks in _blocks(target, own, codelets, fixed, memory):
         for codelet, grains in _ways(target, own, codelets, blocks, fixed):
-            cuts = _cuts(own, blocks, grains)
+            cuts = cuts_of(own.extents_by_name, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
                 price = functools.partial(_price, target, own, codelets, codelet, cuts, turns)
                 yield Option(cuts, bound, price, (("codelet", codelet.name),))
