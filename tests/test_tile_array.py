@@ -499,3 +499,19 @@ def test_a_tile_shows_its_memory_by_address(execution):
     ]
     with pytest.raises(TileError, match=r"there is no such tile\n  given: +2\n  expected: +a number from 0 to 1"):
         engine.read_tile(2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num_tiles", "grain"), [((5, 9, 4), 7, 1), ((3, 20, 5), 8, 6), ((3, 4, 6), 3, 1)], ids=str
+)
+def test_what_follows_in_a_variable_need_not_on_a_tile(sizes, num_tiles, grain):
+    """Sums of partial products read stretches that run over the ends of lines, of which a tile has a narrower box."""
+    rows, summed, columns = sizes
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=shape).astype("f") for shape in ((rows, summed), (summed, columns)))
+    graph = cl.Graph(cl.IPU(num_tiles=num_tiles))
+    x, w = graph.add_constant("x", a), graph.add_constant("w", b)
+    y = cl.ops.matmul(graph, x, w, grain=grain)
+    engine = cl.Engine(graph, execution="tiles")
+    engine.run()
+    np.testing.assert_allclose(engine.read(y), a @ b, rtol=1e-4, atol=1e-4)

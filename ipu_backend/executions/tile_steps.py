@@ -135,9 +135,18 @@ def _places(want: _Want, received: Received, repeats: int) -> RowSelection:
     numbers, first = want.varying.array, received.space - len(received.bringing.padding)
     if received.bringing.padding:
         numbers = np.where(numbers < 0, first + (-1 - numbers) * repeats, numbers)
-    rows = want.rows.reshape(-1, *[1] * (numbers.ndim - 1))
-    places = received.places.at(numbers + rows * received.space) - rows * received.width
-    return RowSelection(places, want.real, want.varying.extents, received.width)
+    numbers = numbers + want.rows.reshape(-1, *[1] * (numbers.ndim - 1)) * received.space
+    real, extents = np.broadcast_to(want.real, numbers.shape), want.varying.extents
+    if not received.places.follow(numbers[real], want.varying.run).all():
+        # What follows on in the variable does not on the tile: each by itself.
+        each = np.arange(want.varying.run).reshape(extents)
+        numbers = numbers.reshape(*numbers.shape, *[1] * len(extents)) + each
+        real = np.broadcast_to(real.reshape(*real.shape, *[1] * len(extents)), numbers.shape)
+        extents = ()
+    rows = np.broadcast_to(want.rows.reshape(-1, *[1] * (numbers.ndim - 1)), numbers.shape)
+    places = np.zeros(numbers.shape, np.int64)
+    places[real] = received.places.at(numbers[real]) - rows[real] * received.width
+    return RowSelection(places, real, extents, received.width)
 
 
 def _in_own_order(

@@ -43,6 +43,10 @@ class Pieces(NamedTuple):
         """What some numbers stand for, all of which are in pieces."""
         return numbers + self.moves[ranks(self.stops, numbers, "right")]
 
+    def follow(self, numbers: np.ndarray, count: int) -> np.ndarray:
+        """For each of some numbers, all in pieces, whether what so many from it on stand for follows on too."""
+        return self.stops[ranks(self.stops, numbers, "right")] >= numbers + count
+
     def moved(self, starts: np.ndarray | int, origins: np.ndarray | int) -> Pieces:
         """The same from so many numbers on, and standing for what is so many numbers further."""
         return pieces_of(self.starts + starts, self.origins + origins, self.lengths)
