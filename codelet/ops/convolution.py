@@ -28,6 +28,7 @@ from codelet.ops.conv_arguments import (
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
 from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.followed import follow
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -115,6 +116,7 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
 
 def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     """The vertices of a convolution as a plan has them."""
+    follow(plan)
     own = seen.own
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
     shape = tuple(extents[d] for d in seen.order)

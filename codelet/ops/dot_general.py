@@ -15,6 +15,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.followed import follow
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
@@ -127,7 +128,7 @@ def dot_general(
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
-            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, follow(options.plan(own)), options)
         return out
 
 

@@ -26,6 +26,7 @@ from codelet.ops.element_functions import (
 from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
+from codelet.ops.followed import follow
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
 
@@ -249,7 +250,7 @@ class _Spreading:
         graph, layout = self.graph, self.layout
         names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
         made = [graph.add_variable(name, layout.extents, dtype) for name, dtype in zip(names, dtypes, strict=True)]
-        plan = self.plan(dtypes, codelets, grain, memory_share)
+        plan = follow(self.plan(dtypes, codelets, grain, memory_share))
 
         def fields(*blocks: Block) -> dict[str, Any]:
             elements = tuple(block.elements for block in blocks)

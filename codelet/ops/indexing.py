@@ -19,6 +19,7 @@ from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.elementwise import map
+from codelet.ops.followed import follow
 from codelet.ops.lookup_codelets import (
     SCATTERS,
     gather_block,
@@ -84,7 +85,7 @@ def _add(
     arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
     if 0 in own.writes.shape:
         return graph.add_variable("out", own.writes.shape, own.writes.dtype)
-    cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
+    cuts = follow(plan_lookup(graph.target, own, codelet, grain, share)).cuts
     chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
     rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
     if rows is not None and static["mode"] == "clip":

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
+from codelet.ops.followed import follow
 from codelet.ops.planning import Plan
 
 
@@ -48,6 +49,7 @@ def add_planned(
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
+    follow(plan)
     left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
     several = len(left) > 1
     for result in work.results:

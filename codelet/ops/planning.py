@@ -79,6 +79,7 @@ class Plan:
         details: what else was chosen, by name.
         next_best: the next best of the other options; None where there was none.
         num_options: how many ways there were.
+        parts: of an operation that consists of several which are planned, their plans; its steps are theirs.
     """
 
     operation: str
@@ -87,6 +88,7 @@ class Plan:
     details: tuple[tuple[str, object], ...] = ()
     next_best: Plan | None = field(default=None, compare=False)
     num_options: int = field(default=1, compare=False)
+    parts: tuple[Plan, ...] = ()
 
     @property
     def total_cycles(self) -> int:

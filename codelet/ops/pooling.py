@@ -20,6 +20,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.convolution import zeros
+from codelet.ops.followed import follow
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -182,7 +183,7 @@ def _pool(
     around = {
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
-    plan = plan_pooled(graph.target, work, grain, memory_share)
+    plan = follow(plan_pooled(graph.target, work, grain, memory_share))
     chosen = worker if plan.detail("vertices") == "of one worker" else shared
     for phase in work.phases:
         empty = not all(one.taps for one in phase)

@@ -16,6 +16,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.followed import follow
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -150,7 +151,7 @@ def add_stretches(
     """
     if not count:
         return
-    plan = plan_stretches(graph.target, stretch, count, grain)
+    plan = follow(plan_stretches(graph.target, stretch, count, grain))
     codelet = stretch.codelets.of(graph.target, plan.cuts[0])
     static = dict(stretch.static)
 
