@@ -29,6 +29,7 @@ from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
 from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.followed import follow
+from codelet.ops.homes import settle
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -121,6 +122,7 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     extents = (own.batch, own.groups, own.out_channels, *(field.results for field in own.fields))
     shape = tuple(extents[d] for d in seen.order)
     result = graph.add_variable("out", seen.shape, own.out_dtype)
+    settle(result)
     out = result.reshape(shape)
     back = [seen.order.index(d) for d in range(len(shape))]
     if not out.size:

@@ -27,6 +27,7 @@ from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
 from codelet.ops.followed import follow
+from codelet.ops.homes import home_of, is_at_home, settle
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
 
@@ -231,8 +232,9 @@ class _Spreading:
     def __init__(self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor]):
         self.graph, self.layout = graph, layout
         dimensions = layout.dimensions(tensors)
-        self.operands = tuple(Operand(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
+        pairs = zip(dimensions, self.views, strict=True)
+        self.operands = tuple(Operand(own, view.dtype, home_of(view)) for own, view in pairs)
 
     def plan(
         self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
@@ -261,4 +263,10 @@ class _Spreading:
 
         if plan.steps:
             add_blocks(graph, "map", chosen_codelet(plan, codelets), plan.cuts, fields)
+            blocks = [cut.block for cut in plan.cuts]
+            for view, operand in zip(self.views, self.operands, strict=True):
+                if operand.home is None and is_at_home(None, plan.cuts, operand.dimensions):
+                    settle(view, [blocks[d] for d in operand.dimensions])
+            for out in made:
+                settle(out, blocks)
         return [layout.unmerged(out) for out in made]

@@ -20,6 +20,7 @@ from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.elementwise import map
 from codelet.ops.followed import follow
+from codelet.ops.homes import settle
 from codelet.ops.lookup_codelets import (
     SCATTERS,
     gather_block,
@@ -91,6 +92,7 @@ def _add(
     if rows is not None and static["mode"] == "clip":
         fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
     out = _columns_first(graph, "out", own.writes, cuts)
+    settle(out)
     written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
     if "operand" in fields:
         fields = {**fields, "operand": _laid_out(graph, own, cuts, fields["operand"])}

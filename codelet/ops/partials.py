@@ -11,6 +11,7 @@ import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.followed import follow
+from codelet.ops.homes import is_at_home, settle
 from codelet.ops.planning import Plan
 
 
@@ -29,6 +30,7 @@ def sum_partials(
     count, outputs = partials.shape
     work = sum_work(count, outputs, partials.dtype, out.dtype, codelet)
     left = add_work(graph, work, plan.cuts, codelet, {"partials": partials}, {"out": out})
+    settle(out, [plan.cut("outputs").block])
     for sums in left.values():
         last = plan_sum(graph.target, sums.shape[0], outputs, partials.dtype, out.dtype, codelet)
         sum_partials(graph, sums, out, last, codelet)
@@ -51,6 +53,15 @@ def add_planned(
     """
     follow(plan)
     left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
+    blocks = [cut.block for cut in plan.cuts]
+    for field in work.fields:
+        if field.home is None and is_at_home(None, plan.cuts, field.axes):
+            settle(tensors[field.name], [blocks[a] for a in field.axes])
+    for result in work.results:
+        if result.name in results:
+            settle(results[result.name], [blocks[a] for a in result.axes])
+    for parts in left.values():
+        settle(parts)
     several = len(left) > 1
     for result in work.results:
         if result.name in left and result.add is not None:

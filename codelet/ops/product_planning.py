@@ -64,12 +64,14 @@ class Product:
         dtype: of both operands.
         partials: what is summed in.
         out_dtype: of the results.
+        are_elsewhere: whether each operand lies on other tiles, because something before has read or written it.
     """
 
     dimensions: tuple[Dimension, ...]
     dtype: np.dtype
     partials: np.dtype
     out_dtype: np.dtype
+    are_elsewhere: tuple[bool, bool] = (False, False)
 
     def size(self, *roles: Role) -> int:
         """The number of elements of the dimensions of some roles."""
@@ -165,9 +167,10 @@ def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
 
 
 def _received(cuts: tuple[Cut, ...], own: Product) -> int:
-    """Bytes that a tile receives: of an operand that several tiles read its block."""
-    words = _count(cuts, own, A_ROLES, "block") if _count(cuts, own, ("columns",), "parts") > 1 else 0
-    words += _count(cuts, own, B_ROLES, "block") if _count(cuts, own, ("rows",), "parts") > 1 else 0
+    """Bytes that a tile receives: of an operand that several tiles read, or that lies elsewhere, its block."""
+    words, (a, b) = 0, own.are_elsewhere
+    words += _count(cuts, own, A_ROLES, "block") if a or _count(cuts, own, ("columns",), "parts") > 1 else 0
+    words += _count(cuts, own, B_ROLES, "block") if b or _count(cuts, own, ("rows",), "parts") > 1 else 0
     return words * own.dtype.itemsize
 
 
@@ -296,7 +299,9 @@ def _blocks(
 
     count = len(own.dimensions) and part("summed")
     outputs, itemsize = own.size(*OUT_ROLES), own.partials.itemsize
-    received = np.where(part("columns") > 1, size(*A_ROLES), 0) + np.where(part("rows") > 1, size(*B_ROLES), 0)
+    a, b = own.are_elsewhere
+    received = np.where(a | (part("columns") > 1), size(*A_ROLES), 0)
+    received = received + np.where(b | (part("rows") > 1), size(*B_ROLES), 0)
     sums = np.where(np.asarray(count) > 1, -(-outputs * count // target.num_tiles) * itemsize, 0)
     bound = (received * own.dtype.itemsize + sums) / target.exchange_bytes_per_cycle
     promise, factors = _rates(target, own, codelets, cut, choices)
