@@ -21,7 +21,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
-from codelet.ops.homes import ELSEWHERE, is_at_home
+from codelet.ops.homes import ELSEWHERE, moved_elements
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -53,17 +53,16 @@ def _price(
     blocks = [cut.block for cut in cuts]
     received = sent = held = 0
     for field in work.fields:
-        num_bytes = _size(blocks, field.axes) * field.dtype.itemsize
-        held += num_bytes
-        if not is_at_home(field.home, cuts, field.axes):
-            received += num_bytes
-            sent += math.prod(field.home) * field.dtype.itemsize if field.home else 0
+        held += _size(blocks, field.axes) * field.dtype.itemsize
+        moved = moved_elements(field.home, cuts, field.axes)
+        received += moved.received * field.dtype.itemsize
+        sent += moved.sent * field.dtype.itemsize
     for result in work.results:
         partial = work.is_partial(result, cuts)
         each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
         held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
-    moved = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **moved, at_edges=at_edges)]
+    num_bytes = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **num_bytes, at_edges=at_edges)]
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)

@@ -16,7 +16,7 @@ from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis,
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.followed import follow
-from codelet.ops.homes import home_of, settle
+from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
@@ -164,8 +164,7 @@ def _as_product(
     dimensions = tuple(dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
     sums = checked_dtype(name, "partials", partials or float_sums(out))
-    are_elsewhere = home_of(a) is not None, home_of(b) is not None
-    return (a, b), Product(dimensions, dtype, sums, out, are_elsewhere), shape
+    return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 
 def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:
@@ -257,10 +256,8 @@ def _add_product(
         }
 
     add_blocks(graph, "multiply", codelet, plan.cuts, fields)
-    for tensor, others in ((a, "columns"), (b, "rows")):
-        # What one tile alone reads lives there, in an order of its own; what several read may live anywhere yet.
-        if all(cut.parts == 1 for cut, role in zip(plan.cuts, roles, strict=True) if role == others):
-            settle(tensor)
+    settle_read(a, plan.cuts, own.axes(A_ROLES))
+    settle_read(b, plan.cuts, own.axes(B_ROLES))
     settle(out, [cut.block for cut, role in zip(plan.cuts, roles, strict=True) if role != "summed"])
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)

@@ -27,7 +27,7 @@ from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
 from codelet.ops.fill import fill
 from codelet.ops.followed import follow
-from codelet.ops.homes import home_of, is_at_home, settle
+from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
 
@@ -265,8 +265,7 @@ class _Spreading:
             add_blocks(graph, "map", chosen_codelet(plan, codelets), plan.cuts, fields)
             blocks = [cut.block for cut in plan.cuts]
             for view, operand in zip(self.views, self.operands, strict=True):
-                if operand.home is None and is_at_home(None, plan.cuts, operand.dimensions):
-                    settle(view, [blocks[d] for d in operand.dimensions])
+                settle_read(view, plan.cuts, operand.dimensions)
             for out in made:
                 settle(out, blocks)
         return [layout.unmerged(out) for out in made]

@@ -17,7 +17,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
-from codelet.ops.homes import Home, is_at_home
+from codelet.ops.homes import Home, moved_elements
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -96,13 +96,12 @@ def _price(
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
     received, sent, held = 0, 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
     for operand in own.operands:
-        num_bytes = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
-        held += num_bytes
-        if not is_at_home(operand.home, cuts, operand.dimensions):
-            received += num_bytes
-            sent += math.prod(operand.home) * operand.dtype.itemsize if operand.home else 0
-    moved = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    return [step_cost(target, "map", cuts, vertex, **moved, at_edges=at_edges)]
+        held += math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        moved = moved_elements(operand.home, cuts, operand.dimensions)
+        received += moved.received * operand.dtype.itemsize
+        sent += moved.sent * operand.dtype.itemsize
+    num_bytes = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    return [step_cost(target, "map", cuts, vertex, **num_bytes, at_edges=at_edges)]
 
 
 def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:

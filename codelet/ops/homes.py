@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut
@@ -62,14 +65,25 @@ def _blocks_along(grid: Grid, shape: Sequence[int]) -> Home:
     return tuple(reversed(blocks))
 
 
-def _whole(tensor: cl.Tensor) -> Variable | None:
-    """The variable of which a tensor is all elements in order; None where it is something else."""
+def _order(tensor: cl.Tensor) -> list[int] | None:
+    """The dimensions of a tensor in the order in which they lie; None where it is not all of one variable."""
     source = tensor.source
     if not isinstance(source, Variable) or tensor.size != source.size or not tensor.index.is_strided:
         return None
-    strides = [math.prod(tensor.shape[d + 1 :]) for d in range(tensor.ndim)]
-    pairs = zip(tensor.shape, tensor.index.strides, strides, strict=True)
-    return source if all(extent == 1 or own == due for extent, own, due in pairs) else None
+    strides = tensor.index.strides
+    order = sorted(range(tensor.ndim), key=lambda d: (-strides[d], tensor.shape[d] > 1))
+    due = 1
+    for d in reversed(order):
+        if tensor.shape[d] > 1 and strides[d] != due:
+            return None
+        due *= tensor.shape[d]
+    return order
+
+
+def _follow_memory(shape: Sequence[int], blocks: Sequence[int], order: Sequence[int]) -> bool:
+    """Whether blocks of dimensions that lie in an order are on the same tiles as if they were cut in that order."""
+    cut = [d for d in order if blocks[d] < shape[d]]
+    return cut == sorted(cut)
 
 
 def home_of(tensor: cl.Tensor) -> Home | None:
@@ -82,7 +96,12 @@ def home_of(tensor: cl.Tensor) -> Home | None:
     grid = grids.get(tensor.source.number)
     if grid is None:
         return None
-    return ELSEWHERE if _whole(tensor) is None else _blocks_along(grid, tensor.shape)
+    order = _order(tensor)
+    found = ELSEWHERE if order is None else _blocks_along(grid, [tensor.shape[d] for d in order])
+    if not found or order is None:
+        return ELSEWHERE
+    blocks = tuple(found[order.index(d)] for d in range(tensor.ndim))
+    return blocks if _follow_memory(tensor.shape, blocks, order) else ELSEWHERE
 
 
 _NOWHERE: Grid = ((0, 1),)
@@ -96,20 +115,61 @@ def settle(tensor: cl.Tensor, blocks: Sequence[int] | None = None) -> None:
         tensor: of one variable, else nothing is noted.
         blocks: those of the tiles that touched it, along its dimensions; None where they are of no such form.
     """
-    if isinstance(tensor.source, Variable):
-        known = blocks is not None and _whole(tensor) is not None
-        grid = _grid_of(tensor.shape, blocks) if known and blocks is not None else _NOWHERE
-        _GRIDS.setdefault(tensor.graph, {})[tensor.source.number] = grid
+    if not isinstance(tensor.source, Variable):
+        return
+    grid, order = _NOWHERE, _order(tensor)
+    if blocks is not None and order is not None and _follow_memory(tensor.shape, blocks, order):
+        grid = _grid_of([tensor.shape[d] for d in order], [blocks[d] for d in order])
+    _GRIDS.setdefault(tensor.graph, {})[tensor.source.number] = grid
 
 
-def is_at_home(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
-    """Whether blocks of an array lie where a grid that is cut so reads them.
+def settle_read(tensor: cl.Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> None:
+    """Note that a tensor has been read block by block: what nothing had touched lives with what alone reads it.
 
     Args:
-        home: of the array.
-        cuts: of all dimensions of the grid.
+        tensor: what is read, with the axes.
+        cuts: of all dimensions of a grid.
+        axes: those that the tensor has, in order.
+    """
+    if home_of(tensor) is None and not _is_shared(cuts, axes):
+        settle(tensor, [cuts[a].block for a in axes])
+
+
+class Moved(NamedTuple):
+    """Elements of an array that move between tiles: what the fullest tile receives, and what the fullest sends."""
+
+    received: int
+    sent: int
+
+
+def _is_shared(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
+    return any(cut.parts > 1 for a, cut in enumerate(cuts) if a not in axes)
+
+
+def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> Moved:
+    """What moves where blocks of an array are read.
+
+    Args:
+        home: where it lies.
+        cuts: of all dimensions of the grid of blocks.
         axes: those that the array has, in order.
     """
-    if any(cut.parts > 1 for a, cut in enumerate(cuts) if a not in axes):
-        return False
-    return home is None or home == tuple(cuts[a].block for a in axes)
+    own = [cuts[a] for a in axes]
+    block = math.prod(cut.block for cut in own)
+    if _is_shared(cuts, axes):
+        return Moved(block, math.prod(home) if home else 0)
+    if home is None:
+        return Moved(0, 0)
+    extents = [cut.extent for cut in own]
+    theirs, ours = _grid_of(extents, home) if home else None, _grid_of(extents, [cut.block for cut in own])
+    if theirs == ours:
+        return Moved(0, 0)
+    if theirs is None or len(theirs) > 1 or len(ours) > 1:
+        return Moved(block, math.prod(home))
+    # Stretches: of each tile there are some elements that it has and reads.
+    (extent, held), (_, read) = theirs[0], ours[0]
+    tiles = np.arange(-(-extent // min(held, read)))
+    starts, stops = (np.minimum(extent, np.multiply.outer((held, read), tiles + k)) for k in (0, 1))
+    there = np.maximum(0, stops.min(axis=0) - starts.max(axis=0))
+    most = (stops - starts - there).max(axis=1)
+    return Moved(int(most[1]), int(most[0]))

@@ -176,6 +176,6 @@ class Norm:
         given = {"cotangent": cotangent, "x": x, "mean": mean, "variance": variance, "scale": scale}
         fields = {name: (self._kind(name), tensor) for name, tensor in given.items()}
         sums: Any = {"products": one, "total": one}
-        work = rows.work("sum slopes", sum_scaled_slopes, fields, sums, "summed", add=add_up, **self.static)
+        work = rows.work("sum scaled slopes", sum_scaled_slopes, fields, sums, "summed", add=add_up, **self.static)
         products, total = rows.add(work, rows.plan(work), **given)
         return self.moved(move_slopes, **given, products=products, total=total), mean, variance

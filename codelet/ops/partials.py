@@ -11,7 +11,7 @@ import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.followed import follow
-from codelet.ops.homes import is_at_home, settle
+from codelet.ops.homes import settle, settle_read
 from codelet.ops.planning import Plan
 
 
@@ -55,8 +55,7 @@ def add_planned(
     left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
     blocks = [cut.block for cut in plan.cuts]
     for field in work.fields:
-        if field.home is None and is_at_home(None, plan.cuts, field.axes):
-            settle(tensors[field.name], [blocks[a] for a in field.axes])
+        settle_read(tensors[field.name], plan.cuts, field.axes)
     for result in work.results:
         if result.name in results:
             settle(results[result.name], [blocks[a] for a in result.axes])
