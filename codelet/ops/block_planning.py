@@ -61,8 +61,8 @@ def _price(
         partial = work.is_partial(result, cuts)
         each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
         held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
-    num_bytes = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **num_bytes, at_edges=at_edges)]
+    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)]
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)

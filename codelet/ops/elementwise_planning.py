@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -100,8 +101,8 @@ def _price(
         moved = moved_elements(operand.home, cuts, operand.dimensions)
         received += moved.received * operand.dtype.itemsize
         sent += moved.sent * operand.dtype.itemsize
-    num_bytes = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    return [step_cost(target, "map", cuts, vertex, **num_bytes, at_edges=at_edges)]
+    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    return [step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges)]
 
 
 def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:

@@ -164,7 +164,7 @@ def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) 
     theirs, ours = _grid_of(extents, home) if home else None, _grid_of(extents, [cut.block for cut in own])
     if theirs == ours:
         return Moved(0, 0)
-    if theirs is None or len(theirs) > 1 or len(ours) > 1:
+    if theirs is None or len(theirs) != 1 or len(ours) != 1:
         return Moved(block, math.prod(home))
     # Stretches: of each tile there are some elements that it has and reads.
     (extent, held), (_, read) = theirs[0], ours[0]

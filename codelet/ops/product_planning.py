@@ -171,7 +171,7 @@ def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
     return _count(cuts, own, ("summed",), "vertices")
 
 
-def _moved_bytes(cuts: tuple[Cut, ...], own: Product) -> dict[str, int]:
+def _moved_bytes(cuts: tuple[Cut, ...], own: Product) -> dict[str, Any]:
     """Bytes that a tile receives, and sends: of an operand that several tiles read, or that lies elsewhere."""
     pairs = zip(own.homes, (A_ROLES, B_ROLES), strict=True)
     moved = [moved_elements(home, cuts, own.axes(roles)) for home, roles in pairs]
