@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pickle
+import pkgutil
 import re
 from pathlib import Path
 
@@ -45,3 +48,13 @@ def test_what_is_no_graph_is_told(name):
     with pytest.raises(cl.CodeletError) as told:
         OPERATIONS[name](*[None] * (len(needed) - len(by_name)), **by_name)
     assert "test_ops_library.py" in str(told.value)
+
+
+def test_every_codelet_is_found_again_by_its_name():
+    modules = [importlib.import_module(own.name) for own in pkgutil.iter_modules(ops.__path__, "codelet.ops.")]
+    values = [value for module in modules for value in vars(module).values()]
+    parts = [own for value in values for own in (value if isinstance(value, tuple) else [value])]
+    every = [own for own in parts if isinstance(own, cl.Codelet)]
+    assert len(every) > 100
+    for codelet in every:
+        assert pickle.loads(pickle.dumps(codelet)) is codelet

@@ -21,6 +21,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -145,10 +146,9 @@ def _ways(
     target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
     """With which codelets a block may be done, and how it is cut into vertices."""
-    alone = work.worker or work.codelet
     if fixed is not None:
         vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-        yield (alone if vertices >= target.num_workers else work.codelet), fixed
+        yield work.pair.for_vertices(vertices, target.num_workers), fixed
         return
     if work.codelet.hints.workers > 1:
         yield work.codelet, blocks
@@ -168,8 +168,7 @@ def _ways_of(
         cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
-            details = ("codelet", codelet.name), ("workers", codelet.hints.workers)
-            yield Option(cuts, bound, price, details)
+            yield Option(cuts, bound, price, told(codelet))
 
 
 def _options(
@@ -252,6 +251,6 @@ def plan_sum(
 
 def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
-    codelet = work.chosen(like.detail("workers"))
+    codelet = work.pair.of(like.detail("workers"))
     steps = tuple(_price(target, work, codelet, like.cuts))
-    return Plan(str(work), like.cuts, steps, (("codelet", codelet.name), ("workers", codelet.hints.workers)))
+    return Plan(str(work), like.cuts, steps, told(codelet))

@@ -27,7 +27,7 @@ from codelet.ops.conv_arguments import (
 )
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
-from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.convolved import Convolved, Kind, codelets_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -127,7 +127,8 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
         i = cl.grid(out.size)
         graph.add_vertex("fill", zeros, out=out.flatten()[i], shape=(), dtype=own.out_dtype.name)
         return result
-    kind, codelet = codelet_named(plan.detail("codelet"))
+    kind, codelets = codelets_named(plan.detail("codelet"))
+    codelet = codelets.of(plan.detail("workers"))
     count, written, extra = num_partials(plan.cuts), out, 0
     if count > 1:
         vertices = parts_of([cut.vertices for cut in plan.cuts])

@@ -234,7 +234,7 @@ def _add_product(
     if not own.size("summed"):
         graph.add_vertex("fill", zero, out=out.flatten()[cl.grid(out.size)], dtype=own.out_dtype.name)
         return
-    codelet = codelets.by_name(str(plan.detail("codelet")))
+    codelet = codelets.pair.of(plan.detail("workers"))
     count, written, dtype = num_partials(plan.cuts, own), out, own.out_dtype
     if count > 1:
         counts = [cut.vertices for cut, role in zip(plan.cuts, roles, strict=True) if role == "summed"]

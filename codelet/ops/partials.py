@@ -48,7 +48,7 @@ def add_planned(
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
-    left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
+    left = add_work(graph, work, plan.cuts, work.pair.of(plan.detail("workers")), tensors, results)
     several = len(left) > 1
     for result in work.results:
         if result.name in left and result.add is not None:

@@ -170,20 +170,20 @@ def _pool(
         is_elsewhere: whether what it reads was made on other tiles.
         static: values of the codelet.
     """
-    shared, worker = CODELETS[codelet]
+    codelets = CODELETS[codelet]
     out = graph.add_variable("out", tuple(field.results for field in fields), dtype)
     if not out.size:
         return out
     types = tuple((name, own.dtype) for name, (own, _) in windows.items())
     beside = tuple((name, own.dtype) for name, own in results.items())
     kinds = tuple(sorted(static.items()))
-    work = Pooled(step, fields, types, beside, np.dtype(dtype), shared, worker, is_elsewhere, kinds)
+    work = Pooled(step, fields, types, beside, np.dtype(dtype), codelets, is_elsewhere, kinds)
     widths = [field.widths for field in fields]
     around = {
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
     plan = plan_pooled(graph.target, work, grain, memory_share)
-    chosen = worker if plan.detail("vertices") == "of one worker" else shared
+    chosen = codelets.of(plan.detail("workers"))
     for phase in work.phases:
         empty = not all(one.taps for one in phase)
 
@@ -283,7 +283,7 @@ def plan_max_pool(
     """
     check_tensors(name, graph, x=x)
     own = _checked(name, x.shape, window_shape, strides, padding, axes)
-    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, *CODELETS["greatest"])
+    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, CODELETS["greatest"])
     return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +22,22 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
+from codelet.ops.block_planning import plan_work
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.pairs import Pair
 from codelet.ops.planning import Plan
-from codelet.ops.random_codelets import BETWEEN, BITS, DROP, KEYS, NORMAL, TRUTH, TRUTHS, UNIFORM, fold
-from codelet.ops.stretches import Input, Stretch, StretchCodelets, add_stretches, plan_stretches
+from codelet.ops.random_codelets import (
+    draw_between,
+    draw_bits,
+    draw_normal,
+    draw_truth,
+    draw_truths,
+    draw_uniform,
+    drop,
+    fold,
+    make_keys,
+)
 from codelet.target import Target
 
 # --- what is given ------------------------------------------------------------------------------------------
@@ -95,15 +108,52 @@ def _broadcast(operation: str, name: str, tensor: cl.Tensor, shape: tuple[int, .
 
 # --- planned and added --------------------------------------------------------------------------------------
 
-_COUNTER = Input("counter", (), np.dtype(np.int32))
-_KEY = Input("key", (2,), np.dtype(np.uint32), by_element=False)
+
+def _work(
+    name: str,
+    codelets: Pair,
+    count: int,
+    operands: Mapping[str, np.dtype],
+    dtype: np.dtype,
+    static: Mapping[str, Any],
+    *,
+    is_of_words: bool = False,
+) -> Work:
+    """What makes numbers of a key and their counters, stretch by stretch.
+
+    Args:
+        name: of the compute set.
+        codelets: what makes a stretch.
+        count: of numbers, one at least.
+        operands: the dtypes of what has an element for each number.
+        dtype: of the numbers.
+        static: static values of the codelets.
+        is_of_words: whether each is of two words, along a last dimension.
+    """
+    axes = Axis("elements", count, "kept"), Axis("words", 2, "whole")
+    by_element = {"counter": np.dtype(np.int32), **operands}
+    fields = Field("key", (1,), np.dtype(np.uint32)), *(Field(own, (0,), kind) for own, kind in by_element.items())
+    result = Result("out", (0, 1) if is_of_words else (0,), dtype, dtype)
+    return Work(name, axes, fields, (result,), *codelets, static=tuple(static.items()))
+
+
+def _add(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
+    """The vertices of a work, planned, by the fields of each stretch."""
+    plan = plan_work(graph.target, work, grain)
+    codelet = work.pair.of(plan.detail("workers"))
+    values = work.values(codelet, plan.cuts)
+
+    def own(elements: Block, _words: Block) -> dict[str, Any]:
+        return {**fields(elements.elements), **values}
+
+    add_blocks(graph, work.name, codelet, plan.cuts, own)
 
 
 def _draw(
     graph: cl.Graph,
     name: str,
     key: cl.Tensor,
-    codelets: StretchCodelets,
+    codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
     grain: int | None,
@@ -117,8 +167,6 @@ def _draw(
             if not isinstance(value, cl.Tensor):
                 value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
             own[which] = value
-        inputs = (_KEY, _COUNTER, *(Input(which, (), tensor.dtype) for which, tensor in own.items()))
-        stretch = Stretch(codelets, inputs, dtype.itemsize, tuple(static.items()))
         out = graph.add_variable("out", shape, dtype)
         flat = out.flatten()
 
@@ -128,7 +176,9 @@ def _draw(
                 k: tensor[elements] for k, tensor in own.items()
             }
 
-        add_stretches(graph, "draw", stretch, out.size, fields, grain)
+        if out.size:
+            dtypes = {which: tensor.dtype for which, tensor in own.items()}
+            _add(graph, _work("draw", codelets, out.size, dtypes, dtype, static), grain, fields)
     return out
 
 
@@ -151,17 +201,17 @@ def plan_draw(
     """
     own = np.dtype(dtype)
     ways = {
-        "random_bits": (BITS, {"dtype": own.name}),
-        "uniform": (UNIFORM, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),
-        "normal": (NORMAL, {"dtype": own.name}),
-        "dropout": (DROP, {"kept": 0.5, "dtype": "float32"}),
+        "random_bits": (draw_bits, {"dtype": own.name}),
+        "uniform": (draw_uniform, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),
+        "normal": (draw_normal, {"dtype": own.name}),
+        "dropout": (drop, {"kept": 0.5, "dtype": "float32"}),
     }
     if operation not in ways:
         raise OperationError("no operation that draws", given=repr(operation), expected=", ".join(ways))
     codelets, static = ways[operation]
-    inputs = (_KEY, _COUNTER, *([Input("x", (), own)] if operation == "dropout" else []))
-    stretch = Stretch(codelets, inputs, own.itemsize, tuple(static.items()))
-    return plan_stretches(target, stretch, count, checked_grain(operation, grain))
+    operands = {"x": own} if operation == "dropout" else {}
+    work = _work("draw", codelets, count, operands, own, static)
+    return plan_work(target, work, checked_grain(operation, grain))
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -200,7 +250,7 @@ def random_bits(
     own = checked_dtype(name, "dtype", jax.dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtype)
     if not jnp.issubdtype(own, jnp.unsignedinteger):
         raise OperationError(f"dtype of ops.{name} is not of unsigned integers", given=own, expected="uint32, say")
-    return _draw(graph, name, key, BITS, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
 
 
 def uniform(
@@ -234,12 +284,12 @@ def uniform(
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
     if not bounds:
         low, high = _checked_number(name, "minval", minval), _checked_number(name, "maxval", maxval)
-        return _draw(graph, name, key, UNIFORM, shape, own, grain, minval=low, maxval=high, dtype=own.name)
+        return _draw(graph, name, key, draw_uniform, shape, own, grain, minval=low, maxval=high, dtype=own.name)
     operands = {
         which: _broadcast(name, which, bounds[which], shape) if which in bounds else _checked_number(name, which, value)
         for which, value in (("minval", minval), ("maxval", maxval))
     }
-    return _draw(graph, name, key, BETWEEN, shape, own, grain, operands, dtype=own.name)
+    return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
 
 
 def normal(
@@ -266,7 +316,7 @@ def normal(
     """
     _check_key(name, graph, key)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
-    return _draw(graph, name, key, NORMAL, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
 
 
 def bernoulli(
@@ -302,9 +352,9 @@ def bernoulli(
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, cl.Tensor):
         operands = {"p": _broadcast(name, "p", p, own)}
-        return _draw(graph, name, key, TRUTHS, own, bool, grain, operands, **static)
+        return _draw(graph, name, key, draw_truths, own, bool, grain, operands, **static)
     number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
-    return _draw(graph, name, key, TRUTH, own, bool, grain, p=number, dtype=dtype, **static)
+    return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
 
 
 def dropout(
@@ -339,7 +389,7 @@ def dropout(
             return x if kept else graph.add_constant("zero", np.zeros((), x.dtype)).broadcast_to(x.shape)
     _checked_shape(name, x.shape)
     dtype = checked_dtype(name, "rate", float).name
-    return _draw(graph, name, key, DROP, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
+    return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
 
 
 def dropout_gradient(
@@ -385,7 +435,6 @@ def split_key(
     _check_key(name, graph, key)
     shape = _checked_shape(name, num, 2)
     grain, count = checked_grain(name, grain), math.prod(shape)
-    stretch = Stretch(KEYS, (_KEY, _COUNTER), 8)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", (*shape, 2), np.uint32)
         rows, counters = out.reshape(count, 2), cl.Index(0, (count,), (1,))
@@ -393,7 +442,13 @@ def split_key(
         def fields(elements: slice) -> dict[str, Any]:
             return {"key": key, "counter": counters[elements], "out": rows[elements]}
 
-        add_stretches(graph, "make keys", stretch, count, fields, grain)
+        if count:
+            _add(
+                graph,
+                _work("make keys", make_keys, count, {}, np.dtype(np.uint32), {}, is_of_words=True),
+                grain,
+                fields,
+            )
     return out
 
 

@@ -18,7 +18,8 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_work
-from codelet.ops.blockwise import Axis, Field, Result, Work, both, merged, regroup
+from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
+from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE, Plan
 

@@ -17,7 +17,8 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
-from codelet.ops.blockwise import Pair, Work, both
+from codelet.ops.blockwise import Work
+from codelet.ops.pairs import Pair, both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import fill_empty, largest, reduce_block, sums_dtype
 from codelet.ops.rows import Rows
