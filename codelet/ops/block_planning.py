@@ -82,13 +82,14 @@ def _sizes(target: Target, axis: Axis, grain: int) -> list[int]:
     return block_sizes(axis.extent, grain, target.num_tiles)
 
 
-def _thinned(sizes: list[int]) -> list[int]:
-    """Sizes that are far apart."""
+def _thinned(sizes: list[int], of_workers: int) -> list[int]:
+    """Sizes that are far apart, with the least of so many elements that every worker has a vertex."""
     if len(sizes) <= 6:
         return sizes
     kept = [sizes[0]]
+    least = min((size for size in sizes if size >= of_workers), default=0)
     for size in sizes[1:]:
-        if size * _APART <= kept[-1] or size == sizes[-1]:
+        if size * _APART <= kept[-1] or size in (least, sizes[-1]):
             kept.append(size)
     return kept
 
@@ -193,7 +194,7 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
     """
     fixed = None if grain is None else _grains(work, grain)
     every = [_sizes(target, axis, fixed[a] if fixed else 1) for a, axis in enumerate(work.axes)]
-    first = [_thinned(sizes) for sizes in every]
+    first = [_thinned(sizes, fixed[a] * target.num_workers if fixed else 1) for a, sizes in enumerate(every)]
     options = _options(target, work, first, fixed)
     best = cheapest(str(work), target, options, memory_share)
     if first != every:

@@ -109,7 +109,9 @@ def options(
         if fixed is not None:
             vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
             kind = _kind_of(own, fixed)
-            ways = [(kind, CODELETS[kind].for_vertices(vertices, target.num_workers), fixed)]
+            ways: list[tuple[Kind, cl.Codelet, Blocks]] = [
+                (kind, CODELETS[kind].for_vertices(vertices, target.num_workers), fixed)
+            ]
         else:
             ways = list(_ways(own, blocks, target.num_workers, alone=place < max(1, priced // 4)))
         for kind, codelet, grains in ways:

@@ -137,9 +137,14 @@ def _work(
     return Work(name, axes, fields, (result,), *codelets, static=tuple(static.items()))
 
 
+def _plan(target: Target, work: Work, grain: int | None) -> Plan:
+    """How a work is spread; a grain counts numbers, each of which is two elements of the grid: one for each word."""
+    return plan_work(target, work, grain and 2 * grain)
+
+
 def _add(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
     """The vertices of a work, planned, by the fields of each stretch."""
-    plan = plan_work(graph.target, work, grain)
+    plan = _plan(graph.target, work, grain)
     codelet = work.pair.of(plan.detail("workers"))
     values = work.values(codelet, plan.cuts)
 
@@ -211,7 +216,7 @@ def plan_draw(
     codelets, static = ways[operation]
     operands = {"x": own} if operation == "dropout" else {}
     work = _work("draw", codelets, count, operands, own, static)
-    return plan_work(target, work, checked_grain(operation, grain))
+    return _plan(target, work, checked_grain(operation, grain))
 
 
 # --- operations ---------------------------------------------------------------------------------------------
