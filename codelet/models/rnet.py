@@ -152,8 +152,7 @@ def load_rnet() -> RNet:
     Raises:
         MissingExtraError: the package `mtcnn` is not installed.
 
-    >>> network = load_rnet()
-    >>> box, probabilities = network(jnp.zeros((3, 24, 24)))
+    >>> box, probabilities = jax.eval_shape(load_rnet(), jnp.zeros((3, 24, 24)))
     >>> box.shape, probabilities.shape
     ((4,), (2,))
     """
