@@ -58,3 +58,23 @@ def test_every_codelet_is_found_again_by_its_name():
     assert len(every) > 100
     for codelet in every:
         assert pickle.loads(pickle.dumps(codelet)) is codelet
+
+
+OF_NOTHING = {
+    "product": lambda graph: ops.matmul(graph, graph.add_variable("a", (50, 0)), graph.add_variable("b", (0, 60))),
+    "convolution": lambda graph: ops.conv_general_dilated(
+        graph, graph.add_variable("x", (1, 0, 50, 60)), graph.add_variable("w", (2, 0, 1, 1))
+    ),
+    "sum": lambda graph: ops.sum(graph, graph.add_variable("x", (50, 0, 60)), 1),
+    "logsumexp": lambda graph: ops.logsumexp(graph, graph.add_variable("x", (50, 0, 60)), 1),
+}
+
+
+@pytest.mark.parametrize("kind", OF_NOTHING)
+def test_what_is_made_of_nothing_is_filled_as_an_array_is(kind):
+    graph, alike = cl.Graph(cl.IPU(num_tiles=8)), cl.Graph(cl.IPU(num_tiles=8))
+    out = OF_NOTHING[kind](graph)
+    ops.fill(alike, out.shape, 0.0)
+    assert graph.num_vertices == alike.num_vertices == 8
+    found = next(iter(cl.lower(graph, inputs=[], outputs=[out])({}).values()))
+    assert (found == (float("-inf") if kind == "logsumexp" else 0)).all()

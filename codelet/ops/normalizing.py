@@ -28,7 +28,7 @@ from codelet.ops.norm_codelets import (
     sum_slopes,
 )
 from codelet.ops.pairs import Pair
-from codelet.ops.reduce import sums_dtype
+from codelet.ops.partials import sums_dtype
 from codelet.ops.rows import Rows
 
 

@@ -19,7 +19,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.convolution import zeros
+from codelet.ops.fill import filled
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -183,7 +183,7 @@ def _pool(
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
     plan = plan_pooled(graph.target, work, grain, memory_share)
-    chosen = codelets.of(plan.detail("workers"))
+    chosen, of_nothing = (own.of(plan.detail("workers")) for own in (codelets, filled))
     for phase in work.phases:
         empty = not all(one.taps for one in phase)
 
@@ -197,7 +197,7 @@ def _pool(
                 places.append(slice(first, first + field.apart * more + 1, field.apart))
             written = out[tuple(places)]
             if empty:
-                return {"out": written, "shape": written.shape, "dtype": out.dtype.name}
+                return {"out": written, "shape": written.shape, "value": 0, "dtype": out.dtype.name}
             read = {name: own[tuple(reads)] for name, own in around.items()}
             read.update({name: own[tuple(places)] for name, own in results.items()})
             return {**read, "out": written, **work.values(phase)}
@@ -205,7 +205,7 @@ def _pool(
         if all(one.count for one in phase):
             own = cuts_of_phase(plan.cuts, phase)
             parts = [cut.parts for cut in plan.cuts]
-            add_blocks(graph, step, zeros if empty else chosen, own, patch, parts=parts)
+            add_blocks(graph, step, of_nothing if empty else chosen, own, patch, parts=parts)
     return out
 
 
