@@ -22,6 +22,7 @@ import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, moved_elements
+from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -92,13 +93,14 @@ def _sizes(target: Target, axis: Axis, grain: int, homes: Sequence[int]) -> list
     return sorted({*block_sizes(axis.extent, grain, target.num_tiles), *homes}, reverse=True)
 
 
-def _thinned(sizes: list[int]) -> list[int]:
-    """Sizes that are far apart."""
+def _thinned(sizes: list[int], of_workers: int) -> list[int]:
+    """Sizes that are far apart, with the least of so many elements that every worker has a vertex."""
     if len(sizes) <= 6:
         return sizes
     kept = [sizes[0]]
+    least = min((size for size in sizes if size >= of_workers), default=0)
     for size in sizes[1:]:
-        if size * _APART <= kept[-1] or size == sizes[-1]:
+        if size * _APART <= kept[-1] or size in (least, sizes[-1]):
             kept.append(size)
     return kept
 
@@ -162,10 +164,9 @@ def _ways(
     target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
     """With which codelets a block may be done, and how it is cut into vertices."""
-    alone = work.worker or work.codelet
     if fixed is not None:
         vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-        yield (alone if vertices >= target.num_workers else work.codelet), fixed
+        yield work.pair.for_vertices(vertices, target.num_workers), fixed
         return
     if work.codelet.hints.workers > 1:
         yield work.codelet, blocks
@@ -185,8 +186,7 @@ def _ways_of(
         cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
-            details = ("codelet", codelet.name), ("workers", codelet.hints.workers)
-            yield Option(cuts, bound, price, details, functools.partial(price, edges=True))
+            yield Option(cuts, bound, price, told(codelet), functools.partial(price, edges=True))
 
 
 def _options(
@@ -214,8 +214,11 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
     pairs = enumerate(zip(work.axes, homes, strict=True))
     every = [_sizes(target, axis, fixed[a] if fixed else 1, own) for a, (axis, own) in pairs]
     first = [
-        sorted({*_thinned(sizes), *set(own).intersection(sizes)}, reverse=True)
-        for sizes, own in zip(every, homes, strict=True)
+        sorted(
+            {*_thinned(sizes, fixed[a] * target.num_workers if fixed else 1), *set(homes[a]).intersection(sizes)},
+            reverse=True,
+        )
+        for a, sizes in enumerate(every)
     ]
     options = _options(target, work, first, fixed)
     best = cheapest(str(work), target, options, memory_share)
@@ -274,6 +277,6 @@ def plan_sum(
 
 def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
-    codelet = work.chosen(like.detail("workers"))
+    codelet = work.pair.of(like.detail("workers"))
     steps = tuple(_price(target, work, codelet, like.cuts, edges=True))
-    return Plan(str(work), like.cuts, steps, (("codelet", codelet.name), ("workers", codelet.hints.workers)))
+    return Plan(str(work), like.cuts, steps, told(codelet))

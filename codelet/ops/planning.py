@@ -127,7 +127,11 @@ class Plan:
     def __str__(self) -> str:
         lines = [
             f"plan of {self.operation}: {self.total_cycles:,} cycles, "
-            f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute",
+            f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute"
+        ]
+        if self.parts:
+            return "\n".join([*lines, *("  " + str(part).replace("\n", "\n  ") for part in self.parts)])
+        lines += [
             f"  {self.choice_text()}",
             *(f"  {step}" for step in self.steps[:8]),
             *([f"  and {len(self.steps) - 8} steps more"] if len(self.steps) > 8 else []),
