@@ -122,7 +122,12 @@ def used_again(a, b):
         (lambda a, b: (b @ a).T, ["dot_general"]),
         (lambda a, b: b @ a, ["dot_general"]),
         # The smaller one is transposed, rather than the result.
-        (lambda a, b: lax.dot_general(b.reshape(2, 2, 5).transpose(1, 0, 2), a, (((2,), (0,)), ((), ()))), None),
+        (
+            lambda a, b: lax.dot_general(b.reshape(2, 2, 5).transpose(1, 0, 2), a, (((2,), (0,)), ((), ()))),
+            ["reshape", "transpose", "reshape", "dot_general", "reshape"],
+        ),
+        # What lies in memory in parts that are apart stays laid out.
+        (lambda a, b: a.reshape(5, 3, 2).transpose(1, 0, 2).reshape(3, 10) @ b.reshape(10, 2), None),
         # Nothing that a dot of matrices could do.
         (lambda a, b: lax.dot_general(a, b, (((), ()), ((0,), (1,)))), None),
         (lambda a, b: lax.dot_general(a.T, b[0], (((), ()), ((), ()))), None),

@@ -22,7 +22,7 @@ from jax.extend import core as jax_core
 from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrangement
+from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrangement, whole
 
 # --- arithmetic -------------------------------------------------------------------------------------------
 
@@ -118,11 +118,16 @@ def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | Non
 
 
 def contraction_of(
-    view: Rearrangement, makers: dict[Any, jax_core.JaxprEqn], summed: Collection[int] = ()
+    view: Rearrangement,
+    makers: dict[Any, jax_core.JaxprEqn],
+    summed: Collection[int] = (),
+    *,
+    looked_through: Sequence[bool] = (True, True),
 ) -> Contraction | None:
     """The sum over some dimensions of a value, by what it is a rearrangement of: what a product or dot makes.
 
     None where nothing such makes it, or a dot cannot; unless some label is summed, and some is in one operand only.
+    `looked_through` says of which operands it is asked what they are rearrangements of.
     """
     product = makers.get(view.root)
     if product is None or not is_understood(product, "mul", "dot_general"):
@@ -136,7 +141,8 @@ def contraction_of(
     outside = regrouped(view.memory, view.root.aval.shape)
     if outside is None:
         return None
-    sides = [rearrangement(atom, makers, stop=lambda _: False) for atom in product.invars]
+    asked = zip(product.invars, looked_through, strict=True)
+    sides = [rearrangement(atom, makers, stop=lambda _: False) if own else whole(atom) for atom, own in asked]
     labels = _Labels()
     all_dims = (sides[0].dims, sides[1].dims, outside)
     for roles in _dimension_roles(product):

@@ -6,7 +6,8 @@ numbers of a dot: of the operands as they lie, neighbouring dimensions of one ro
 in which their dimensions stand in the result. So the same product is the same equation, whatever made it, which
 `narrow_products.py` can tell; XLA finds back by itself only what is of two dimensions.
 
-A result that was made in order stays so: one may have transposed the smaller operand rather than it.
+A result that was made in order stays so: one may have transposed the smaller operand rather than it. What lies in
+memory in more parts than the dimensions it was laid out in stays laid out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
 from lowering.jaxprs.rebuild import Builder, inline, rebuild
 
+_SIDES = ((True, True), (True, False), (False, True), (False, False))
+"""Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
+
 
 def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Dot | None:
     """The dot in memory order that a value is a rearrangement of, where it is another than that which is there."""
@@ -30,16 +34,19 @@ def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) ->
     product = makers.get(view.root)
     if product is None or not is_understood(product, "dot_general") or (view.root is not var and uses[view.root] > 1):
         return None
-    found = contraction_of(view, makers)
-    if found is None:
-        return None
-    dot = as_dot(found)
-    if view.is_in_order and not dot.is_in_order:
-        return None
     shapes = tuple(tuple(atom.aval.shape) for atom in product.invars)  # type: ignore[attr-defined]
     numbers = tuple(tuple(tuple(map(int, own)) for own in pair) for pair in product.params["dimension_numbers"])
-    as_it_is = found.left.is_in_order and found.right.is_in_order and not dot.is_swapped
-    return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else dot
+    for sides in _SIDES:
+        found = contraction_of(view, makers, looked_through=sides)
+        dot = None if found is None else as_dot(found)
+        if dot is None or (view.is_in_order and not dot.is_in_order):
+            continue
+        own_shapes = dot.shapes[::-1] if dot.is_swapped else dot.shapes
+        if any(len(own) > sum(n != 1 for n in shape) for own, shape in zip(own_shapes, shapes, strict=True)):
+            continue
+        as_it_is = dot.contraction.left.is_in_order and dot.contraction.right.is_in_order and not dot.is_swapped
+        return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else dot
+    return None
 
 
 def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
