@@ -102,7 +102,7 @@ class _Labels:
         return True
 
 
-def _dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None, int | None]]:
+def dimension_roles(eqn: jax_core.JaxprEqn) -> list[tuple[int | None, int | None, int | None]]:
     """Which dimension of left, right and result go together, for a dot or a product."""
     if eqn.primitive.name == "mul":
         return [(d, d, d) for d in range(eqn.outvars[0].aval.ndim)]  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ def contraction_of(
     sides = [rearrangement(atom, makers, stop=lambda _: False) if own else whole(atom) for atom, own in asked]
     labels = _Labels()
     all_dims = (sides[0].dims, sides[1].dims, outside)
-    for roles in _dimension_roles(product):
+    for roles in dimension_roles(product):
         dims = [None if at is None else own[at] for at, own in zip(roles, all_dims, strict=True)]
         # Of a product's operands one may have extent 1 where the other has more: it has no part in it.
         if not labels.add(tuple(dim or None for dim in dims)):
