@@ -17,12 +17,12 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from codelet.views.digits import Digit
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
-from lowering.jaxprs.equations import Atomic, variables, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement, rearranges
-from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 
 
 def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrangement, whole
 
 # --- arithmetic -------------------------------------------------------------------------------------------

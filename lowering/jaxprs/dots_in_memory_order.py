@@ -18,11 +18,11 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
-from lowering.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
-from lowering.jaxprs.rebuild import Builder, inline, rebuild
 
 _SIDES = ((True, True), (True, False), (False, True), (False, False))
 """Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic
-from lowering.jaxprs.primitives import is_understood
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import is_understood
 
 Makers = dict[Any, jax_core.JaxprEqn]
 """The equation that makes each value."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
@@ -15,7 +16,6 @@ from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.products_side_by_side import join_side_by_side
-from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once
