@@ -65,6 +65,7 @@ from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
+from codelet.ops.followed import plan_operation as plan_operation
 from codelet.ops.indexing import gather as gather
 from codelet.ops.indexing import gather_gradient as gather_gradient
 from codelet.ops.indexing import plan_gather as plan_gather

@@ -16,6 +16,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.homes import Home
 from codelet.ops.pairs import Pair
 
 Role = Literal["kept", "summed", "whole"]
@@ -44,13 +45,13 @@ class Field:
         name: of the codelet's parameter.
         axes: the axes that the tensor has, in its order.
         dtype: of its elements.
-        is_elsewhere: whether it was made on other tiles, and has to be received.
+        home: where it lies; None where it may lie with what reads it. See `homes.py`.
     """
 
     name: str
     axes: tuple[int, ...]
     dtype: np.dtype
-    is_elsewhere: bool = False
+    home: Home | None = None
 
 
 @dataclass(frozen=True)

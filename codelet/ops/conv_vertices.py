@@ -16,6 +16,8 @@ from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
 from codelet.ops.convolved import Convolved, Kind, codelets_named, cuts_of_phase, parts_of, static_values
 from codelet.ops.fill import add_filled, filled
+from codelet.ops.followed import follow
+from codelet.ops.homes import settle
 from codelet.ops.partials import sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
@@ -135,7 +137,9 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan, memory_share: float = M
         plan: of `plan_convolved`.
         memory_share: of a tile's memory, what the plan of a last turn of fewer results may take.
     """
+    follow(plan)
     result = graph.add_variable("out", seen.shape, seen.own.out_dtype)
+    settle(result)
     if result.size and not plan.cuts:
         add_filled(graph, result, 0)
     elif result.size:

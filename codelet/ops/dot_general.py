@@ -14,6 +14,8 @@ from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.blockwise import merged, regroup
 from codelet.ops.fill import add_filled
+from codelet.ops.followed import follow
+from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.partials import checked_sums, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
@@ -95,7 +97,7 @@ def dot_general(
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
-            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, follow(options.plan(own)), options)
         return out
 
 
@@ -130,7 +132,7 @@ def _as_product(
     )
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
     sums = checked_sums(name, partials, out)
-    return (a, b), Product(dimensions, dtype, sums, out), shape
+    return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 
 def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:
@@ -222,6 +224,9 @@ def _add_product(
         }
 
     add_blocks(graph, "multiply", codelet, plan.cuts, fields)
+    settle_read(a, plan.cuts, own.axes(A_ROLES))
+    settle_read(b, plan.cuts, own.axes(B_ROLES))
+    settle(out, [cut.block for cut, role in zip(plan.cuts, roles, strict=True) if role != "summed"])
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, codelets.add)

@@ -19,6 +19,8 @@ from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.elementwise import map
+from codelet.ops.followed import follow
+from codelet.ops.homes import settle
 from codelet.ops.lookup_codelets import (
     SCATTERS,
     gather_block,
@@ -84,12 +86,13 @@ def _add(
     arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
     if 0 in own.writes.shape:
         return graph.add_variable("out", own.writes.shape, own.writes.dtype)
-    cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
+    cuts = follow(plan_lookup(graph.target, own, codelet, grain, share)).cuts
     chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
     rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
     if rows is not None and static["mode"] == "clip":
         fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
     out = _columns_first(graph, "out", own.writes, cuts)
+    settle(out)
     written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
     if "operand" in fields:
         fields = {**fields, "operand": _laid_out(graph, own, cuts, fields["operand"])}
