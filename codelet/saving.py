@@ -66,6 +66,8 @@ def _has(module: str, name: str, wanted: object) -> bool:
 def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     """How something made of a function is pickled: by its name in a module, or if it has none, made again.
 
+    Its name may be that of a field of a named tuple there.
+
     Args:
         made: what was made of it, by a decorator, say.
         function: what it was made of.
@@ -82,6 +84,9 @@ def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...],
         for other, value in vars(sys.modules.get(module, object)).items():
             if value is made:
                 return _found, (module, other)
+            for part in getattr(value, "_fields", ()) if isinstance(value, tuple) else ():
+                if getattr(value, part) is made:
+                    return _found, (module, f"{other}.{part}")
         if isinstance(function, FunctionType) and not _has(module, name, function):
             raise SavingError(
                 f"{what} cannot be pickled: it is written as a reference to its function, which has no name to import",

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.jaxprs.equations import scan_counts
 from lowering.jaxprs.carry_extended import carry_extended
-from lowering.jaxprs.equations import scan_counts
 from tests.examples import examples
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from codelet.jaxprs.equations import inner_jaxprs
 from lowering.fast import draws
 from lowering.fast.draws import block_sizes, split_draws
-from lowering.jaxprs.equations import inner_jaxprs
 from tests.at_once import at_once
 
 

@@ -7,9 +7,9 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.tracing.field_types import FieldType
 from lowering.jaxprs.elementwise import dependences, may_overwrite
-from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
 
 F32 = np.dtype(np.float32)
 

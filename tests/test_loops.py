@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from codelet.jaxprs.equations import scan_counts
 from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.steps import emit
-from lowering.jaxprs.equations import scan_counts
 from lowering.pipeline import plan_graph
 from lowering.plan.steps import CallStep, all_steps
 from tests.at_once import at_once

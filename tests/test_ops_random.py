@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
-from codelet.ops.random_codelets import UNIFORM
+from codelet.ops.random_codelets import draw_uniform
 from tests.examples import examples
 from tests.ops_cases import TARGET, Case, array, check
 
@@ -221,7 +221,7 @@ def test_no_other_plan_is_cheaper(count):
 
 def test_a_plan_in_print():
     plan = cl.ops.plan_draw(TARGET, "uniform", 1000)
-    assert str(plan).startswith("plan of draw_uniform of 1,000: ")
+    assert str(plan).startswith("plan of draw_uniform of elements 1,000 kept, ")
     assert "elements 1,000 in 8 x 125" in str(plan)
     assert plan is cl.ops.plan_draw(TARGET, "uniform", 1000)
 
@@ -233,7 +233,7 @@ def test_codelets_are_pickled():
     key = graph.add_variable("key", (2,), np.uint32)
     cl.ops.uniform(graph, key, (10,))
     assert pickle.loads(pickle.dumps(graph)).num_vertices == graph.num_vertices
-    assert UNIFORM.shared.name == UNIFORM.worker.name == "draw_uniform"
+    assert draw_uniform.shared.name == draw_uniform.worker.name == "draw_uniform"
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------

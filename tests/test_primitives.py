@@ -10,7 +10,7 @@ from jax import lax
 from jax.extend.core import primitives
 
 import codelet as cl
-from lowering.jaxprs.primitives import UNDERSTOOD, is_understood
+from codelet.jaxprs.primitives import UNDERSTOOD, is_understood
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.operations import KINDS, as_codelet, operations

@@ -6,8 +6,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from lowering.jaxprs.equations import evaluate, needed
-from lowering.jaxprs.rebuild import inline, rewrite
+from codelet.jaxprs.equations import evaluate, needed
+from codelet.jaxprs.rebuild import inline, rewrite
 
 X = jnp.arange(3.0)
 TABLE = np.arange(3.0, dtype=np.float32)

@@ -9,9 +9,9 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.lengths import fresh_lengths
 from lowering.fast.row_rules import ROW_RULES, NoRule, check_understood, of_one_element
-from lowering.jaxprs.rebuild import inline
 
 LENGTHS = [3, 0, 3]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from codelet.jaxprs.equations import evaluate
 from lowering.jaxprs.contract import contract
-from lowering.jaxprs.equations import evaluate
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.unmap import unmap
 from tests.ops_cases import array, assert_alike

@@ -112,10 +112,10 @@ from codelet.ops.random import dropout as dropout
 from codelet.ops.random import dropout_gradient as dropout_gradient
 from codelet.ops.random import fold_in as fold_in
 from codelet.ops.random import normal as normal
-from codelet.ops.random import plan_draw as plan_draw
 from codelet.ops.random import random_bits as random_bits
 from codelet.ops.random import split_key as split_key
 from codelet.ops.random import uniform as uniform
+from codelet.ops.random_planning import plan_draw as plan_draw
 from codelet.ops.recurrent import gru_cell as gru_cell
 from codelet.ops.recurrent import gru_cell_gradient as gru_cell_gradient
 from codelet.ops.recurrent import lstm_cell as lstm_cell

@@ -10,7 +10,7 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
-from codelet.ops.blockwise import both
+from codelet.ops.pairs import both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 

@@ -22,6 +22,7 @@ from codelet.ops.arguments import check_floating, check_same_dtype, check_tensor
 from codelet.ops.choices import cast
 from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
+from codelet.ops.partials import sums_dtype
 from codelet.ops.reduce import sum as sum_of
 from codelet.ops.softmax import softmax, softmax_gradient
 
@@ -135,8 +136,7 @@ class _Attention:
 
     def with_keys(self, heads: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
         """Of what is like queries and what is like keys: products as weights are, in the dtype of the softmax."""
-        dtype = np.promote_types(np.float32, self.dtype) if self.dtype != jnp.bfloat16 else np.dtype(np.float32)
-        return self.product(heads, keys, ((heads.ndim - 1,), (3,)), (2, 2), name, dtype)
+        return self.product(heads, keys, ((heads.ndim - 1,), (3,)), (2, 2), name, sums_dtype(self.dtype))
 
     def over_keys(self, weights: cl.Tensor, keys: cl.Tensor, name: str) -> cl.Tensor:
         """Of what is like weights and what is like keys: sums over the keys, in the shape of the queries."""

@@ -21,6 +21,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -81,13 +82,14 @@ def _sizes(target: Target, axis: Axis, grain: int) -> list[int]:
     return block_sizes(axis.extent, grain, target.num_tiles)
 
 
-def _thinned(sizes: list[int]) -> list[int]:
-    """Sizes that are far apart."""
+def _thinned(sizes: list[int], of_workers: int) -> list[int]:
+    """Sizes that are far apart, with the least of so many elements that every worker has a vertex."""
     if len(sizes) <= 6:
         return sizes
     kept = [sizes[0]]
+    least = min((size for size in sizes if size >= of_workers), default=0)
     for size in sizes[1:]:
-        if size * _APART <= kept[-1] or size == sizes[-1]:
+        if size * _APART <= kept[-1] or size in (least, sizes[-1]):
             kept.append(size)
     return kept
 
@@ -145,10 +147,9 @@ def _ways(
     target: Target, work: Work, blocks: tuple[int, ...], fixed: tuple[int, ...] | None
 ) -> Iterator[tuple[cl.Codelet, tuple[int, ...]]]:
     """With which codelets a block may be done, and how it is cut into vertices."""
-    alone = work.worker or work.codelet
     if fixed is not None:
         vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-        yield (alone if vertices >= target.num_workers else work.codelet), fixed
+        yield work.pair.for_vertices(vertices, target.num_workers), fixed
         return
     if work.codelet.hints.workers > 1:
         yield work.codelet, blocks
@@ -168,8 +169,7 @@ def _ways_of(
         cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
-            details = ("codelet", codelet.name), ("workers", codelet.hints.workers)
-            yield Option(cuts, bound, price, details)
+            yield Option(cuts, bound, price, told(codelet))
 
 
 def _options(
@@ -194,7 +194,7 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
     """
     fixed = None if grain is None else _grains(work, grain)
     every = [_sizes(target, axis, fixed[a] if fixed else 1) for a, axis in enumerate(work.axes)]
-    first = [_thinned(sizes) for sizes in every]
+    first = [_thinned(sizes, fixed[a] * target.num_workers if fixed else 1) for a, sizes in enumerate(every)]
     options = _options(target, work, first, fixed)
     best = cheapest(str(work), target, options, memory_share)
     if first != every:
@@ -252,6 +252,6 @@ def plan_sum(
 
 def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
-    codelet = work.chosen(like.detail("workers"))
+    codelet = work.pair.of(like.detail("workers"))
     steps = tuple(_price(target, work, codelet, like.cuts))
-    return Plan(str(work), like.cuts, steps, (("codelet", codelet.name), ("workers", codelet.hints.workers)))
+    return Plan(str(work), like.cuts, steps, told(codelet))

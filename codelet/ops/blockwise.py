@@ -8,7 +8,7 @@ Reductions, maps, norms and softmax are of this form. `block_planning.py` choose
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,14 +16,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
-
-Pair = tuple[cl.Codelet, cl.Codelet]
-
-
-def both(function: Callable[..., Any]) -> Pair:
-    """A codelet for the workers of a tile together, and the same for one of them."""
-    return cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function)
-
+from codelet.ops.pairs import Pair
 
 Role = Literal["kept", "summed", "whole"]
 
@@ -116,9 +109,10 @@ class Work:
         """Of how many parts a result is that has not the axes which are summed."""
         return math.prod(cuts[a].vertices for a in self.summed)
 
-    def chosen(self, workers: object) -> cl.Codelet:
-        """The codelet that a plan has chosen: by how many workers share a vertex."""
-        return self.codelet if self.worker is None or workers == self.codelet.hints.workers else self.worker
+    @property
+    def pair(self) -> Pair:
+        """Both codelets."""
+        return Pair(self.codelet, self.worker or self.codelet)
 
     def is_partial(self, result: Result, cuts: Sequence[Cut]) -> bool:
         """Whether vertices find parts of a result."""

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+import codelet as cl
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
+from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest
 from codelet.target import Target
 
@@ -65,24 +67,25 @@ _POSITIONS = 64
 """At most so many positions of a tile are vertices of their own."""
 
 
-def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, bool, Blocks]]:
+def _ways(own: Convolved, blocks: Blocks, workers: int, *, alone: bool) -> Iterator[tuple[Kind, cl.Codelet, Blocks]]:
     """How the blocks of tiles are made by vertices: of all workers, or of one each."""
     rank = own.rank
     shared = (1, *blocks[1:])
     single = (*shared[:2], *(1,) * rank, *shared[2 + rank :])
     kind = _kind_of(own, shared)
     if kind != "element":
-        yield kind, True, shared
+        yield kind, CODELETS[kind].shared, shared
     if kind == "patch" and math.prod(blocks[2 : 2 + rank]) <= _POSITIONS and _kind_of(own, single) != "element":
-        yield "position", True, single
+        yield "position", CODELETS["position"].shared, single
     if not alone and kind != "element":
         return
     for d in (1, *range(2, 2 + rank), 3 + 2 * rank):
         if shared[d] > 1:
             grains = _share(shared, d, workers)
-            yield _kind_of(own, grains), False, grains
+            kind_of_share = _kind_of(own, grains)
+            yield kind_of_share, CODELETS[kind_of_share].worker, grains
     if blocks[0] > 1 or kind == "element":
-        yield kind, False, shared
+        yield kind, CODELETS[kind].worker, shared
 
 
 def options(
@@ -104,17 +107,18 @@ def options(
     for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
         blocks = tuple(int(axis[k]) for axis in grid)
         if fixed is not None:
-            ways: list[tuple[Kind, bool, Blocks]] = [(_kind_of(own, fixed), False, fixed)]
             vertices = math.prod(-(-block // own) for block, own in zip(blocks, fixed, strict=True))
-            if vertices < target.num_workers and ways[0][0] != "element":
-                ways = [(ways[0][0], True, fixed)]
+            kind = _kind_of(own, fixed)
+            ways: list[tuple[Kind, cl.Codelet, Blocks]] = [
+                (kind, CODELETS[kind].for_vertices(vertices, target.num_workers), fixed)
+            ]
         else:
             ways = list(_ways(own, blocks, target.num_workers, alone=place < max(1, priced // 4)))
-        for kind, shared, grains in ways:
+        for kind, codelet, grains in ways:
             cuts = cuts_of(own.dimensions, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
-                count = functools.partial(price, target, own, kind, shared, cuts)
-                yield Option(cuts, float(least[k]), count, (("codelet", CODELETS[kind, shared].name),))
+                count = functools.partial(price, target, own, kind, codelet, cuts)
+                yield Option(cuts, float(least[k]), count, told(codelet))
 
 
 @functools.lru_cache(maxsize=1024)

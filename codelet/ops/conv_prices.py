@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut
 from codelet.ops.convolved import (
-    CODELETS,
     Blocks,
     Convolved,
     Kind,
@@ -114,13 +114,13 @@ def num_partials(cuts: Sequence[Cut]) -> int:
 
 
 def _cycles(
-    target: Target, own: Convolved, kind: Kind, shared: bool, cuts: Sequence[Cut], dtype: np.dtype
+    target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: Sequence[Cut], dtype: np.dtype
 ) -> VertexCycles:
     grains = parts_of([cut.grain for cut in cuts])
-    return vertex_cycles(target, CODELETS[kind, shared], _types(own, kind, grains), **static_values(own, kind, dtype))
+    return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
 
 
-def price(target: Target, own: Convolved, kind: Kind, shared: bool, cuts: tuple[Cut, ...]) -> list[StepCost]:
+def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
     """What the compute sets of a convolution take."""
     count = num_partials(cuts)
     dtype = own.partials if count > 1 else own.out_dtype
@@ -129,7 +129,7 @@ def price(target: Target, own: Convolved, kind: Kind, shared: bool, cuts: tuple[
         if all(one.taps and one.count for one in phase):
             ours = cuts_of_phase(cuts, phase)
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
-            each.append((_cycles(target, own, kind, shared, ours, dtype), of_tile))
+            each.append((_cycles(target, own, kind, codelet, ours, dtype), of_tile))
     blocks, over = parts_of([cut.block for cut in cuts]), parts_of([np.int64(cut.parts) for cut in cuts])
     moved = _moved(own, blocks, over, target.word_bytes)
     sums_of_tile = -(-blocks.in_channels // parts_of([cut.grain for cut in cuts]).in_channels)
@@ -170,7 +170,7 @@ def _rates(target: Target, dtype: np.dtype, partials: np.dtype) -> _Rates:
 
     def cycles(field: int, channels: int, results: int) -> float:
         side = {"x": ((1, channels, field + 2, field + 2), dtype), "w": ((results, channels, 3, 3), dtype)}
-        return vertex_cycles(target, convolve, side, **static).tile_cycles(target.num_workers)
+        return vertex_cycles(target, convolve.shared, side, **static).tile_cycles(target.num_workers)
 
     channels = 16 if dtype.itemsize == 2 else 8
     passes = 9 * (64 // channels) ** 2

@@ -27,19 +27,14 @@ from codelet.ops.conv_arguments import (
 )
 from codelet.ops.conv_planning import plan_convolved
 from codelet.ops.conv_prices import num_partials
-from codelet.ops.convolved import Convolved, Kind, codelet_named, cuts_of_phase, parts_of, static_values
-from codelet.ops.partials import sum_partials
+from codelet.ops.convolved import Convolved, Kind, codelets_named, cuts_of_phase, parts_of, static_values
+from codelet.ops.fill import add_filled, filled
+from codelet.ops.partials import checked_sums, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.windows import Phase
 from codelet.target import Target
 
 # --- vertices ---------------------------------------------------------------------------------------------
-
-
-@cl.codelet
-def zeros(*, shape, dtype):
-    """Results that nothing is summed for."""
-    return jnp.zeros(shape, dtype)
 
 
 def _length(elements: slice) -> Any:
@@ -103,7 +98,9 @@ def _add_zeros(graph: cl.Graph, own: Convolved, phase: Sequence[Phase], out: cl.
         number = number * extent + symbol
     written = out[(*at, *places)]
     each = -(-math.prod(chosen) // graph.target.num_tiles)
-    graph.add_vertex("convolve", zeros, out=written, shape=written.shape, dtype=out.dtype.name, tile=number // each)
+    codelet = filled.for_vertices(each, graph.target.num_workers)
+    static = {"shape": written.shape, "value": 0, "dtype": out.dtype.name}
+    graph.add_vertex("convolve", codelet, out=written, tile=number // each, **static)
 
 
 def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, name: str) -> cl.Tensor:
@@ -124,10 +121,10 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
     if not out.size:
         return result
     if not plan.cuts:
-        i = cl.grid(out.size)
-        graph.add_vertex("fill", zeros, out=out.flatten()[i], shape=(), dtype=own.out_dtype.name)
+        add_filled(graph, result, 0)
         return result
-    kind, codelet = codelet_named(plan.detail("codelet"))
+    kind, codelets = codelets_named(plan.detail("codelet"))
+    codelet = codelets.of(plan.detail("workers"))
     count, written, extra = num_partials(plan.cuts), out, 0
     if count > 1:
         vertices = parts_of([cut.vertices for cut in plan.cuts])
@@ -151,8 +148,7 @@ def add_planned(graph: cl.Graph, seen: Seen, plan: Plan) -> cl.Tensor:
 def _dtypes(name: str, dtype: np.dtype, preferred_element_type: Any, partials: Any) -> tuple[np.dtype, np.dtype]:
     """The dtype of partial sums, and that of results."""
     out = checked_dtype(name, "preferred_element_type", preferred_element_type or dtype)
-    short = jnp.issubdtype(out, jnp.floating) and out.itemsize < 4
-    return checked_dtype(name, "partials", partials or (np.dtype(np.float32) if short else out)), out
+    return checked_sums(name, partials, out), out
 
 
 def conv_general_dilated(

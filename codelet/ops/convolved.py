@@ -19,6 +19,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.ops.blocks import Cut, whole
+from codelet.ops.pairs import Pair, both
 from codelet.ops.windows import Along, Phase
 
 Kind = Literal["patch", "position", "element"]
@@ -133,40 +134,20 @@ def cuts_of_phase(cuts: Sequence[Cut], phase: Sequence[Phase]) -> tuple[Cut, ...
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
-def _patch(x, w, *, strides, dilations, partials, dtype):
+@both
+def convolve(x, w, *, strides, dilations, partials, dtype):
+    """A patch of results: images (batch, channels, field) by kernels (results, channels, taps)."""
     found = lax.conv_general_dilated(
         x, w, strides, "VALID", rhs_dilation=dilations, preferred_element_type=jnp.dtype(partials)
     )
     return found.astype(dtype)
 
 
-def _position(x, w, *, partials, dtype):
-    summed = tuple(range(1, x.ndim))
-    return lax.dot_general(x, w, ((summed, summed), ((), ())), preferred_element_type=jnp.dtype(partials)).astype(dtype)
-
-
-@cl.codelet(workers=6, issue="assembly")
-def convolve(x, w, *, strides, dilations, partials, dtype):
-    """A patch of results: images (batch, channels, field) by kernels (results, channels, taps), shared by workers."""
-    return _patch(x, w, strides=strides, dilations=dilations, partials=partials, dtype=dtype)
-
-
-@cl.codelet(issue="assembly")
-def convolve_of_worker(x, w, *, strides, dilations, partials, dtype):
-    """The same of one worker."""
-    return _patch(x, w, strides=strides, dilations=dilations, partials=partials, dtype=dtype)
-
-
-@cl.codelet(workers=6, issue="assembly")
+@both
 def multiply_windows(x, w, *, partials, dtype):
     """Results at one position: windows (batch, channels, taps) by kernels (results, channels, taps)."""
-    return _position(x, w, partials=partials, dtype=dtype)
-
-
-@cl.codelet(issue="assembly")
-def multiply_windows_of_worker(x, w, *, partials, dtype):
-    """The same of one worker."""
-    return _position(x, w, partials=partials, dtype=dtype)
+    summed = tuple(range(1, x.ndim))
+    return lax.dot_general(x, w, ((summed, summed), ((), ())), preferred_element_type=jnp.dtype(partials)).astype(dtype)
 
 
 @cl.codelet(issue="assembly")
@@ -176,19 +157,17 @@ def multiply_window(x, w, *, partials, dtype):
     return lax.dot_general(x, w, ((every, every), ((), ())), preferred_element_type=jnp.dtype(partials)).astype(dtype)
 
 
-CODELETS: dict[tuple[Kind, bool], cl.Codelet] = {
-    ("patch", True): convolve,
-    ("patch", False): convolve_of_worker,
-    ("position", True): multiply_windows,
-    ("position", False): multiply_windows_of_worker,
-    ("element", False): multiply_window,
+CODELETS: dict[Kind, Pair] = {
+    "patch": convolve,
+    "position": multiply_windows,
+    "element": Pair(multiply_window, multiply_window),
 }
-"""By what a vertex makes, and whether the workers of a tile share it."""
+"""By what a vertex makes; no workers share what makes one result."""
 
 
-def codelet_named(name: object) -> tuple[Kind, cl.Codelet]:
-    """The codelet of a name, and what its vertices make."""
-    return next((kind, codelet) for (kind, _), codelet in CODELETS.items() if codelet.name == name)
+def codelets_named(name: object) -> tuple[Kind, Pair]:
+    """What the vertices of codelets of a name make, and these."""
+    return next((kind, own) for kind, own in CODELETS.items() if own.shared.name == name)
 
 
 def static_values(own: Convolved, kind: Kind, dtype: np.dtype) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
-from codelet.ops.blockwise import Pair, both
+from codelet.ops.pairs import Pair, both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
-
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.partials import sum_partials
+from codelet.ops.fill import add_filled
+from codelet.ops.partials import checked_sums, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
     A_ROLES,
@@ -70,17 +68,6 @@ class _Options:
         if not own.size("summed"):
             return Plan(str(own), (), ())
         return plan_product(self.target, own, self.codelets, self.grain, self.memory_share)
-
-
-@cl.codelet(issue="assembly")
-def zero(*, dtype):
-    """One zero."""
-    return jnp.zeros((), dtype)
-
-
-def float_sums(dtype: np.dtype) -> np.dtype:
-    """What sums of a dtype are kept in: float32 for what is shorter."""
-    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
 def dot_general(
@@ -161,7 +148,7 @@ def _as_product(
     extents = {**theirs, **ours}
     dimensions = tuple(dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
-    sums = checked_dtype(name, "partials", partials or float_sums(out))
+    sums = checked_sums(name, partials, out)
     return (a, b), Product(dimensions, dtype, sums, out), shape
 
 
@@ -232,9 +219,9 @@ def _add_product(
     """The vertices of a planned product."""
     roles = [dimension.role for dimension in own.dimensions]
     if not own.size("summed"):
-        graph.add_vertex("fill", zero, out=out.flatten()[cl.grid(out.size)], dtype=own.out_dtype.name)
+        add_filled(graph, out, 0)
         return
-    codelet = codelets.by_name(str(plan.detail("codelet")))
+    codelet = codelets.pair.of(plan.detail("workers"))
     count, written, dtype = num_partials(plan.cuts, own), out, own.out_dtype
     if count > 1:
         counts = [cut.vertices for cut, role in zip(plan.cuts, roles, strict=True) if role == "summed"]

@@ -19,7 +19,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.errors import CodeletError, OperationError
-from codelet.ops.elementwise_planning import ElementCodelets
+from codelet.ops.pairs import Pair, both
 from codelet.tracing.captured import Captured, captured
 from codelet.tracing.statics import Settings, static_key, trace_settings
 
@@ -151,8 +151,12 @@ def _over_block(
     return function
 
 
-def _blocks(function: Callable[..., list[Any]], name: str, count: int, workers: int) -> cl.Codelet:
-    """A codelet that gives the results of a function of elements for blocks of them."""
+def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> Pair:
+    """Codelets that give the results of a function of elements for blocks of them.
+
+    Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; their static value says which dimensions
+    each operand has.
+    """
 
     def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
@@ -163,15 +167,11 @@ def _blocks(function: Callable[..., list[Any]], name: str, count: int, workers: 
     static = inspect.Parameter("dimensions", inspect.Parameter.KEYWORD_ONLY)
     block.__signature__ = inspect.Signature([*fields, static])  # type: ignore[attr-defined]
     block.__name__ = block.__qualname__ = name if name.isidentifier() else "map"
-    return cl.codelet(block, workers=workers, issue="assembly")
-
-
-def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> ElementCodelets:
-    return ElementCodelets(_blocks(function, name, count, 6), _blocks(function, name, count, 1))
+    return both(block)
 
 
 @functools.lru_cache(maxsize=1024)
-def value_codelets(own: ElementFunction) -> ElementCodelets:
+def value_codelets(own: ElementFunction) -> Pair:
     """Codelets that give the results of a function."""
     return _codelets(functools.partial(_results, own), own.name, own.num_fields)
 
@@ -185,7 +185,7 @@ class Slopes(NamedTuple):
         sources: of each gradient: ("field", k) where it is a field as it is, else ("result", k) of the codelet.
     """
 
-    codelets: ElementCodelets | None
+    codelets: Pair | None
     dtypes: tuple[np.dtype, ...]
     sources: tuple[tuple[str, int], ...]
 

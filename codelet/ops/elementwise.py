@@ -24,8 +24,9 @@ from codelet.ops.element_functions import (
     value_codelets,
 )
 from codelet.ops.element_layout import Layout, common_layout
-from codelet.ops.elementwise_planning import ElementCodelets, Elements, Operand, chosen_codelet, plan_elements
+from codelet.ops.elementwise_planning import Elements, Operand, plan_elements
 from codelet.ops.fill import fill
+from codelet.ops.pairs import Pair
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
 
@@ -233,9 +234,7 @@ class _Spreading:
         self.operands = tuple(Operand(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
 
-    def plan(
-        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
-    ) -> Plan:
+    def plan(self, dtypes: Sequence[np.dtype], codelets: Pair, grain: int | None, memory_share: float) -> Plan:
         """How results of some dtypes are made."""
         own = Elements(self.layout.extents, self.operands, tuple(dtypes))
         if 0 in own.extents:
@@ -243,7 +242,7 @@ class _Spreading:
         return plan_elements(self.graph.target, own, codelets, grain, memory_share)
 
     def add(
-        self, dtypes: Sequence[np.dtype], codelets: ElementCodelets, grain: int | None, memory_share: float
+        self, dtypes: Sequence[np.dtype], codelets: Pair, grain: int | None, memory_share: float
     ) -> list[cl.Tensor]:
         """Add the vertices that make results of some dtypes."""
         graph, layout = self.graph, self.layout
@@ -259,5 +258,5 @@ class _Spreading:
             return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
 
         if plan.steps:
-            add_blocks(graph, "map", chosen_codelet(plan, codelets), plan.cuts, fields)
+            add_blocks(graph, "map", codelets.of(plan.detail("workers")), plan.cuts, fields)
         return [layout.unmerged(out) for out in made]

@@ -17,6 +17,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
 
@@ -65,18 +66,6 @@ class Elements:
         operands = ", ".join(f"{own.dtype}{list(own.dimensions)}" for own in self.operands)
         sizes = " x ".join(f"{extent:,}" for extent in self.extents) or "1"
         return f"{sizes} elements of {operands} to {', '.join(map(str, self.results))}"
-
-
-@dataclass(frozen=True)
-class ElementCodelets:
-    """A codelet of all workers of a tile, and the same of one worker.
-
-    Its fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; its static value says which dimensions each
-    operand has.
-    """
-
-    shared: cl.Codelet
-    worker: cl.Codelet
 
 
 @functools.lru_cache(maxsize=4096)
@@ -162,14 +151,14 @@ def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ..
     yield (*blocks[:last], -(-blocks[last] // num_workers))
 
 
-def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: int | None) -> Iterator[Option]:
+def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Iterator[Option]:
     fixed = None if grain is None else _grains(own, grain)
     rate = 0.9 * min(_rate(target, own, codelets.shared), _rate(target, own, codelets.worker))
     for bound, blocks in _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents)):
         ways: list[tuple[cl.Codelet, tuple[int, ...]]] = []
         if fixed is not None:
             vertices = math.prod(-(-block // size) for block, size in zip(blocks, fixed, strict=True))
-            ways.append((codelets.worker if vertices >= target.num_workers else codelets.shared, fixed))
+            ways.append((codelets.for_vertices(vertices, target.num_workers), fixed))
         elif len(blocks) < 2:
             share = tuple(-(-block // target.num_workers) for block in blocks)
             ways += [(codelets.shared, blocks), (codelets.worker, share)]
@@ -178,16 +167,15 @@ def _options(target: Target, own: Elements, codelets: ElementCodelets, grain: in
         for codelet, sizes in dict.fromkeys(ways):
             cuts = cuts_of(zip(own.names, own.extents, strict=True), blocks, sizes)
             if num_tiles(cuts) <= target.num_tiles:
-                what = "workers share" if codelet is codelets.shared else "a worker's"
                 price = functools.partial(_price, target, own, codelet, cuts)
-                yield Option(cuts, bound, price, (("vertices", what),))
+                yield Option(cuts, bound, price, told(codelet))
 
 
 @functools.lru_cache(maxsize=1024)
 def plan_elements(
     target: Target,
     own: Elements,
-    codelets: ElementCodelets,
+    codelets: Pair,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
 ) -> Plan:
@@ -201,8 +189,3 @@ def plan_elements(
         memory_share: of a tile's memory, what the operation may take.
     """
     return cheapest(str(own), target, _options(target, own, codelets, grain), memory_share)
-
-
-def chosen_codelet(plan: Plan, codelets: ElementCodelets) -> cl.Codelet:
-    """The codelet that a plan chose."""
-    return codelets.shared if plan.detail("vertices") == "workers share" else codelets.worker

@@ -6,7 +6,6 @@ all as a view: `graph.add_constant(name, value).broadcast_to(shape)`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,13 +17,14 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.pairs import both
 from codelet.target import Target
 
 
-@cl.codelet(workers=6, issue="assembly")
-def filled(*, size, value, dtype):
-    """A stretch of one value."""
-    return jnp.full((size,), value, dtype)
+@both
+def filled(*, shape, value, dtype):
+    """A block of one value."""
+    return jnp.full(shape, value, dtype)
 
 
 @cl.codelet(workers=6, issue="assembly")
@@ -39,6 +39,26 @@ def _even_cut(target: Target, extent: int, dtype: np.dtype, grain: int | None) -
     vector = max(1, 8 // dtype.itemsize)
     size = grain or (-(-least // vector) * vector if least >= vector else least)
     return Cut("elements", extent, min(extent, -(-least // size) * size), min(extent, size))
+
+
+def add_filled(graph: cl.Graph, out: cl.Tensor, value: bool | complex, grain: int | None = None) -> None:
+    """The vertices that write one number to all elements of a tensor, on all tiles.
+
+    Args:
+        graph: where.
+        out: what is written.
+        value: the number.
+        grain: about how many elements a vertex has.
+    """
+    if not out.size:
+        return
+    flat, cut = out.flatten(), _even_cut(graph.target, out.size, out.dtype, grain)
+
+    def fields(block: Block) -> dict[str, Any]:
+        part = flat[block.elements]
+        return {"out": part, "shape": part.shape, "value": value, "dtype": out.dtype.name}
+
+    add_blocks(graph, "fill", filled.for_vertices(cut.vertices_of_tile, graph.target.num_workers), [cut], fields)
 
 
 def checked_shape(operation: str, shape: Any) -> tuple[int, ...]:
@@ -97,18 +117,11 @@ def fill(
         )
     kind = checked_dtype(name, "dtype", jnp.asarray(value).dtype if dtype is None else dtype)
     number = held.item() if held.dtype.kind in "biufc" else float(held)
-    static = {"value": number, "dtype": kind.name}
-    cut = _even_cut(graph.target, math.prod(own), kind, checked_grain(name, grain)) if math.prod(own) else None
+    grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
-        out = graph.add_variable("out", (math.prod(own),), kind)
-        if cut is not None:
-
-            def fields(block: Block) -> dict[str, Any]:
-                part = out[block.elements]
-                return {"out": part, "size": part.shape[0], **static}
-
-            add_blocks(graph, "fill", filled, [cut], fields)
-    return out.reshape(own)
+        out = graph.add_variable("out", own, kind)
+        add_filled(graph, out, number, grain)
+        return out
 
 
 def iota(

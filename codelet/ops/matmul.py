@@ -10,7 +10,8 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_dtype, checked_grain
-from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients, float_sums
+from codelet.ops.dot_general import DimensionNumbers, dimension, dot_general, dot_general_gradients
+from codelet.ops.partials import checked_sums
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import CODELETS, ROLES, Codelets, Product, Role, plan_product
 from codelet.target import Target
@@ -131,7 +132,7 @@ def plan_matmul(
     (8, 18725)
     """
     own = checked_dtype("plan_matmul", "dtype", dtype)
-    sums = checked_dtype("plan_matmul", "partials", partials or float_sums(own))
+    sums = checked_sums("plan_matmul", partials, own)
     extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
     kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
     product = Product(tuple(dimension(role, 0, extents[role]) for role in kept), own, sums, own)

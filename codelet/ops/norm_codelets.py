@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from codelet.ops.blockwise import both
+from codelet.ops.pairs import both
 
 
 def _normal(x, mean, variance, axes, eps):

@@ -15,7 +15,6 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import add_up
-from codelet.ops.blockwise import Pair
 from codelet.ops.norm_codelets import (
     cast,
     divide_moments,
@@ -28,7 +27,8 @@ from codelet.ops.norm_codelets import (
     sum_scaled_slopes,
     sum_slopes,
 )
-from codelet.ops.reduce import sums_dtype
+from codelet.ops.pairs import Pair
+from codelet.ops.partials import sums_dtype
 from codelet.ops.rows import Rows
 
 

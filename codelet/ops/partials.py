@@ -1,4 +1,4 @@
-"""Partial results put together: in one step or in several, each output's partials on one tile.
+"""Partial results: in what sums are kept, and how they are put together, in one step or in several.
 
 Source: PopLibs' `reduce` of the partials of convolutions and matrix products (lib/popops/Reduction.cpp).
 """
@@ -6,11 +6,30 @@ Source: PopLibs' `reduce` of the partials of convolutions and matrix products (l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 
 import codelet as cl
+from codelet.ops.arguments import checked_dtype
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.planning import Plan
+
+
+def sums_dtype(dtype: np.dtype) -> np.dtype:
+    """What sums of a dtype are kept in: float32 for floating point that is shorter."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
+
+
+def checked_sums(operation: str, partials: Any, dtype: np.dtype) -> np.dtype:
+    """The dtype of partial sums that was asked for; where none was, what sums of a dtype are kept in.
+
+    Raises:
+        OperationError: something that is none.
+    """
+    return checked_dtype(operation, "partials", partials or sums_dtype(dtype))
 
 
 def sum_partials(
@@ -48,7 +67,7 @@ def add_planned(
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
-    left = add_work(graph, work, plan.cuts, work.chosen(plan.detail("workers")), tensors, results)
+    left = add_work(graph, work, plan.cuts, work.pair.of(plan.detail("workers")), tensors, results)
     several = len(left) > 1
     for result in work.results:
         if result.name in left and result.add is not None:

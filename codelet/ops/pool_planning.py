@@ -19,6 +19,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.ops.windows import Along, Phase
 from codelet.target import Target, VertexCycles
@@ -34,8 +35,7 @@ class Pooled:
         windows: the fields that are patches of what windows move over, with their dtypes.
         results: the fields that are patches of the size of the results, with theirs.
         dtype: of the results.
-        codelet: that all workers of a tile share.
-        worker: the same of one worker.
+        codelets: what makes them.
         is_elsewhere: whether what it reads was made on other tiles.
         static: static values, by name, besides those of the windows.
     """
@@ -45,8 +45,7 @@ class Pooled:
     windows: tuple[tuple[str, np.dtype], ...]
     results: tuple[tuple[str, np.dtype], ...]
     dtype: np.dtype
-    codelet: cl.Codelet
-    worker: cl.Codelet
+    codelets: Pair
     is_elsewhere: bool = False
     static: tuple[tuple[str, Any], ...] = ()
 
@@ -71,16 +70,16 @@ class Pooled:
             "window": tuple(own.taps for own in phase),
             "strides": tuple(field.stride for field in self.fields),
         }
-        if "numbers" in self.codelet.static:
+        if "numbers" in self.codelets.shared.static:
             values["numbers"] = self.taps(phase)
-        return {name: value for name, value in values.items() if name in self.codelet.static}
+        return {name: value for name, value in values.items() if name in self.codelets.shared.static}
 
     def __str__(self) -> str:
         sizes = ", ".join(
             f"{field.results:,} of {field.taps} by {field.stride}" if field.taps > 1 else f"{field.results:,}"
             for field in self.fields
         )
-        return f"{self.name}, {self.codelet.name} of {self.dtype}: {sizes}"
+        return f"{self.name}, {self.codelets.shared.name} of {self.dtype}: {sizes}"
 
 
 def _names(rank: int) -> list[str]:
@@ -155,7 +154,7 @@ def _rate(target: Target, own: Pooled) -> float:
     phase = own.phases[0]
     sizes = [min(one.count, 8) for one in phase]
     cuts = [Cut(name, one.count, n, n) for name, one, n in zip(_names(len(sizes)), phase, sizes, strict=True)]
-    return _cycles(target, own, own.codelet, cuts, phase).tile_cycles(target.num_workers) / math.prod(sizes)
+    return _cycles(target, own, own.codelets.shared, cuts, phase).tile_cycles(target.num_workers) / math.prod(sizes)
 
 
 def _grains_of(own: Pooled, grain: int) -> tuple[int, ...]:
@@ -184,15 +183,15 @@ def _options(target: Target, own: Pooled, grain: int | None) -> Iterator[Option]
     estimate = exchange + step + functools.reduce(np.multiply, grid, 1) * len(own.phases) * _rate(target, own)
     for k in np.argsort(estimate, kind="stable")[:_PRICED]:
         blocks = tuple(int(axis[k]) for axis in grid)
-        ways = [(own.codelet, fixed or blocks)]
+        ways = [(own.codelets.shared, fixed or blocks)]
         if fixed is not None:
             vertices = math.prod(-(-block // n) for block, n in zip(blocks, fixed, strict=True))
-            ways = [(own.worker if vertices >= target.num_workers else own.codelet, fixed)]
+            ways = [(own.codelets.for_vertices(vertices, target.num_workers), fixed)]
         else:
             for d, block in enumerate(blocks):
                 if block > 1:
                     share = -(-block // target.num_workers)
-                    ways.append((own.worker, (*blocks[:d], share, *blocks[d + 1 :])))
+                    ways.append((own.codelets.worker, (*blocks[:d], share, *blocks[d + 1 :])))
         for codelet, grains in ways:
             cuts = tuple(
                 Cut(name, n, min(-(-block // one) * one, n), one)
@@ -202,8 +201,7 @@ def _options(target: Target, own: Pooled, grain: int | None) -> Iterator[Option]
             )
             if num_tiles(cuts) <= target.num_tiles:
                 price = functools.partial(_price, target, own, codelet, cuts)
-                told = "of all workers" if codelet is own.codelet else "of one worker"
-                yield Option(cuts, float(exchange[k]), price, (("vertices", told),))
+                yield Option(cuts, float(exchange[k]), price, told(codelet))
 
 
 @functools.lru_cache(maxsize=1024)

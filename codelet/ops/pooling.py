@@ -19,7 +19,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.convolution import zeros
+from codelet.ops.fill import filled
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -170,20 +170,20 @@ def _pool(
         is_elsewhere: whether what it reads was made on other tiles.
         static: values of the codelet.
     """
-    shared, worker = CODELETS[codelet]
+    codelets = CODELETS[codelet]
     out = graph.add_variable("out", tuple(field.results for field in fields), dtype)
     if not out.size:
         return out
     types = tuple((name, own.dtype) for name, (own, _) in windows.items())
     beside = tuple((name, own.dtype) for name, own in results.items())
     kinds = tuple(sorted(static.items()))
-    work = Pooled(step, fields, types, beside, np.dtype(dtype), shared, worker, is_elsewhere, kinds)
+    work = Pooled(step, fields, types, beside, np.dtype(dtype), codelets, is_elsewhere, kinds)
     widths = [field.widths for field in fields]
     around = {
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
     plan = plan_pooled(graph.target, work, grain, memory_share)
-    chosen = worker if plan.detail("vertices") == "of one worker" else shared
+    chosen, of_nothing = (own.of(plan.detail("workers")) for own in (codelets, filled))
     for phase in work.phases:
         empty = not all(one.taps for one in phase)
 
@@ -197,7 +197,7 @@ def _pool(
                 places.append(slice(first, first + field.apart * more + 1, field.apart))
             written = out[tuple(places)]
             if empty:
-                return {"out": written, "shape": written.shape, "dtype": out.dtype.name}
+                return {"out": written, "shape": written.shape, "value": 0, "dtype": out.dtype.name}
             read = {name: own[tuple(reads)] for name, own in around.items()}
             read.update({name: own[tuple(places)] for name, own in results.items()})
             return {**read, "out": written, **work.values(phase)}
@@ -205,7 +205,7 @@ def _pool(
         if all(one.count for one in phase):
             own = cuts_of_phase(plan.cuts, phase)
             parts = [cut.parts for cut in plan.cuts]
-            add_blocks(graph, step, zeros if empty else chosen, own, patch, parts=parts)
+            add_blocks(graph, step, of_nothing if empty else chosen, own, patch, parts=parts)
     return out
 
 
@@ -283,7 +283,7 @@ def plan_max_pool(
     """
     check_tensors(name, graph, x=x)
     own = _checked(name, x.shape, window_shape, strides, padding, axes)
-    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, *CODELETS["greatest"])
+    work = Pooled("pool", own.forward, (("x", x.dtype),), (), x.dtype, CODELETS["greatest"])
     return plan_pooled(graph.target, work, checked_grain(name, grain), memory_share)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-import codelet as cl
+from codelet.ops.pairs import Pair, both
 
 
 def least(dtype: Any) -> Any:
@@ -78,8 +78,8 @@ def slopes_of_counts(g, counts, *, window):
     return _sums(g / counts, window, (1,) * g.ndim)
 
 
-CODELETS: dict[str, tuple[cl.Codelet, cl.Codelet]] = {
-    function.__name__: (cl.codelet(workers=6, issue="assembly")(function), cl.codelet(issue="assembly")(function))
+CODELETS: dict[str, Pair] = {
+    function.__name__: both(function)
     for function in (
         greatest,
         average,
@@ -90,4 +90,4 @@ CODELETS: dict[str, tuple[cl.Codelet, cl.Codelet]] = {
         slopes_of_counts,
     )
 }
-"""Each by the name of what it computes: that which all workers of a tile share, and that of one."""
+"""Each pair by the name of what it computes."""

@@ -24,6 +24,7 @@ from jax import lax
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (
     MEMORY_SHARE,
     Option,
@@ -101,20 +102,10 @@ class Product:
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
-def _product(a, b, *, numbers, partials, dtype):
+@both
+def product_block(a, b, *, numbers, partials, dtype):
+    """A block of a product, summed in `partials`, as `dtype`."""
     return lax.dot_general(a, b, numbers, preferred_element_type=jnp.dtype(partials)).astype(dtype)
-
-
-@cl.codelet(workers=6, issue="assembly")
-def product(a, b, *, numbers, partials, dtype):
-    """A block of a product, summed in `partials`, as `dtype`: all workers of a tile share it."""
-    return _product(a, b, numbers=numbers, partials=partials, dtype=dtype)
-
-
-@cl.codelet(issue="assembly")
-def product_of_worker(a, b, *, numbers, partials, dtype):
-    """The same of one worker."""
-    return _product(a, b, numbers=numbers, partials=partials, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -127,13 +118,15 @@ class Codelets:
         add: adds up partial sums; see `plan_sum`.
     """
 
-    product: cl.Codelet = product
-    worker: cl.Codelet | None = product_of_worker
+    product: cl.Codelet = product_block.shared
+    worker: cl.Codelet | None = product_block.worker
     add: cl.Codelet = add_up
 
-    def by_name(self, name: str) -> cl.Codelet:
-        """The one that makes products under a name."""
-        return self.worker if self.worker is not None and self.worker.name == name else self.product
+    @property
+    def pair(self) -> Pair:
+        """What makes products."""
+        alone = self.worker if self.product.hints.workers > 1 else None
+        return Pair(self.product, alone or self.product)
 
     def static(self, codelet: cl.Codelet, own: Product, dtype: np.dtype) -> dict[str, Any]:
         """The static values that one takes."""
@@ -229,7 +222,9 @@ def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int 
     """The blocks of a dimension that are worth trying, in multiples of a grain, or of what the matrix unit takes."""
     dimension = own.dimensions[d]
     multiple = _multiple(dimension.role, own) if grain is None else grain
-    if grain is None and (dimension.extent < 4 * multiple or codelets.product is not product):  # any size may do
+    if grain is None and (
+        dimension.extent < 4 * multiple or codelets.product is not product_block.shared
+    ):  # any size may do
         multiple = 1
     return block_sizes(dimension.extent, multiple, target.num_tiles)
 
@@ -326,7 +321,7 @@ def _ways(
     alone = codelets.worker if shared else codelets.product
     if fixed is not None:
         vertices = math.prod(-(-block // grain) for block, grain in zip(blocks, fixed, strict=True))
-        yield (alone if alone is not None and vertices >= workers else codelets.product), fixed
+        yield codelets.pair.for_vertices(vertices, workers), fixed
         return
     if shared:
         yield codelets.product, blocks
@@ -349,7 +344,7 @@ def _options(
             cuts = cuts_of(own.extents_by_name, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
                 price = functools.partial(_price, target, own, codelets, codelet, cuts, turns)
-                yield Option(cuts, bound, price, (("codelet", codelet.name),))
+                yield Option(cuts, bound, price, told(codelet))
 
 
 def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:

@@ -22,10 +22,19 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_dtype, checked_grain
-from codelet.ops.planning import Plan
-from codelet.ops.random_codelets import BETWEEN, BITS, DROP, KEYS, NORMAL, TRUTH, TRUTHS, UNIFORM, fold
-from codelet.ops.stretches import Input, Stretch, StretchCodelets, add_stretches, plan_stretches
-from codelet.target import Target
+from codelet.ops.pairs import Pair
+from codelet.ops.random_codelets import (
+    draw_between,
+    draw_bits,
+    draw_normal,
+    draw_truth,
+    draw_truths,
+    draw_uniform,
+    drop,
+    fold,
+    make_keys,
+)
+from codelet.ops.random_planning import add_draws, draw_work
 
 # --- what is given ------------------------------------------------------------------------------------------
 
@@ -95,15 +104,12 @@ def _broadcast(operation: str, name: str, tensor: cl.Tensor, shape: tuple[int, .
 
 # --- planned and added --------------------------------------------------------------------------------------
 
-_COUNTER = Input("counter", (), np.dtype(np.int32))
-_KEY = Input("key", (2,), np.dtype(np.uint32), by_element=False)
-
 
 def _draw(
     graph: cl.Graph,
     name: str,
     key: cl.Tensor,
-    codelets: StretchCodelets,
+    codelets: Pair,
     shape: tuple[int, ...],
     of: Any,
     grain: int | None,
@@ -117,8 +123,6 @@ def _draw(
             if not isinstance(value, cl.Tensor):
                 value = graph.add_constant(which, np.array(value, dtype)).broadcast_to((math.prod(shape),))
             own[which] = value
-        inputs = (_KEY, _COUNTER, *(Input(which, (), tensor.dtype) for which, tensor in own.items()))
-        stretch = Stretch(codelets, inputs, dtype.itemsize, tuple(static.items()))
         out = graph.add_variable("out", shape, dtype)
         flat = out.flatten()
 
@@ -128,40 +132,10 @@ def _draw(
                 k: tensor[elements] for k, tensor in own.items()
             }
 
-        add_stretches(graph, "draw", stretch, out.size, fields, grain)
+        if out.size:
+            dtypes = {which: tensor.dtype for which, tensor in own.items()}
+            add_draws(graph, draw_work("draw", codelets, out.size, dtypes, dtype, static), grain, fields)
     return out
-
-
-def plan_draw(
-    target: Target, operation: str, count: int, dtype: Any = jnp.float32, *, grain: int | None = None
-) -> Plan:
-    """How random numbers are spread over the tiles of a machine.
-
-    Args:
-        target: the machine.
-        operation: "random_bits", "uniform", "normal" or "dropout".
-        count: of numbers, one at least.
-        dtype: of them.
-        grain: about how many a vertex draws; None for the planner to choose.
-
-    >>> import codelet as cl
-    >>> plan = plan_draw(cl.IPU(), "uniform", 1_000_000)
-    >>> plan.cut("elements").parts, plan.cut("elements").block
-    (1462, 684)
-    """
-    own = np.dtype(dtype)
-    ways = {
-        "random_bits": (BITS, {"dtype": own.name}),
-        "uniform": (UNIFORM, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),
-        "normal": (NORMAL, {"dtype": own.name}),
-        "dropout": (DROP, {"kept": 0.5, "dtype": "float32"}),
-    }
-    if operation not in ways:
-        raise OperationError("no operation that draws", given=repr(operation), expected=", ".join(ways))
-    codelets, static = ways[operation]
-    inputs = (_KEY, _COUNTER, *([Input("x", (), own)] if operation == "dropout" else []))
-    stretch = Stretch(codelets, inputs, own.itemsize, tuple(static.items()))
-    return plan_stretches(target, stretch, count, checked_grain(operation, grain))
 
 
 # --- operations ---------------------------------------------------------------------------------------------
@@ -200,7 +174,7 @@ def random_bits(
     own = checked_dtype(name, "dtype", jax.dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtype)
     if not jnp.issubdtype(own, jnp.unsignedinteger):
         raise OperationError(f"dtype of ops.{name} is not of unsigned integers", given=own, expected="uint32, say")
-    return _draw(graph, name, key, BITS, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_bits, shape, own, grain, dtype=own.name)
 
 
 def uniform(
@@ -234,12 +208,12 @@ def uniform(
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
     if not bounds:
         low, high = _checked_number(name, "minval", minval), _checked_number(name, "maxval", maxval)
-        return _draw(graph, name, key, UNIFORM, shape, own, grain, minval=low, maxval=high, dtype=own.name)
+        return _draw(graph, name, key, draw_uniform, shape, own, grain, minval=low, maxval=high, dtype=own.name)
     operands = {
         which: _broadcast(name, which, bounds[which], shape) if which in bounds else _checked_number(name, which, value)
         for which, value in (("minval", minval), ("maxval", maxval))
     }
-    return _draw(graph, name, key, BETWEEN, shape, own, grain, operands, dtype=own.name)
+    return _draw(graph, name, key, draw_between, shape, own, grain, operands, dtype=own.name)
 
 
 def normal(
@@ -266,7 +240,7 @@ def normal(
     """
     _check_key(name, graph, key)
     shape, own = _checked_shape(name, shape), _checked_float(name, dtype)
-    return _draw(graph, name, key, NORMAL, shape, own, grain, dtype=own.name)
+    return _draw(graph, name, key, draw_normal, shape, own, grain, dtype=own.name)
 
 
 def bernoulli(
@@ -302,9 +276,9 @@ def bernoulli(
     static = {"count": math.prod(own) if mode == "high" else 0, "mode": mode}
     if isinstance(p, cl.Tensor):
         operands = {"p": _broadcast(name, "p", p, own)}
-        return _draw(graph, name, key, TRUTHS, own, bool, grain, operands, **static)
+        return _draw(graph, name, key, draw_truths, own, bool, grain, operands, **static)
     number, dtype = _checked_number(name, "p", p, 0, 1), checked_dtype(name, "p", float).name
-    return _draw(graph, name, key, TRUTH, own, bool, grain, p=number, dtype=dtype, **static)
+    return _draw(graph, name, key, draw_truth, own, bool, grain, p=number, dtype=dtype, **static)
 
 
 def dropout(
@@ -339,7 +313,7 @@ def dropout(
             return x if kept else graph.add_constant("zero", np.zeros((), x.dtype)).broadcast_to(x.shape)
     _checked_shape(name, x.shape)
     dtype = checked_dtype(name, "rate", float).name
-    return _draw(graph, name, key, DROP, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
+    return _draw(graph, name, key, drop, x.shape, x.dtype, grain, {"x": x.flatten()}, kept=kept, dtype=dtype)
 
 
 def dropout_gradient(
@@ -385,7 +359,6 @@ def split_key(
     _check_key(name, graph, key)
     shape = _checked_shape(name, num, 2)
     grain, count = checked_grain(name, grain), math.prod(shape)
-    stretch = Stretch(KEYS, (_KEY, _COUNTER), 8)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", (*shape, 2), np.uint32)
         rows, counters = out.reshape(count, 2), cl.Index(0, (count,), (1,))
@@ -393,7 +366,13 @@ def split_key(
         def fields(elements: slice) -> dict[str, Any]:
             return {"key": key, "counter": counters[elements], "out": rows[elements]}
 
-        add_stretches(graph, "make keys", stretch, count, fields, grain)
+        if count:
+            add_draws(
+                graph,
+                draw_work("make keys", make_keys, count, {}, np.dtype(np.uint32), {}, is_of_words=True),
+                grain,
+                fields,
+            )
     return out
 
 

@@ -12,7 +12,7 @@ from jax import lax
 from jax.extend.random import threefry2x32_p
 
 import codelet as cl
-from codelet.ops.stretches import codelets_of
+from codelet.ops.pairs import both
 
 
 def _blocks(key, counter):
@@ -59,55 +59,53 @@ def _bernoulli(key, counter, p, count, mode):
 # --- codelets ---------------------------------------------------------------------------------------------
 
 
+@both
 def draw_bits(key, counter, *, dtype):
     """Random bits of a stretch of counters."""
     return _bits(key, counter, np.dtype(dtype).itemsize * 8)
 
 
+@both
 def draw_uniform(key, counter, *, minval, maxval, dtype):
     """Uniform numbers between numbers."""
     return _uniform(key, counter, minval, maxval, np.dtype(dtype))
 
 
+@both
 def draw_between(key, counter, minval, maxval, *, dtype):
     """Uniform numbers, each between two of its own."""
     return _uniform(key, counter, minval, maxval, np.dtype(dtype))
 
 
+@both
 def draw_normal(key, counter, *, dtype):
     """Normal numbers of a stretch of counters."""
     return _normal(key, counter, np.dtype(dtype))
 
 
+@both
 def draw_truth(key, counter, *, p, count, mode, dtype):
     """Truth values, true with a probability."""
     return _bernoulli(key, counter, np.array(p, dtype), count, mode)
 
 
+@both
 def draw_truths(key, counter, p, *, count, mode):
     """Truth values, each true with a probability of its own."""
     return _bernoulli(key, counter, p, count, mode)
 
 
+@both
 def drop(key, counter, x, *, kept, dtype):
     """A stretch of elements, some of them 0, the others as much larger."""
     mask = _bernoulli(key, counter, np.array(kept, dtype), 0, "low")
     return jnp.where(mask, x / kept, 0)
 
 
+@both
 def make_keys(key, counter):
     """Keys of a stretch of counters."""
     return jnp.stack(_blocks(key, counter), -1)
-
-
-BITS = codelets_of(draw_bits)
-UNIFORM = codelets_of(draw_uniform)
-BETWEEN = codelets_of(draw_between)
-NORMAL = codelets_of(draw_normal)
-TRUTH = codelets_of(draw_truth)
-TRUTHS = codelets_of(draw_truths)
-DROP = codelets_of(drop)
-KEYS = codelets_of(make_keys)
 
 
 @cl.codelet(issue="assembly")

@@ -25,9 +25,10 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_grain
 from codelet.ops.block_planning import plan_work
-from codelet.ops.blockwise import Axis, Field, Pair, Result, Work, both
+from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
+from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.reduce import sum as sum_of

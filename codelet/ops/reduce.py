@@ -18,8 +18,10 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, checked_grain
 from codelet.ops.block_planning import add_up, plan_work
-from codelet.ops.blockwise import Axis, Field, Result, Work, both, merged, regroup
-from codelet.ops.partials import add_planned
+from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
+from codelet.ops.fill import add_filled
+from codelet.ops.pairs import both
+from codelet.ops.partials import add_planned, sums_dtype
 from codelet.ops.planning import MEMORY_SHARE, Plan
 
 Axes = int | Iterable[int] | None
@@ -82,11 +84,6 @@ def reduce_block(x, *, operation, axes, partials, dtype):
 
 
 # --- what is planned ----------------------------------------------------------------------------------------
-
-
-def sums_dtype(dtype: np.dtype) -> np.dtype:
-    """What sums of a dtype are kept in: float32 for what is shorter."""
-    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
 def _result_dtype(operation: str, dtype: np.dtype) -> np.dtype:
@@ -158,18 +155,11 @@ def _reduce(
         (result,) = work.results
         out = graph.add_variable("out", tuple(work.axes[a].extent for a in result.axes), result.dtype)
         if out.size and not work.size:
-            fill_empty(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)))
+            add_filled(graph, out, REDUCTIONS[operation].reduce(jnp.zeros(0, bool)).item())
         elif out.size:
             plan = plan_work(graph.target, work, grain, memory_share)
             add_planned(graph, work, plan, {"x": x}, {"out": out})
         return out.reshape(shape)
-
-
-def fill_empty(graph: cl.Graph, out: cl.Tensor, value: Any) -> None:
-    """Write what a reduction of nothing gives."""
-    number, dtype = np.asarray(value).item(), out.dtype
-    identity = cl.codelet(lambda: {"out": jnp.full((), number, dtype)})
-    graph.add_vertex("fill", identity, out=out.flatten()[cl.grid(out.size)])
 
 
 def plan_reduce(

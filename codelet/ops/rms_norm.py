@@ -15,10 +15,10 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
-from codelet.ops.blockwise import both
 from codelet.ops.elementwise import map
+from codelet.ops.pairs import both
+from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
-from codelet.ops.reduce import sums_dtype
 from codelet.ops.rows import Rows
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.block_planning import plan_work, priced
-from codelet.ops.blockwise import Axis, Field, Pair, Result, Work, merged, regroup
+from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
+from codelet.ops.pairs import Pair
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import Plan
 

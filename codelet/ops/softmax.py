@@ -17,9 +17,12 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_same_dtype, check_tensors, checked_axes, checked_grain
 from codelet.ops.block_planning import add_up
-from codelet.ops.blockwise import Pair, Work, both
+from codelet.ops.blockwise import Work
+from codelet.ops.fill import add_filled
+from codelet.ops.pairs import Pair, both
+from codelet.ops.partials import sums_dtype
 from codelet.ops.planning import MEMORY_SHARE
-from codelet.ops.reduce import fill_empty, largest, reduce_block, sums_dtype
+from codelet.ops.reduce import largest, reduce_block
 from codelet.ops.rows import Rows
 
 Axes = int | Iterable[int] | None
@@ -256,8 +259,7 @@ def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
     dtype, one = x.dtype, {"out": ("one", x.dtype)}
     if not rows.size:
         out = graph.add_variable("out", tuple(n for d, n in enumerate(x.shape) if d not in rows.axes), dtype)
-        if out.size:
-            fill_empty(graph, out, -np.inf)
+        add_filled(graph, out, -np.inf)
         return out
     whole = rows.work("logsumexp", logsumexp_of_rows, {"x": ("all", dtype)}, one, "whole")
     steps = [max_of_rows(rows, dtype), exponentials_of_rows(rows, dtype)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import inner_jaxprs
 from ipu_backend.model.dtypes import computed_in
-from lowering.jaxprs.equations import inner_jaxprs
 
 if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine

@@ -25,13 +25,13 @@ from jax.extend import core as jax_core
 
 from codelet.errors import ProgramAbortedError
 from codelet.graphs.graph import Graph
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
 from ipu_backend.executions.tile_array import held_type
 from ipu_backend.running.progress import CHUNKS
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
 from lowering.fast.execution import Execution
-from lowering.jaxprs.equations import inner_jaxprs
 from lowering.pipeline import compile_plan, plan_engine, plan_part
 from lowering.plan.dataflow import flow_step
 from lowering.plan.elements import ElementSet

@@ -17,6 +17,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.digits import are_nested
 from codelet.views.grids import Axis, Grid
@@ -26,9 +28,7 @@ from codelet.views.tensor import Tensor
 from lowering.fast.convolutions import as_inner_product
 from lowering.fast.inner_products import product_family
 from lowering.fast.lines import strided_index
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement
-from lowering.jaxprs.rebuild import inline
 from lowering.plan.collect import normalize_family
 
 # --- what families are ----------------------------------------------------------------------------------

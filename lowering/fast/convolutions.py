@@ -18,6 +18,8 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
@@ -26,9 +28,7 @@ from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
 from lowering.jaxprs.contract import is_exact, precision_of
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement
-from lowering.jaxprs.rebuild import inline
 from lowering.plan.access import Dimension, take_apart
 
 # --- codelets that are inner products -------------------------------------------------------------------

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import inner_jaxprs, needed, variables
+from codelet.jaxprs.rebuild import inline
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
-from lowering.jaxprs.equations import inner_jaxprs, needed, variables
-from lowering.jaxprs.rebuild import inline
 
 BLOCK_BYTES = 1 << 17
 """Of the largest array in a block. Threefry keeps several, and a core has 1 to 2 MB of cache: half and twice

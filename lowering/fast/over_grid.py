@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.rebuild import inline
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, arranged
-from lowering.jaxprs.rebuild import inline
 
 Operand = tuple[Any, tuple[Key, ...]]
 """An array in memory order, and the key of each of its dimensions."""

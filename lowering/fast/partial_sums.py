@@ -24,6 +24,7 @@ from dataclasses import replace
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable, source_variables
 from lowering.fast.compose import Products, as_products
 from lowering.fast.compose_parts import compose_parts
@@ -34,7 +35,6 @@ from lowering.fast.join_families import join_families
 from lowering.fast.phases import weave_phases
 from lowering.fast.prune import prune
 from lowering.fast.refine import refine
-from lowering.jaxprs.equations import inner_jaxprs
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies

@@ -28,6 +28,8 @@ from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import inline
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Grid
 from codelet.views.patchwork import padded
@@ -39,8 +41,6 @@ from lowering.fast.inner_products import product_family
 from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
 from lowering.fast.refine import refine
-from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rebuild import inline
 from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
 from lowering.plan.steps import ExecuteStep

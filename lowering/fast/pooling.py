@@ -17,6 +17,9 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
+from codelet.jaxprs.equations import bind
+from codelet.jaxprs.primitives import POOLINGS, is_understood
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.codelets import TracedCodelet
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
@@ -27,9 +30,6 @@ from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
 from lowering.fast.sources import Viewed, WithinZeros
-from lowering.jaxprs.equations import bind
-from lowering.jaxprs.primitives import POOLINGS, is_understood
-from lowering.jaxprs.rebuild import inline
 from lowering.plan.access import Dimension, take_apart
 
 _DEBUG_INFO = jax_core.DebugInfo("what follows a reduction of windows", "", None, None)

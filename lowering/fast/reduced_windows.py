@@ -16,6 +16,9 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
+from codelet.jaxprs.equations import bind, evaluate
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import inline, struct
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.lines import Line, lines_of
 from lowering.fast.reads import MAX_STACKED_SLICES, as_it_lies
@@ -23,9 +26,6 @@ from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.sources import Viewed
 from lowering.fast.vmapped import Vmapped, vmapped
 from lowering.fast.window_reductions import ReducedWindows
-from lowering.jaxprs.equations import bind, evaluate
-from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
-from lowering.jaxprs.rebuild import inline, struct
 
 # --- codelets that reduce their windows -------------------------------------------------------------------
 

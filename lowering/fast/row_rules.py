@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.jaxprs import primitives
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.lengths import Symbol, is_length
-from lowering.jaxprs import primitives
-from lowering.jaxprs.rebuild import inline
 
 
 class NoRule(Exception):

@@ -24,6 +24,9 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
+from codelet.jaxprs.equations import bind, evaluate
+from codelet.jaxprs.primitives import CUSTOM
+from codelet.jaxprs.rebuild import inline
 from codelet.tracing.alike import alike
 from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.lengths import size_at, watched
@@ -40,9 +43,6 @@ from lowering.fast.row_rules import (
     reduces_rows,
     shape_of,
 )
-from lowering.jaxprs.equations import bind, evaluate
-from lowering.jaxprs.primitives import CUSTOM
-from lowering.jaxprs.rebuild import inline
 
 SHARED, BY_ROW, BY_ELEMENT = range(3)
 

@@ -23,13 +23,13 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Field
+from codelet.jaxprs.equations import bind, evaluate
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
+from codelet.jaxprs.rebuild import inline, struct
 from codelet.views.digits import are_nested
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
 from lowering.fast.reads import MAX_STACKED_SLICES
-from lowering.jaxprs.equations import bind, evaluate
-from lowering.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
-from lowering.jaxprs.rebuild import inline, struct
 from lowering.plan.access import take_apart
 
 

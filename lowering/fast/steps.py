@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import FUNCTION
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Array, constant
@@ -28,7 +29,6 @@ from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
 from lowering.fast.forward_only import forward_only
-from lowering.jaxprs.equations import FUNCTION
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (

@@ -25,11 +25,11 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.primitives import REDUCTIONS
 from codelet.views.grids import Key
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.lines import Line
 from lowering.fast.sources import Viewed
-from lowering.jaxprs.primitives import REDUCTIONS
 
 # --- along one dimension ----------------------------------------------------------------------------------
 

@@ -32,10 +32,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables
+from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
+from codelet.jaxprs.rebuild import rewrite, struct
 from lowering.arrays import Array, join
-from lowering.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables
-from lowering.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
-from lowering.jaxprs.rebuild import rewrite, struct
 from lowering.jaxprs.recompute import LIGHT
 
 _CHEAP_NAMES = """

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from codelet.views.digits import Digit, regrouped
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.equations import Atomic, variables, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement, rearranges
-from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 
 # --- arithmetic -------------------------------------------------------------------------------------------
 

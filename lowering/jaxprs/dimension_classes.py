@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic
 
 Spot = tuple[Any, int]
 """A dimension of a variable."""

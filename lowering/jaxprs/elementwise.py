@@ -17,9 +17,9 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import CALLS, evaluate
+from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
 from codelet.tracing.codelets import TracedCodelet
-from lowering.jaxprs.equations import CALLS, evaluate
-from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
 
 Dependence = Mapping[int, bool]

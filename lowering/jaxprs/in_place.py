@@ -42,11 +42,11 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import rewrite
 from codelet.views.digits import row_major_strides
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
-from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rebuild import rewrite
 
 Item = TypeVar("Item")
 

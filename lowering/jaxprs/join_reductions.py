@@ -23,12 +23,12 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, variables, with_bodies
+from codelet.jaxprs.primitives import REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits
 from lowering.arrays import Array, reshape, transpose
-from lowering.jaxprs.equations import Atomic, variables, with_bodies
 from lowering.jaxprs.joined_maps import SUMMED, Dims, Whole, joined
-from lowering.jaxprs.primitives import REDUCTIONS, is_understood
-from lowering.jaxprs.rebuild import Builder, rebuild
 
 _FOLLOWED = ("reshape", "squeeze", "broadcast_in_dim", "transpose", "concatenate", "slice", "split", *REDUCTIONS)
 """What is followed back."""

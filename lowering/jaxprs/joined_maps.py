@@ -18,10 +18,10 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.views.digits import Digit, chains, merged, regrouped
 from lowering.arrays import Array, reshape, transpose
-from lowering.jaxprs.equations import Atomic
-from lowering.jaxprs.primitives import ELEMENTWISE, is_understood
 
 Dims = tuple[tuple[Digit, ...], ...]
 """For each dimension of an array digits of positions: in the result, or from `SUMMED` on in what is summed."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from codelet.jaxprs.equations import Atomic
 from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
-from lowering.jaxprs.equations import Atomic
 
 
 class Place(NamedTuple):

@@ -26,10 +26,10 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import bind
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import rewrite
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bind
-from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rebuild import rewrite
 
 NARROW = (2, 196)
 """Between these extents a matrix is narrow."""

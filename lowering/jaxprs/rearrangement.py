@@ -16,10 +16,10 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import is_understood
 from codelet.views.digits import Digit, chains, merged, regrouped, row_major_digits
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.equations import Atomic
-from lowering.jaxprs.primitives import is_understood
 
 REARRANGING = ("transpose", "reshape", "squeeze", "broadcast_in_dim")
 """The primitives that a rearrangement sees through."""

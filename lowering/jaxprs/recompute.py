@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
-from lowering.jaxprs.primitives import ELEMENTWISE, MOVING
-from lowering.jaxprs.rebuild import Builder, rebuild, retrace
+from codelet.jaxprs.equations import Atomic, bodies_of, inner_jaxprs, with_bodies
+from codelet.jaxprs.primitives import ELEMENTWISE, MOVING
+from codelet.jaxprs.rebuild import Builder, rebuild, retrace
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 

@@ -28,10 +28,10 @@ import jax
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import bind
+from codelet.jaxprs.primitives import REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import rewrite
 from lowering.arrays import Array
-from lowering.jaxprs.equations import bind
-from lowering.jaxprs.primitives import REDUCTIONS, is_understood
-from lowering.jaxprs.rebuild import rewrite
 
 LEAST_BENEATH = 1 << 15
 """Elements of the results beneath the reduced dimension in memory from which XLA's own reduction is slow."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, bodies_of, with_bodies
-from lowering.jaxprs.primitives import is_understood
-from lowering.jaxprs.rebuild import Builder, rebuild
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
 
 
 def _is_reshape(eqn: jax_core.JaxprEqn) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.narrow_products import multiply_narrowly
-from lowering.jaxprs.rebuild import inline
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once

@@ -20,11 +20,11 @@ from typing import Any
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bodies_of, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape, transpose
-from lowering.jaxprs.equations import Atomic, bodies_of, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, rearrangement
-from lowering.jaxprs.rebuild import Builder, rebuild
 
 _SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from codelet.views.digits import chains
 from lowering.arrays import reshape, slice_
-from lowering.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
-from lowering.jaxprs.rebuild import Builder, inline, rebuild
 
 _PRODUCTS = ("dot_general", "mul")
 """What a sum of rows may be contracted with."""

@@ -25,13 +25,13 @@ from jax import lax
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bind, evaluate
+from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
-from lowering.jaxprs.equations import Atomic, bind, evaluate
 from lowering.jaxprs.left_dimensions import Left, Place
 from lowering.jaxprs.moved_dimensions import pairs_moved
-from lowering.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
-from lowering.jaxprs.rebuild import Builder, inline, rebuild, struct
 from lowering.jaxprs.slices_unmapped import keep_slice, link_slice, sliced
 
 # --- what comes out ---------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from jax import lax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.arrays import reshape
-from lowering.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
-from lowering.jaxprs.primitives import is_understood
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
-from lowering.jaxprs.rebuild import Builder, inline, rebuild
 
 
 class _Part(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable
-from lowering.jaxprs.equations import inner_jaxprs
 from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches

@@ -36,8 +36,8 @@ from jax.extend import core as jax_core
 from codelet.errors import OutOfInterleavedMemoryError, OutOfTileMemoryError
 from codelet.graphs.family import Family, counted
 from codelet.graphs.vertices import edges_by_vertex
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable
-from lowering.jaxprs.equations import inner_jaxprs
 from lowering.machine.interleaved import interleaved_bytes
 from lowering.machine.liveness import Liveness, LiveRange, whole_words
 from lowering.machine.offsets import assign_offsets

@@ -7,11 +7,11 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.primitives import is_understood
+from codelet.jaxprs.primitives import is_understood
 
 Atomic = Any  # a jaxpr's Var or Literal
 
-_DEBUG_INFO = jax_core.DebugInfo("lowering", "one equation", None, None)
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "one equation", None, None)
 
 CALLS = ("jit", "pjit")
 """Calls of jitted functions: the same primitive, by the names it has in different releases of JAX."""

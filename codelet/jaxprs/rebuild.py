@@ -12,9 +12,9 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from lowering.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, variables, with_bodies
 
-_DEBUG_INFO = jax_core.DebugInfo("lowering", "rebuilt", None, None)
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "rebuilt", None, None)
 
 Rule = Callable[[jax_core.JaxprEqn], Callable[..., Sequence[Any]] | None]
 """What takes the place of an equation: a function of its operands, to be traced; None where it stays."""

@@ -1,4 +1,4 @@
-"""Primitives: what the rules of the lowering know of them, by kind, and every parameter that they take account of.
+"""Primitives: what rules on jaxprs know of them, by kind, and every parameter that they take account of.
 
 A rule that looks through an equation, or takes it apart, asks here first, and does not apply where a parameter is
 not in the table or has another value than it says. JAX adds parameters from time to time (`dimensions` of a

@@ -1,0 +1,97 @@
+"""How random numbers are planned: works of one axis, of elements, that read a key and the numbers of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet.errors import OperationError
+from codelet.ops.arguments import checked_grain
+from codelet.ops.block_planning import plan_work
+from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.pairs import Pair
+from codelet.ops.planning import Plan
+from codelet.ops.random_codelets import draw_bits, draw_normal, draw_uniform, drop
+from codelet.target import Target
+
+
+def draw_work(
+    name: str,
+    codelets: Pair,
+    count: int,
+    operands: Mapping[str, np.dtype],
+    dtype: np.dtype,
+    static: Mapping[str, Any],
+    *,
+    is_of_words: bool = False,
+) -> Work:
+    """What makes numbers of a key and their counters, stretch by stretch.
+
+    Args:
+        name: of the compute set.
+        codelets: what makes a stretch.
+        count: of numbers, one at least.
+        operands: the dtypes of what has an element for each number.
+        dtype: of the numbers.
+        static: static values of the codelets.
+        is_of_words: whether each is of two words, along a last dimension.
+    """
+    axes = Axis("elements", count, "kept"), Axis("words", 2, "whole")
+    by_element = {"counter": np.dtype(np.int32), **operands}
+    fields = Field("key", (1,), np.dtype(np.uint32)), *(Field(own, (0,), kind) for own, kind in by_element.items())
+    result = Result("out", (0, 1) if is_of_words else (0,), dtype, dtype)
+    return Work(name, axes, fields, (result,), *codelets, static=tuple(static.items()))
+
+
+def plan_draws(target: Target, work: Work, grain: int | None) -> Plan:
+    """How a work is spread; a grain counts numbers, each of which is two elements of the grid: one for each word."""
+    return plan_work(target, work, grain and 2 * grain)
+
+
+def add_draws(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
+    """The vertices of a work, planned, by the fields of each stretch."""
+    plan = plan_draws(graph.target, work, grain)
+    codelet = work.pair.of(plan.detail("workers"))
+    values = work.values(codelet, plan.cuts)
+
+    def own(elements: Block, _words: Block) -> dict[str, Any]:
+        return {**fields(elements.elements), **values}
+
+    add_blocks(graph, work.name, codelet, plan.cuts, own)
+
+
+def plan_draw(
+    target: Target, operation: str, count: int, dtype: Any = jnp.float32, *, grain: int | None = None
+) -> Plan:
+    """How random numbers are spread over the tiles of a machine.
+
+    Args:
+        target: the machine.
+        operation: "random_bits", "uniform", "normal" or "dropout".
+        count: of numbers, one at least.
+        dtype: of them.
+        grain: about how many a vertex draws; None for the planner to choose.
+
+    >>> import codelet as cl
+    >>> plan = plan_draw(cl.IPU(), "uniform", 1_000_000)
+    >>> plan.cut("elements").parts, plan.cut("elements").block
+    (1462, 684)
+    """
+    own = np.dtype(dtype)
+    ways = {
+        "random_bits": (draw_bits, {"dtype": own.name}),
+        "uniform": (draw_uniform, {"minval": 0.0, "maxval": 1.0, "dtype": own.name}),
+        "normal": (draw_normal, {"dtype": own.name}),
+        "dropout": (drop, {"kept": 0.5, "dtype": "float32"}),
+    }
+    if operation not in ways:
+        raise OperationError("no operation that draws", given=repr(operation), expected=", ".join(ways))
+    codelets, static = ways[operation]
+    operands = {"x": own} if operation == "dropout" else {}
+    work = draw_work("draw", codelets, count, operands, own, static)
+    return plan_draws(target, work, checked_grain(operation, grain))

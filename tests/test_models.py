@@ -1,0 +1,167 @@
+"""The networks in plain JAX: their sizes, their steps of training, and what of a trace is one function."""
+
+import functools
+import math
+from collections import Counter
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from codelet.models.networks import NETWORKS, step_arguments
+from codelet.models.resnet import resnet
+from codelet.models.training import apply, cross_entropy, start, train_step
+
+KEY = jax.random.key(0)
+PARAMETERS = {
+    "mnist": 784 * 128 + 128 + 128 * 10 + 10,
+    "alexnet": 61_108_584,  # torchvision's 61,100,840, and 64 x 11 x 11 more for the fourth channel
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "strain": 49_714,
+}
+NORMS = {"resnet18": 20, "resnet34": 36, "resnet50": 53}
+
+
+def size(tree) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+@functools.cache
+def shapes(name):
+    return eqx.filter_eval_shape(step_arguments, name, batch=2, key=KEY)
+
+
+@functools.cache
+def traced(name):
+    """The network's trace and what it returns, and those of a step; no array is made."""
+    training, inputs, labels = shapes(name)
+    forward = jax.make_jaxpr(lambda t, x: apply(t.network, t.state, x), return_shape=True)(training, inputs)
+    return forward, jax.make_jaxpr(train_step, return_shape=True)(training, inputs, labels)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sizes_as_published(name):
+    training, inputs, _ = shapes(name)
+    assert size(training.parameters) == size(training.velocity) == PARAMETERS[name]
+    assert inputs.shape == (2, *NETWORKS[name].shape)
+    # A mean and a variance for every channel that is normalised, and how many batches there were.
+    norms = [x for x in jax.tree.leaves(training.parameters, is_leaf=is_norm) if is_norm(x)]
+    assert len(norms) == NORMS.get(name, 0)
+    assert size(training.state) == sum(2 * norm.input_size + 1 for norm in norms)
+
+
+def is_norm(leaf) -> bool:
+    return isinstance(leaf, eqx.nn.BatchNorm)
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "resnet34"])
+def test_step_keeps_every_shape(name):
+    training, _, _ = shapes(name)
+    (_, (logits, _)), (_, (loss, after)) = traced(name)
+    assert logits.shape == (2, NETWORKS[name].classes)
+    assert (loss.shape, loss.dtype) == ((), jnp.float32)
+    assert jax.tree.structure(after) == jax.tree.structure(training)
+    kinds = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (training, after)]
+    assert kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("alexnet", [55, 27, 13, 13, 13]),
+        # Of a bottleneck that changes shapes: its shortcut, 1 x 1, 3 x 3 with the stride, 1 x 1; then the others.
+        ("resnet50", [112, *[56] * 10, 28, 56, *[28] * 11, 14, 28, *[14] * 17, 7, 14, *[7] * 8]),
+        ("strain", [1009, 224, 28]),
+    ],
+)  # fmt: skip
+def test_fields_of_convolutions(name, sizes):
+    def convolutions(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "conv_general_dilated":
+                yield equation.outvars[0].aval.shape[-1]
+            for inner in jaxprs_in_params(equation.params):
+                yield from convolutions(inner)
+
+    (forward, _), _ = traced(name)
+    assert list(convolutions(forward.jaxpr)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    # Of every stage the block that changes the shape, and the others; none does in the first stage of resnet18.
+    [("resnet18", [2, 1, 1, 1, 1, 1, 1]), ("resnet50", [1, 2, 1, 3, 1, 5, 1, 2])],
+)
+def test_blocks_of_one_shape_are_one_function(name, stages):
+    def calls(traced):
+        """How often each jitted function named `block` is called: by its trace, which is one object."""
+        called = [e.params["jaxpr"] for e in traced.jaxpr.eqns if e.params.get("name") == "block"]
+        return sorted(Counter(map(id, called)).values())
+
+    (forward, _), (step, _) = traced(name)
+    stem = [1]
+    assert calls(forward) == sorted(stem + stages)
+    assert calls(step) == sorted(2 * (stem + stages))  # forward, and backward
+
+
+def test_step_is_momentum_descent():
+    layer = eqx.nn.Linear(3, 2, key=KEY)
+    x, labels = np.random.default_rng(0).normal(size=(4, 3)), np.array([0, 1, 1, 1])
+    w, b, velocity = np.asarray(layer.weight), np.asarray(layer.bias), (0, 0)
+    step, training = jax.jit(lambda *a: train_step(*a, rate=0.5, momentum=0.75)), start(layer)
+    for _ in range(3):
+        loss, training = step(training, x, labels)
+        exponentials = np.exp(x @ w.T + b)
+        probabilities = exponentials / exponentials.sum(1, keepdims=True)
+        np.testing.assert_allclose(loss, -np.log(probabilities[range(4), labels]).mean(), rtol=1e-5)
+        off = (probabilities - np.eye(2)[labels]) / 4
+        velocity = [0.75 * v + g for v, g in zip(velocity, (off.T @ x, off.sum(0)), strict=True)]
+        w, b = w - 0.5 * velocity[0], b - 0.5 * velocity[1]
+        np.testing.assert_allclose(training.network.weight, w, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(training.network.bias, b, rtol=1e-4, atol=1e-6)
+
+
+def test_state_holds_running_statistics():
+    make = eqx.filter_jit(lambda key: start(*resnet(key, (1,), bottleneck=False, classes=5, widths=(2,))))
+    training = make(KEY)
+    for a, b in zip(*(jax.tree.leaves(make(key)) for key in (KEY, jax.random.key(0))), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (make(jax.random.key(1)).network.dense.weight != training.network.dense.weight).any()
+
+    @jax.jit
+    def forward(training, images):
+        return apply(training.network, training.state, images)[1], jax.vmap(training.network.stem.first.conv)(images)
+
+    images = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    once, channels = forward(training, images)
+    norm = training.network.stem.first.norm
+    # From zero and one, a tenth of the way.
+    mean, variance = once[0].get(norm.batch_state_index)
+    np.testing.assert_allclose(mean, 0.1 * np.mean(channels, (0, 2, 3)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(variance, 0.9 + 0.1 * np.var(channels, (0, 2, 3)), rtol=1e-4)
+    assert [int(leaf) for leaf in jax.tree.leaves(once) if leaf.dtype == jnp.int32] == [1, 1, 1]
+    # In inference the statistics are read and kept.
+    network = eqx.nn.inference_mode(training.network)
+    logits, state = jax.eval_shape(lambda x: apply(network, once, x), images)
+    assert logits.shape == (2, 5)
+    assert jax.tree.structure(state) == jax.tree.structure(once)
+
+
+def test_cross_entropy():
+    logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])) + jnp.array([[3.0], [-7.0]])
+    np.testing.assert_allclose(cross_entropy(logits, jnp.array([0, 2])), -np.log([0.5, 0.8]).mean(), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_losses_fall(name):
+    training, inputs, labels = eqx.filter_jit(step_arguments)(name, key=KEY)
+    step, losses = jax.jit(lambda *a: train_step(*a, rate=NETWORKS[name].rate)), []
+    for _ in range(5):
+        loss, training = step(training, inputs, labels)
+        losses.append(float(loss))
+    assert (np.diff(losses) < 0).all()
