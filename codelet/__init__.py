@@ -56,10 +56,12 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     if name == "ops":  # made of what is defined here, as a user's own operations are
         return importlib.import_module("codelet.ops")
+    if name in ("trace", "Traced"):  # made of operations
+        return getattr(importlib.import_module(f"codelet.frontends.{name.lower()}"), name)
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'codelet' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "ops", *_ELSEWHERE]
+    return [*globals(), "ops", "trace", "Traced", *_ELSEWHERE]

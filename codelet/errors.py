@@ -6,9 +6,12 @@ user's lines it concerns. A bug of codelet's own is an assertion, never one of t
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import pickle
 import sys
+import threading
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -70,8 +73,30 @@ def _is_the_users(frame: FrameType) -> bool:
     return module.split(".")[0] not in _NOT_THE_USERS or module.startswith("codelet.models")
 
 
+class _Told(threading.local):
+    """The line that a thread works for, where it is not on the stack."""
+
+    line: Line | None = None
+
+
+_told = _Told()
+
+
+@contextlib.contextmanager
+def at_line(line: Line | None) -> Iterator[None]:
+    """What is added to a graph inside is of this line of the user's; None changes nothing."""
+    before = _told.line
+    _told.line = before if line is None else line
+    try:
+        yield
+    finally:
+        _told.line = before
+
+
 def user_line() -> Line | None:
-    """The innermost line on the stack that the user wrote."""
+    """The innermost line on the stack that the user wrote, or the one that is told by `at_line`."""
+    if _told.line is not None:
+        return _told.line
     frame = sys._getframe(1)
     while frame is not None:
         if _is_the_users(frame):
@@ -80,12 +105,15 @@ def user_line() -> Line | None:
     return None
 
 
-def adding_frame(frame: FrameType) -> FrameType:
-    """Of a frame that adds vertices, the one whose line they are of: of an operation of codelet's, its caller's."""
+def adding_line(frame: FrameType) -> Line:
+    """Of a frame that adds vertices, the line they are of: of an operation of codelet's, its caller's."""
+    if _told.line is not None:
+        return _told.line
     caller: FrameType | None = frame
     while caller is not None and caller.f_globals.get("__name__", "").startswith("codelet.ops."):
         caller = caller.f_back
-    return frame if caller is None else caller
+    found = frame if caller is None else caller
+    return Line(found.f_code, found.f_lineno)
 
 
 class CodeletError(Exception):
@@ -193,6 +221,10 @@ class PartlyMappedError(CodeletError):
 
 class StaticFamiliesWarning(UserWarning):
     """A codelet with so many static values in one compute set that compiling a family for each takes long."""
+
+
+class OneVertexWarning(UserWarning):
+    """A primitive of a traced function that one vertex runs on one tile, since no rule spreads it."""
 
 
 class DuplicateNameError(CodeletError):

@@ -15,6 +15,7 @@ import numpy as np
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
+from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from codelet.hostdata import as_array, is_of_keys
 from codelet.programs.compute_sets import ComputeSet
@@ -292,6 +293,9 @@ def lower(
     >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
     [2.0, 3.0]
     """
+    if isinstance(graph, Traced):
+        sources = [tensor.source for tensor in graph.flat_inputs]
+        return lower_plan(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None)  # type: ignore[arg-type]
     if isinstance(graph, Graph):
         if target is not None:
             raise ProgramError(

@@ -12,7 +12,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from codelet.models.networks import NETWORKS, step_arguments
-from codelet.models.resnet import resnet
+from codelet.models.resnet import Stem
 from codelet.models.training import apply, cross_entropy, start, train_step
 
 KEY = jax.random.key(0)
@@ -126,29 +126,28 @@ def test_step_is_momentum_descent():
 
 
 def test_state_holds_running_statistics():
-    make = eqx.filter_jit(lambda key: start(*resnet(key, (1,), bottleneck=False, classes=5, widths=(2,))))
-    training = make(KEY)
-    for a, b in zip(*(jax.tree.leaves(make(key)) for key in (KEY, jax.random.key(0))), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert (make(jax.random.key(1)).network.dense.weight != training.network.dense.weight).any()
+    stem, state = eqx.nn.make_with_state(Stem)(2, key=KEY)
+    images = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
 
     @jax.jit
-    def forward(training, images):
-        return apply(training.network, training.state, images)[1], jax.vmap(training.network.stem.first.conv)(images)
+    def forward(images):
+        return apply(stem, state, images), jax.vmap(stem.first.conv)(images)
 
-    images = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
-    once, channels = forward(training, images)
-    norm = training.network.stem.first.norm
+    (outputs, once), channels = forward(images)
+    assert outputs.shape == (2, 2, 2, 2)
     # From zero and one, a tenth of the way.
-    mean, variance = once[0].get(norm.batch_state_index)
+    norm = stem.first.norm
+    mean, variance = once.get(norm.batch_state_index)
     np.testing.assert_allclose(mean, 0.1 * np.mean(channels, (0, 2, 3)), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(variance, 0.9 + 0.1 * np.var(channels, (0, 2, 3)), rtol=1e-4)
-    assert [int(leaf) for leaf in jax.tree.leaves(once) if leaf.dtype == jnp.int32] == [1, 1, 1]
+    assert int(once.get(norm.batch_counter)) == 1
     # In inference the statistics are read and kept.
-    network = eqx.nn.inference_mode(training.network)
-    logits, state = jax.eval_shape(lambda x: apply(network, once, x), images)
-    assert logits.shape == (2, 5)
-    assert jax.tree.structure(state) == jax.tree.structure(once)
+    _, kept = jax.eval_shape(lambda x: apply(eqx.nn.inference_mode(stem), once, x), images)
+    assert jax.tree.structure(kept) == jax.tree.structure(once)
+    # Drawn by the key.
+    again, other = (Stem(2, key=jax.random.key(seed)).first.conv.weight for seed in (0, 1))
+    np.testing.assert_array_equal(again, stem.first.conv.weight)
+    assert (other != again).all()
 
 
 def test_cross_entropy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -15,8 +16,8 @@ from jax import lax
 import codelet as cl
 from codelet.errors import CodeletError
 from codelet.ops.conv_arguments import checked_sizes, seen_by_input, seen_by_kernel, seen_forward
-from codelet.ops.conv_planning import options
-from codelet.ops.convolution import add_planned
+from codelet.ops.conv_planning import options, plan_convolved
+from codelet.ops.conv_vertices import add_planned
 from codelet.ops.planning import Plan
 from tests.examples import examples
 from tests.ops_cases import Case, array, check
@@ -210,6 +211,40 @@ def test_any_plan_gives_the_same(data):
     check(
         Case(build, plain, (array((2, channels, side), seed=seed), array((filters, channels, kernel), seed=seed + 1)))
     )
+
+
+def test_what_does_not_fit_is_done_in_turns():
+    target = cl.IPU(num_tiles=16, bytes_per_tile=26_304)
+    shapes = (4, 16, 16, 16), (16, 16, 3, 3)
+    plan = cl.ops.plan_conv(target, *shapes, 1, "SAME")
+    assert plan.detail("turns of batch") == 2
+    assert plan.tile_bytes <= 0.6 * target.bytes_per_tile
+    graph = cl.Graph(target)
+    x, w = (graph.add_variable(name, shape) for name, shape in zip("xw", shapes, strict=True))
+    y = cl.ops.conv_general_dilated(graph, x, w, 1, "SAME")
+    engine, values = cl.Engine(graph), {"x": array(shapes[0], seed=1), "w": array(shapes[1], seed=2)}
+    assert plan.total_cycles == pytest.approx(engine.profile().total_cycles, rel=0.1)
+    engine.write(values)
+    engine.run()
+    expected = lax.conv_general_dilated(values["x"], values["w"], (1, 1), "SAME")
+    np.testing.assert_allclose(engine.read(y), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("cut", ["batch", "groups", "out_channels"])
+def test_turns_of_any_part_of_the_results_give_the_same(cut):
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def build(graph, x, w):
+        sizes = checked_sizes("conv", x.shape, w.shape, 2, "SAME", None, None, numbers, 3, 1)
+        seen = seen_forward(x, w, sizes, np.dtype(np.float32), np.dtype(np.float32))
+        of_turn = replace(seen.own, **{cut: 2})
+        plan = plan_convolved(graph.target, of_turn)
+        return add_planned(graph, seen, plan)
+
+    def plain(x, w):
+        return lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=numbers, feature_group_count=3)
+
+    check(Case(build, plain, (array((3, 6, 7, 6), seed=1), array((3, 3, 2, 9), seed=2))))
 
 
 def test_the_largest_layer_is_planned_at_once():

@@ -8,6 +8,7 @@ import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from codelet.ops.blockwise import merged
 from tests.ops_cases import TARGET, Case, array, check
 
 OPERATIONS = ["sum", "prod", "max", "min", "all", "any"]
@@ -128,3 +129,12 @@ def test_what_does_not_fit_is_told():
     with pytest.raises(OperationError, match="is not like the result"):
         cl.ops.sum_gradient(graph, x, x, 1)
     assert not graph.compute_sets
+
+
+def test_dimensions_of_one_element_join_no_others():
+    x = cl.Graph().add_variable("x", (4, 5))
+    for apart, groups in ((x[:, :3], [[0, 1], [2]]), (x, [[0, 1, 2]])):
+        view = apart.reshape((4, 1, apart.shape[1]))
+        assert merged([(view, range(3))], "aaa") == groups
+        assert merged([(view, range(3))], "aba") == [[0], [1], [2]]
+    assert merged([(x, (0, 1)), (x[0], (1,))], "aa") == [[0], [1]]

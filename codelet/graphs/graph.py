@@ -30,7 +30,7 @@ from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_ver
 from codelet.graphs.vertices import count_edges, family_vertices, find_vertex, touching_vertices
 from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
-from codelet.programs.functions import Function, named_parameters
+from codelet.programs.functions import Function, checked_derivative, named_parameters
 from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
 from codelet.target import Target, default_target
@@ -111,6 +111,11 @@ class Graph:
             VariableError: a name that is none.
         """
         return self._names.scope(name, unique)
+
+    def free_name(self, name: str) -> str:
+        """`name`, or `name_2`, `name_3`, ...: the first that nothing has in the scopes around it."""
+        with self._lock:
+            return self._names.free(name)
 
     # --- variables ------------------------------------------------------------------------------------
 
@@ -215,7 +220,12 @@ class Graph:
         return self._recordings.record()
 
     def add_function(
-        self, body: object, parameters: Mapping[str, Tensor] | Iterable[Tensor] = (), *, name: str | None = None
+        self,
+        body: object,
+        parameters: Mapping[str, Tensor] | Iterable[Tensor] = (),
+        *,
+        name: str | None = None,
+        derivative: Codelet | None = None,
     ) -> Function:
         """Define a body once, to be called on different tensors by `Call`.
 
@@ -224,10 +234,13 @@ class Graph:
             parameters: the variables in it that stand for arguments: by the names that calls use, or in a list,
                 and then by the variables' own names, without scopes.
             name: what it is called in print.
+            derivative: a codelet that computes of the parameters, as its fields, what the body writes to them, and
+                whose derivatives are those of the function, as JAX gives them: where the body's own are not what is
+                wanted. The body then may touch no other variables that hold something before it.
 
         Raises:
             DuplicateNameError: a name that is taken.
-            ProgramError: a parameter that is no variable, or two that are one.
+            ProgramError: a parameter that is no variable, or two that are one; a derivative of another function.
             ForeignGraphError: something of another graph.
 
         Source: Graph::addFunction of Poplar's API reference.
@@ -239,7 +252,7 @@ class Graph:
             own_tensor(self, parameter)
         with self._lock:
             full = self._names.claim(self._names.free("function") if name is None else name, "function")
-            function = Function(self, full, program, named)
+            function = Function(self, full, program, named, checked_derivative(derivative, named))
             self._functions.append(function)
         return function
 

@@ -18,7 +18,7 @@ from codelet.errors import (
     MissingFieldError,
     ProgramError,
     TileError,
-    adding_frame,
+    adding_line,
 )
 from codelet.graphs.connect import check_fits, check_no_padding, connect
 from codelet.graphs.family import Columns, Family, Field
@@ -137,10 +137,10 @@ class VertexColumns:
 
     def _number_line(self, frame: FrameType) -> int:
         """The number of the line that a frame is at."""
-        frame = adding_frame(frame)
-        number = self._line_numbers.setdefault((id(frame.f_code), frame.f_lineno), len(self._lines))
+        line = adding_line(frame)
+        number = self._line_numbers.setdefault((id(line.code), line.number), len(self._lines))
         if number == len(self._lines):
-            self._lines.append(Line(frame.f_code, frame.f_lineno))
+            self._lines.append(line)
         return number
 
     def _new_columns(self, key: tuple[object, ...], fields: Mapping[str, Any], frame: FrameType) -> Columns | None:
@@ -229,7 +229,7 @@ class VertexColumns:
                 tensor = Tensor(variable.source, variable.index.bound(axes))
                 connected.append(Field(name, "out", FieldType(kind.shape, kind.dtype), tensor))
         by_name = {field.name: field for field in connected}
-        names, adding = symbol_names(axes, frame.f_locals), adding_frame(frame)
+        names = symbol_names(axes, frame.f_locals)
         family = Family(
             compute_set,
             traced,
@@ -237,7 +237,7 @@ class VertexColumns:
             names.of_axes,
             tuple(by_name[name] for name in traced.field_names),
             place,
-            (Line(adding.f_code, adding.f_lineno),),
+            (adding_line(frame),),
             inside=names.of_symbols,
         )
         if family.num_vertices:

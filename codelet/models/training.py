@@ -94,7 +94,7 @@ def train_step(
         rate: of the descent, per step.
         momentum: from 0 to 1.
 
-    >>> digits = start(eqx.nn.MLP(784, 10, 128, 1, key=jax.random.key(0)))
+    >>> digits = start(eqx.nn.Linear(784, 10, key=jax.random.key(0)))
     >>> images, labels = jnp.ones((3, 784)), jnp.array([4, 4, 4])
     >>> step = jax.jit(train_step)
     >>> losses = []

@@ -65,11 +65,11 @@ from codelet.ops.elementwise import map_gradient as map_gradient
 from codelet.ops.elementwise import plan_map as plan_map
 from codelet.ops.fill import fill as fill
 from codelet.ops.fill import iota as iota
+from codelet.ops.followed import plan_operation as plan_operation
 from codelet.ops.indexing import gather as gather
 from codelet.ops.indexing import gather_gradient as gather_gradient
 from codelet.ops.indexing import plan_gather as plan_gather
 from codelet.ops.indexing import scatter as scatter
-from codelet.ops.indexing import scatter_add_gradient as scatter_add_gradient
 from codelet.ops.lookups import dynamic_slice as dynamic_slice
 from codelet.ops.lookups import dynamic_slice_gradient as dynamic_slice_gradient
 from codelet.ops.lookups import dynamic_update_slice as dynamic_update_slice
@@ -132,6 +132,7 @@ from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
+from codelet.ops.scatter_gradients import scatter_add_gradient as scatter_add_gradient
 from codelet.ops.scatter_gradients import scatter_max_gradient as scatter_max_gradient
 from codelet.ops.scatter_gradients import scatter_multiply_gradient as scatter_multiply_gradient
 from codelet.ops.scatter_gradients import scatter_set_gradient as scatter_set_gradient

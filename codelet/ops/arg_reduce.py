@@ -67,10 +67,10 @@ def _place(
     with graph.scope(name, unique=True):
         if not x.size:
             return graph.add_variable("out", shape, jnp.int32)
-        fields: Any = {"x": ("all", x.dtype)}
+        fields: Any = {"x": ("all", x)}
         place: Any = ("one", np.dtype(np.int32))
         whole = rows.work("places", place_in_rows, fields, {"out": place}, "whole", operation=operation)
-        fields = {"x": ("all", x.dtype), "numbers": ("along", np.dtype(np.int32))}
+        fields = {"x": ("all", x), "numbers": ("along", np.dtype(np.int32))}
         results: Any = {"value": ("one", x.dtype), "place": place}
         parts = rows.work("parts", place_in_parts, fields, results, "summed", operation=operation)
         (plan,) = rows.plans([parts])
@@ -79,7 +79,7 @@ def _place(
         numbers = graph.add_constant("numbers", np.arange(x.shape[own], dtype=np.int32))
         value, found = rows.partial(parts, plan, x=x, numbers=numbers)
         last = Rows(graph, (0,), value, memory_share=1.0)
-        fields = {"value": ("all", x.dtype), "place": ("all", np.dtype(np.int32))}
+        fields = {"value": ("all", value), "place": ("all", found)}
         work = last.work("places", place_of_parts, fields, {"out": place}, "whole", operation=operation)
         return last.add(work, last.plan(work), value=value, place=found)[0].reshape(shape)
 

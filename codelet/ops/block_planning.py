@@ -21,6 +21,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.homes import ELSEWHERE, moved_elements
 from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
@@ -45,20 +46,24 @@ def _size(sizes: Sequence[int], axes: Sequence[int]) -> int:
     return math.prod(sizes[a] for a in axes)
 
 
-def _price(target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    vertex = _vertex(target, work, codelet, tuple(cut.grain for cut in cuts), cuts)
+def _price(
+    target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
+) -> list[StepCost]:
+    of_size = lambda sizes: _vertex(target, work, codelet, sizes, cuts)  # noqa: E731
+    vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
     blocks = [cut.block for cut in cuts]
-    apart = {a for a, cut in enumerate(cuts) if cut.parts > 1}
-    received = held = 0
+    received = sent = held = 0
     for field in work.fields:
-        num_bytes = _size(blocks, field.axes) * field.dtype.itemsize
-        held += num_bytes
-        received += num_bytes if field.is_elsewhere or apart - set(field.axes) else 0
+        held += _size(blocks, field.axes) * field.dtype.itemsize
+        moved = moved_elements(field.home, cuts, field.axes)
+        received += moved.received * field.dtype.itemsize
+        sent += moved.sent * field.dtype.itemsize
     for result in work.results:
         partial = work.is_partial(result, cuts)
         each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
         held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
-    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, received_bytes=received, tile_bytes=held)]
+    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)]
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)
@@ -75,11 +80,17 @@ _APART = 1.4
 """By which factor sizes of the first round are apart."""
 
 
-def _sizes(target: Target, axis: Axis, grain: int) -> list[int]:
+def _homes(work: Work, a: int, grain: int) -> list[int]:
+    """The blocks of an axis in which fields lie, of whole grains."""
+    found = {field.home[field.axes.index(a)] for field in work.fields if field.home and a in field.axes}
+    return sorted(size for size in found if size % grain == 0 or size >= work.axes[a].extent)
+
+
+def _sizes(target: Target, axis: Axis, grain: int, homes: Sequence[int]) -> list[int]:
     """The blocks of an axis that are worth trying, the largest first."""
     if axis.role == "whole":
         return [max(1, axis.extent)]
-    return block_sizes(axis.extent, grain, target.num_tiles)
+    return sorted({*block_sizes(axis.extent, grain, target.num_tiles), *homes}, reverse=True)
 
 
 def _thinned(sizes: list[int], of_workers: int) -> list[int]:
@@ -127,7 +138,13 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> lis
     for field in work.fields:
         num_bytes = math.prod((grid[a] for a in field.axes), start=one) * field.dtype.itemsize
         others = math.prod((parts[a] for a in range(len(parts)) if a not in field.axes), start=one)
-        moved = moved + (num_bytes if field.is_elsewhere else np.where(others > 1, num_bytes, 0))
+        away = others > 1
+        sent = 0
+        if field.home is not None:
+            pairs = zip(field.axes, field.home, strict=False)
+            away = away | ~math.prod((grid[a] == size for a, size in pairs), start=np.full((), bool(field.home)))
+            sent = math.prod(field.home) * field.dtype.itemsize if field.home else 0
+        moved = moved + np.where(away, np.maximum(num_bytes, sent), 0)
     count = math.prod((parts[a] for a in work.summed), start=one)
     bound = moved / target.exchange_bytes_per_cycle + math.prod(grid, start=one) * _rate(target, work)
     bound = bound + np.where(moved > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
@@ -169,7 +186,7 @@ def _ways_of(
         cuts = cuts_of([(axis.name, axis.extent) for axis in work.axes], blocks, grains)
         if num_tiles(cuts) <= target.num_tiles:
             price = functools.partial(_price, target, work, codelet, cuts)
-            yield Option(cuts, bound, price, told(codelet))
+            yield Option(cuts, bound, price, told(codelet), functools.partial(price, edges=True))
 
 
 def _options(
@@ -193,8 +210,16 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
         memory_share: of a tile's memory, what the operation may take.
     """
     fixed = None if grain is None else _grains(work, grain)
-    every = [_sizes(target, axis, fixed[a] if fixed else 1) for a, axis in enumerate(work.axes)]
-    first = [_thinned(sizes, fixed[a] * target.num_workers if fixed else 1) for a, sizes in enumerate(every)]
+    homes = [_homes(work, a, fixed[a] if fixed else 1) for a in range(len(work.axes))]
+    pairs = enumerate(zip(work.axes, homes, strict=True))
+    every = [_sizes(target, axis, fixed[a] if fixed else 1, own) for a, (axis, own) in pairs]
+    first = [
+        sorted(
+            {*_thinned(sizes, fixed[a] * target.num_workers if fixed else 1), *set(homes[a]).intersection(sizes)},
+            reverse=True,
+        )
+        for a, sizes in enumerate(every)
+    ]
     options = _options(target, work, first, fixed)
     best = cheapest(str(work), target, options, memory_share)
     if first != every:
@@ -217,7 +242,7 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
 def sum_work(count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up) -> Work:
     """The work of adding up `count` partials of each of some outputs, which lie on other tiles."""
     axes = Axis("partials", count, "summed"), Axis("outputs", num_outputs, "kept")
-    fields = (Field("partials", (0, 1), np.dtype(dtype), is_elsewhere=True),)
+    fields = (Field("partials", (0, 1), np.dtype(dtype), ELSEWHERE),)
     results = (Result("out", (1,), np.dtype(out_dtype), np.dtype(dtype), codelet),)
     return Work("add up", axes, fields, results, codelet)
 
@@ -253,5 +278,5 @@ def plan_sum(
 def priced(target: Target, work: Work, like: Plan) -> Plan:
     """The plan of a work that is cut as another one is: on the tiles where that has left its operands."""
     codelet = work.pair.of(like.detail("workers"))
-    steps = tuple(_price(target, work, codelet, like.cuts))
+    steps = tuple(_price(target, work, codelet, like.cuts, edges=True))
     return Plan(str(work), like.cuts, steps, told(codelet))

@@ -16,6 +16,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Block, Cut, add_blocks
+from codelet.ops.homes import Home
 from codelet.ops.pairs import Pair
 
 Role = Literal["kept", "summed", "whole"]
@@ -44,13 +45,13 @@ class Field:
         name: of the codelet's parameter.
         axes: the axes that the tensor has, in its order.
         dtype: of its elements.
-        is_elsewhere: whether it was made on other tiles, and has to be received.
+        home: where it lies; None where it may lie with what reads it. See `homes.py`.
     """
 
     name: str
     axes: tuple[int, ...]
     dtype: np.dtype
-    is_elsewhere: bool = False
+    home: Home | None = None
 
 
 @dataclass(frozen=True)
@@ -147,25 +148,25 @@ def merged(tensors: Sequence[tuple[cl.Tensor, Sequence[int]]], labels: Sequence[
     """
     groups: list[list[int]] = []
     for d, label in enumerate(labels):
-        if groups and labels[groups[-1][-1]] == label and all(_joined(*own, groups[-1][-1], d) for own in tensors):
+        if groups and labels[groups[-1][-1]] == label and all(_joined(*own, groups[-1], d) for own in tensors):
             groups[-1].append(d)
         else:
             groups.append([d])
     return groups
 
 
-def _joined(tensor: cl.Tensor, dimensions: Sequence[int], a: int, b: int) -> bool:
-    """Whether two dimensions of a tensor lie in memory as one, or it has neither."""
-    if (a in dimensions) != (b in dimensions):
+def _joined(tensor: cl.Tensor, dimensions: Sequence[int], group: Sequence[int], d: int) -> bool:
+    """Whether a dimension of a tensor lies in memory as one with those of a group before it, or it has none of them."""
+    if any((own in dimensions) != (d in dimensions) for own in group):
         return False
-    if a not in dimensions:
+    if d not in dimensions:
         return True
-    j, k = list(dimensions).index(a), list(dimensions).index(b)
-    if k != j + 1 or not tensor.index.is_strided:
+    at = [list(dimensions).index(own) for own in (*group, d)]
+    if at != list(range(at[0], at[-1] + 1)) or not tensor.index.is_strided:
         return False
-    return (
-        1 in (tensor.shape[j], tensor.shape[k]) or tensor.index.strides[j] == tensor.index.strides[k] * tensor.shape[k]
-    )
+    *before, own = [k for k in at if tensor.shape[k] != 1 or k == at[-1]]
+    strides = tensor.index.strides
+    return tensor.shape[own] == 1 or not before or strides[before[-1]] == strides[own] * tensor.shape[own]
 
 
 def regroup(tensor: cl.Tensor, dimensions: Sequence[int], groups: Sequence[Sequence[int]]) -> cl.Tensor:

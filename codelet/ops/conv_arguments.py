@@ -7,7 +7,7 @@ reversed; the gradient by the kernel one of the input, channels as batch, with t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,14 @@ class Seen:
     w: cl.Tensor
     order: tuple[int, ...]
     shape: tuple[int, ...]
+
+    def part(self, d: int, part: slice) -> Seen:
+        """The part of it that makes some of the results along the batch (0), the groups (1) or the results (2)."""
+        name = ("batch", "groups", "out_channels")[d]
+        own = replace(self.own, **{name: part.stop - part.start})
+        x = self.x if d == 2 else self.x[(slice(None),) * d + (part,)]
+        w = self.w if d == 0 else self.w[(slice(None),) * (d - 1) + (part,)]
+        return replace(self, own=own, x=x, w=w)
 
 
 def _split(tensor: cl.Tensor, spec: Sequence[int], groups: int, at: int) -> cl.Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, repeated
 from codelet.target import Target
 
 _PRICED = 96
@@ -121,11 +122,25 @@ def options(
                 yield Option(cuts, float(least[k]), count, told(codelet))
 
 
+def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:
+    """A convolution in ever more turns: what may be cut into them, into how many, and the convolution of one turn."""
+    extents = {"batch": own.batch, "groups": own.groups, "out_channels": own.out_channels}
+    turns, most = 1, max(extents.values())
+    while turns < most:
+        turns *= 2
+        parts = {name: -(-extent // min(turns, extent)) for name, extent in extents.items() if 2 * extent > turns}
+        yield [(name, -(-extents[name] // part), replace(own, **{name: part})) for name, part in parts.items()]
+
+
 @functools.lru_cache(maxsize=1024)
 def plan_convolved(
     target: Target, own: Convolved, grain: int | None = None, memory_share: float = MEMORY_SHARE
 ) -> Plan:
     """How a convolution is spread over the tiles of a machine: the same plan for the same sizes.
+
+    Where the blocks of all tiles do not fit their memory at once, it is done in turns, each of a part of the batch, the
+    groups or the output channels; where that does not help, or a grain is given, the plan is the one that takes least
+    memory of all.
 
     Args:
         target: the machine.
@@ -136,4 +151,16 @@ def plan_convolved(
     if not own.results or not own.summed or not any(all(p.taps for p in phase) for phase in own.phases):
         return Plan(str(own), (), ())
     memory = int(memory_share * target.bytes_per_tile)
-    return cheapest(str(own), target, options(target, own, grain, memory), memory_share)
+
+    def planned(part: Convolved) -> Plan:
+        return cheapest(str(own), target, options(target, part, grain, memory), memory_share)
+
+    plan = planned(own)
+    if plan.tile_bytes <= memory or grain is not None:
+        return plan
+    for ways in _in_turns(own):
+        plans = [repeated(planned(part), turns, f"turns of {name.replace('_', ' ')}") for name, turns, part in ways]
+        fits = [found for found in plans if found.tile_bytes <= memory]
+        if fits:
+            return min(fits, key=lambda found: found.total_cycles)
+    return plan

@@ -66,12 +66,17 @@ class Convolved:
     @property
     def results(self) -> int:
         """How many results there are."""
-        return self.batch * self.groups * self.out_channels * math.prod(field.results for field in self.fields)
+        return math.prod(self.kept)
 
     @property
     def summed(self) -> int:
         """How many products each result has, zeros between elements counted."""
         return self.in_channels * math.prod(field.taps for field in self.fields)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The extents of the results: batch, groups, results of a group, field."""
+        return (self.batch, self.groups, self.out_channels, *(field.results for field in self.fields))
 
     @property
     def dimensions(self) -> tuple[tuple[str, int], ...]:

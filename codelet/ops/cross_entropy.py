@@ -122,7 +122,7 @@ def cross_entropy(
     """
     rows, kind = _rows("cross_entropy", graph, axis, grain, memory_share, logits, labels)
     codelets: Pair = losses_of_classes if kind == "one" else losses
-    fields: Any = {"logits": ("all", logits.dtype), "labels": (kind, labels.dtype)}
+    fields: Any = {"logits": ("all", logits), "labels": (kind, labels)}
     with graph.scope(name, unique=True):
         if not rows.size:
             kept = tuple(n for d, n in enumerate(logits.shape) if d not in rows.axes)
@@ -147,7 +147,7 @@ def cross_entropy_gradient(
     _check_cotangent("cross_entropy_gradient", graph, cotangent, rows)
     codelets: Pair = slopes_of_classes if kind == "one" else slopes_of_losses
     dtype = logits.dtype
-    fields: Any = {"cotangent": ("one", cotangent.dtype), "logits": ("all", dtype), "labels": (kind, labels.dtype)}
+    fields: Any = {"cotangent": ("one", cotangent), "logits": ("all", logits), "labels": (kind, labels)}
     with graph.scope(name, unique=True):
         if not rows.size:
             return graph.add_variable("out", logits.shape, dtype)
@@ -175,7 +175,7 @@ def cross_entropy_label_gradient(
             f"labels of ops.{operation} are classes, which have no gradient", given=labels, expected=f"like {logits}"
         )
     dtype = logits.dtype
-    fields: Any = {"cotangent": ("one", cotangent.dtype), "logits": ("all", dtype)}
+    fields: Any = {"cotangent": ("one", cotangent), "logits": ("all", logits)}
     with graph.scope(name, unique=True):
         if not rows.size:
             return graph.add_variable("out", logits.shape, dtype)

@@ -82,7 +82,6 @@ def _running(
     check_tensors(operation, graph, x=x)
     own, grain, dtype = checked_axis(operation, "axis", axis, x.ndim), checked_grain(operation, grain), x.dtype
     static = {"operation": operation, "reverse": bool(reverse)}
-    fields: Any = {"x": ("all", dtype)}
     out: Any = {"out": ("all", dtype)}
     with graph.scope(name, unique=True):
         if not x.size:
@@ -91,15 +90,15 @@ def _running(
         parts = _parts(graph.target, length, x.size // length)
         blocks = x.reshape((*x.shape[:own], parts, length // parts, *x.shape[own + 1 :]))
         rows = Rows(graph, (own + 1,), blocks, apart=(own,), grain=grain, memory_share=share)
-        work = rows.work("run", run_rows, fields, out, "whole", **static)
+        work = rows.work("run", run_rows, {"x": ("all", blocks)}, out, "whole", **static)
         (found,) = rows.add(work, rows.plan(work), x=blocks)
         if parts == 1:
             return found.reshape(x.shape)
         last = found[(*(slice(None),) * (own + 1), 0 if reverse else length // parts - 1)]
         few = Rows(graph, (own,), last, memory_share=1.0)
-        work = few.work("run blocks", run_before, fields, out, "whole", **static)
+        work = few.work("run blocks", run_before, {"x": ("all", last)}, out, "whole", **static)
         (before,) = few.add(work, few.plan(work), x=last)
-        fields = {"x": ("all", dtype), "before": ("one", dtype)}
+        fields = {"x": ("all", found), "before": ("one", before)}
         work = rows.work("take on", take_on, fields, out, "kept", **static)
         return rows.add(work, rows.plan(work), x=found, before=before)[0].reshape(x.shape)
 
@@ -129,7 +128,7 @@ def _slopes(
         if not x.size:
             return graph.add_variable("out", x.shape, dtype)
         rows = Rows(graph, (own,), cotangent, x, grain=grain, memory_share=share)
-        fields: Any = {"cotangent": ("all", dtype), "x": ("all", dtype)}
+        fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x)}
         work = rows.work("slopes", slopes_of_running, fields, {"out": ("all", dtype)}, "whole", **static)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,10 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.blockwise import merged, regroup
 from codelet.ops.fill import add_filled
+from codelet.ops.followed import follow
+from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.partials import checked_sums, sum_partials
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.product_planning import (
@@ -32,26 +35,6 @@ from codelet.target import Target
 
 DimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 """As of `lax.dot_general`: the contracted dimensions of both operands, and their batch dimensions."""
-
-
-def _merges(tensor: cl.Tensor, first: int, count: int) -> bool:
-    """Whether neighbouring dimensions are as one in memory."""
-    strides = tensor.index.strides
-    pairs = range(first, first + count - 1)
-    return tensor.index.is_strided and all(strides[d] == strides[d + 1] * tensor.shape[d + 1] for d in pairs)
-
-
-def _flattened(
-    tensor: cl.Tensor, roles: Sequence[Role], counts: Mapping[str, int], merges: Mapping[str, bool]
-) -> tuple[cl.Tensor, dict[Role, list[int]]]:
-    """A tensor with neighbouring dimensions of one role made one where that may be, and the extents of each role."""
-    extents: dict[Role, list[int]] = {}
-    first = 0
-    for role in roles:
-        own = list(tensor.shape[first : first + counts[role]])
-        extents[role] = [math.prod(own)] if own and merges[role] else own
-        first += counts[role]
-    return tensor.reshape([n for role in roles for n in extents[role]]), extents
 
 
 @dataclass(frozen=True)
@@ -114,7 +97,7 @@ def dot_general(
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
         if out.size:
-            _add_turns(graph, a, b, out.reshape(own.out_shape), own, options.plan(own), options)
+            _add_turns(graph, a, b, out.reshape(own.out_shape), own, follow(options.plan(own)), options)
         return out
 
 
@@ -136,20 +119,20 @@ def _as_product(
     b = b.transpose([*right_batch, *right, *columns]) if b.ndim else b
     counts = {"batch": len(left_batch), "rows": len(rows), "summed": len(left), "columns": len(columns)}
     shape = (*a.shape[: a.ndim - counts["summed"]], *b.shape[counts["batch"] + counts["summed"] :])
-    first = counts["batch"] + counts["rows"]
-    merges = {
-        "batch": _merges(a, 0, counts["batch"]) and _merges(b, 0, counts["batch"]),
-        "rows": _merges(a, counts["batch"], counts["rows"]),
-        "summed": _merges(a, first, counts["summed"]) and _merges(b, counts["batch"], counts["summed"]),
-        "columns": _merges(b, counts["batch"] + counts["summed"], counts["columns"]),
-    }
-    a, ours = _flattened(a, A_ROLES, counts, merges)
-    b, theirs = _flattened(b, B_ROLES, counts, merges)
-    extents = {**theirs, **ours}
-    dimensions = tuple(dimension(role, k, extent) for role in ROLES for k, extent in enumerate(extents[role]))
+    labels: list[Role] = [role for role in (*A_ROLES, "columns") for _ in range(counts[role])]
+    of_a, of_b = ([d for d, role in enumerate(labels) if role in roles] for roles in (A_ROLES, B_ROLES))
+    groups = merged([(a, of_a), (b, of_b)], labels)
+    extent_of = dict(zip((*of_a, *of_b), (*a.shape, *b.shape), strict=True))
+    extents = [(labels[group[0]], math.prod(extent_of[d] for d in group)) for group in groups]
+    a, b = regroup(a, of_a, groups), regroup(b, of_b, groups)
+    dimensions = tuple(
+        dimension(role, k, extent)
+        for role in ROLES
+        for k, extent in enumerate(own for of, own in extents if of == role)
+    )
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
     sums = checked_sums(name, partials, out)
-    return (a, b), Product(dimensions, dtype, sums, out), shape
+    return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 
 def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any:
@@ -241,6 +224,9 @@ def _add_product(
         }
 
     add_blocks(graph, "multiply", codelet, plan.cuts, fields)
+    settle_read(a, plan.cuts, own.axes(A_ROLES))
+    settle_read(b, plan.cuts, own.axes(B_ROLES))
+    settle(out, [cut.block for cut, role in zip(plan.cuts, roles, strict=True) if role != "summed"])
     if count > 1:
         sums = plan_sum(graph.target, count, out.size, own.partials, own.out_dtype, codelets.add)
         sum_partials(graph, written.reshape(count, out.size), out.flatten(), sums, codelets.add)

@@ -26,6 +26,8 @@ from codelet.ops.element_functions import (
 from codelet.ops.element_layout import Layout, common_layout
 from codelet.ops.elementwise_planning import Elements, Operand, plan_elements
 from codelet.ops.fill import fill
+from codelet.ops.followed import follow
+from codelet.ops.homes import home_of, settle, settle_read
 from codelet.ops.pairs import Pair
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.reduce import sum
@@ -231,8 +233,9 @@ class _Spreading:
     def __init__(self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor]):
         self.graph, self.layout = graph, layout
         dimensions = layout.dimensions(tensors)
-        self.operands = tuple(Operand(own, tensor.dtype) for own, tensor in zip(dimensions, tensors, strict=True))
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
+        pairs = zip(dimensions, self.views, strict=True)
+        self.operands = tuple(Operand(own, view.dtype, home_of(view)) for own, view in pairs)
 
     def plan(self, dtypes: Sequence[np.dtype], codelets: Pair, grain: int | None, memory_share: float) -> Plan:
         """How results of some dtypes are made."""
@@ -248,7 +251,7 @@ class _Spreading:
         graph, layout = self.graph, self.layout
         names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
         made = [graph.add_variable(name, layout.extents, dtype) for name, dtype in zip(names, dtypes, strict=True)]
-        plan = self.plan(dtypes, codelets, grain, memory_share)
+        plan = follow(self.plan(dtypes, codelets, grain, memory_share))
 
         def fields(*blocks: Block) -> dict[str, Any]:
             elements = tuple(block.elements for block in blocks)
@@ -259,4 +262,9 @@ class _Spreading:
 
         if plan.steps:
             add_blocks(graph, "map", codelets.of(plan.detail("workers")), plan.cuts, fields)
+            blocks = [cut.block for cut in plan.cuts]
+            for view, operand in zip(self.views, self.operands, strict=True):
+                settle_read(view, plan.cuts, operand.dimensions)
+            for out in made:
+                settle(out, blocks)
         return [layout.unmerged(out) for out in made]

@@ -12,11 +12,13 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
@@ -28,10 +30,11 @@ but for a factor of four: how fast rows are that share an operand depends on how
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: the dimensions that it has, in order, and its dtype."""
+    """An operand: the dimensions that it has, in order, its dtype, and where it lies: see `homes.py`."""
 
     dimensions: tuple[int, ...]
     dtype: np.dtype
+    home: Home | None = None
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,19 @@ def _vertex(target: Target, own: Elements, codelet: cl.Codelet, sizes: tuple[int
     return vertex_cycles(target, codelet, types, **own.static)
 
 
-def _price(target: Target, own: Elements, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    vertex = _vertex(target, own, codelet, tuple(cut.grain for cut in cuts))
-    received, held = 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
+def _price(
+    target: Target, own: Elements, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
+) -> list[StepCost]:
+    of_size = functools.partial(_vertex, target, own, codelet)
+    vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
+    received, sent, held = 0, 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
     for operand in own.operands:
-        num_bytes = math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
-        held += num_bytes
-        received += num_bytes if any(cuts[d].parts > 1 for d in own.missing(operand)) else 0
-    return [step_cost(target, "map", cuts, vertex, received_bytes=received, tile_bytes=held)]
+        held += math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        moved = moved_elements(operand.home, cuts, operand.dimensions)
+        received += moved.received * operand.dtype.itemsize
+        sent += moved.sent * operand.dtype.itemsize
+    own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
+    return [step_cost(target, "map", cuts, vertex, **own_bytes, at_edges=at_edges)]
 
 
 def _rate(target: Target, own: Elements, codelet: cl.Codelet) -> float:
@@ -109,11 +117,19 @@ def _multiple(target: Target, own: Elements, d: int, grain: int) -> int:
     return many if own.extents[d] >= 4 * many else 1
 
 
+def _sizes(target: Target, own: Elements, d: int, grain: int) -> list[int]:
+    """The blocks of tiles along a dimension that are worth trying: any number of them, and those of operands."""
+    operands = (operand for operand in own.operands if operand.home and d in operand.dimensions)
+    homes = {operand.home[operand.dimensions.index(d)] for operand in operands if operand.home}
+    sizes = block_sizes(own.extents[d], _multiple(target, own, d, grain), target.num_tiles)
+    return sorted({*sizes, *(size for size in homes if size % grain == 0 or size >= own.extents[d])}, reverse=True)
+
+
 def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
     """Blocks of tiles, those of the least bounds below the cycles that they take, with these bounds."""
     extents = own.extents
     cut = sorted(sorted(range(len(extents)), key=lambda d: -extents[d])[:3])  # more are not cut over tiles
-    choices = [np.array(block_sizes(extents[d], _multiple(target, own, d, grains[d]), target.num_tiles)) for d in cut]
+    choices = [np.array(_sizes(target, own, d, grains[d])) for d in cut]
     every = np.array(extents, np.int64)[:, None] * np.ones(math.prod(map(len, choices)), np.int64)
     if cut:
         every[cut] = [grid.reshape(-1) for grid in np.meshgrid(*choices, indexing="ij")]
@@ -121,8 +137,14 @@ def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...])
     num_bytes = np.zeros(every.shape[1])
     for operand in own.operands:
         received = parts[list(own.missing(operand))].prod(axis=0) > 1
-        num_bytes += received * every[list(operand.dimensions)].prod(axis=0) * operand.dtype.itemsize
+        if operand.home is not None:
+            blocks = every[list(operand.dimensions)]
+            received |= not operand.home or (blocks != np.array(operand.home)[:, None]).any(axis=0)
+        sent = math.prod(operand.home) if operand.home else 0
+        elements = np.maximum(every[list(operand.dimensions)].prod(axis=0), sent)
+        num_bytes += received * elements * operand.dtype.itemsize
     bounds = num_bytes / target.exchange_bytes_per_cycle + rate * every.prod(axis=0)
+    bounds += np.where(num_bytes > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
     bounds[parts.prod(axis=0) > target.num_tiles] = np.inf
     order = np.argsort(bounds, kind="stable")
     order = order[np.isfinite(bounds[order])]
@@ -168,7 +190,7 @@ def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -
             cuts = cuts_of(zip(own.names, own.extents, strict=True), blocks, sizes)
             if num_tiles(cuts) <= target.num_tiles:
                 price = functools.partial(_price, target, own, codelet, cuts)
-                yield Option(cuts, bound, price, told(codelet))
+                yield Option(cuts, bound, price, told(codelet), functools.partial(price, edges=True))
 
 
 @functools.lru_cache(maxsize=1024)

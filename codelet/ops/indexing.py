@@ -19,6 +19,8 @@ from codelet.ops.arguments import check_tensors, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, Cut, add_blocks
 from codelet.ops.elementwise import map
+from codelet.ops.followed import follow
+from codelet.ops.homes import settle
 from codelet.ops.lookup_codelets import (
     SCATTERS,
     gather_block,
@@ -84,12 +86,13 @@ def _add(
     arrays = [*((array.name, array) for array in own.reads), ("out", own.writes)]
     if 0 in own.writes.shape:
         return graph.add_variable("out", own.writes.shape, own.writes.dtype)
-    cuts = plan_lookup(graph.target, own, codelet, grain, share).cuts
+    cuts = follow(plan_lookup(graph.target, own, codelet, grain, share)).cuts
     chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
     rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
     if rows is not None and static["mode"] == "clip":
         fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
     out = _columns_first(graph, "out", own.writes, cuts)
+    settle(out)
     written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
     if "operand" in fields:
         fields = {**fields, "operand": _laid_out(graph, own, cuts, fields["operand"])}
@@ -318,41 +321,20 @@ def scatter(
         return form.operand_back(_add(graph, scatter_block, lookup, fields, grain, memory_share))
 
 
-def scatter_add_gradient(
+def look_up_slices(
     graph: cl.Graph,
-    cotangent: cl.Tensor,
+    form: SliceForm,
+    x: cl.Tensor,
     indices: cl.Tensor,
-    updates: cl.Tensor,
-    dimension_numbers: lax.ScatterDimensionNumbers | None = None,
     *,
-    mode: Any = None,
-    grain: int | None = None,
-    memory_share: float = MEMORY_SHARE,
-    name: str = "scatter_add_gradient",
-) -> tuple[cl.Tensor, cl.Tensor]:
-    """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
-
-    The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
-
-    Raises:
-        OperationError: what does not fit together.
-    """
-    check_tensors(name, graph, cotangent=cotangent, indices=indices, updates=updates)
-    own, by_rows, given = checked_mode(name, mode), dimension_numbers is None, updates
-    if by_rows:
-        indices, updates, dimension_numbers = rows_as_slices(name, cotangent, indices, updates)
-    if updates.shape != given.shape:
-        raise OperationError(
-            f"the updates of ops.{name} are broadcast", given=str(given.shape), expected=str(updates.shape)
-        )
-    form = scatter_form(name, cotangent, indices, updates, dimension_numbers, own)
-    grain = checked_grain(name, grain)
-    with graph.scope(name, unique=True):
-        if by_rows:
-            indices = from_beginning(graph, indices, cotangent.shape[0])
-        fields = {"operand": form.operand(cotangent), "indices": form.index(indices)}
-        lookup = _gather_lookup(form, cotangent, indices, own, 0)
-        return cotangent, form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
+    mode: str,
+    grain: int | None,
+    memory_share: float,
+) -> cl.Tensor:
+    """The vertices that look up in an array what a `scatter` of a form updates: 0 beyond the ends."""
+    fields = {"operand": form.operand(x), "indices": form.index(indices)}
+    lookup = _gather_lookup(form, x, indices, mode, 0)
+    return form.slices_back(_add(graph, gather_block, lookup, fields, grain, memory_share))
 
 
 def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:

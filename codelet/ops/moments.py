@@ -126,7 +126,7 @@ def var(
         if not rows.size:
             return _divided(graph, means, 0, dtype).reshape(kept)
         sums = means.dtype
-        fields = {"x": ("all", x.dtype), "mean": ("one", sums)}
+        fields = {"x": ("all", x), "mean": ("one", means)}
         work = rows.work("sum squares", sum_deviations, fields, {"out": ("one", sums)}, "summed", add=add_up)
         (total,) = rows.add(work, rows.plan(work), x=x, mean=means)
         return _divided(graph, total, rows.length - ddof, dtype).reshape(kept)
@@ -176,7 +176,7 @@ def var_gradient(
         if not rows.size:
             return graph.add_variable("out", x.shape, dtype)
         means = _means(graph, rows, x, dtype)
-        fields = {"cotangent": ("one", cotangent.dtype), "x": ("all", dtype), "mean": ("one", means.dtype)}
+        fields = {"cotangent": ("one", cotangent), "x": ("all", x), "mean": ("one", means)}
         out = {"out": ("all", dtype)}
         work = rows.work("slopes", slopes_of_deviations, fields, out, "kept", count=rows.length - ddof)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, mean=means)[0]

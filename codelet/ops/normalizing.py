@@ -15,6 +15,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import add_up
+from codelet.ops.blockwise import Work
 from codelet.ops.norm_codelets import (
     cast,
     divide_moments,
@@ -82,7 +83,7 @@ class Norm:
     def moments(self, x: cl.Tensor) -> tuple[cl.Tensor, cl.Tensor]:
         """The mean and the variance of what is normalized together."""
         rows, one = self.rows, ("one", self.sums)
-        fields: Any = {"x": ("all", self.dtype)}
+        fields: Any = {"x": ("all", x)}
         whole = rows.work("moments", moments_of_rows, fields, {"mean": one, "variance": one}, "whole")
         results: Any = {"total": one, "squares": one}
         sums = rows.work("sum moments", sum_moments, fields, results, "summed", add=add_up)
@@ -91,14 +92,14 @@ class Norm:
             return rows.add(whole, rows.plan(whole), x=x)  # type: ignore[return-value]
         total, squares = rows.add(sums, plan, x=x)
         each = Rows(self.graph, (), total, squares, memory_share=1.0)
-        own: Any = {"total": ("all", self.sums), "squares": ("all", self.sums)}
+        own: Any = {"total": ("all", total), "squares": ("all", squares)}
         found: Any = {"mean": ("all", self.sums), "variance": ("all", self.sums)}
         last = each.work("moments", divide_moments, own, found, "kept", count=self.count)
         return each.add(last, each.plan(last), total=total, squares=squares)  # type: ignore[return-value]
 
     def normalized(self, **tensors: cl.Tensor) -> cl.Tensor:
         """Normalized by given statistics."""
-        fields = {name: (self._kind(name), tensor.dtype) for name, tensor in tensors.items()}
+        fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         work = self.rows.work("normalize", normalize, fields, {"out": ("all", self.dtype)}, "kept", **self.static)
         return self.rows.add(work, self.rows.plan(work), **tensors)[0]
 
@@ -109,19 +110,19 @@ class Norm:
 
     def normalized_rows(self, **tensors: cl.Tensor) -> cl.Tensor | None:
         """Normalized by their own statistics, row by row; None where rows are better cut."""
-        fields = {name: (self._kind(name), tensor.dtype) for name, tensor in tensors.items()}
+        fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         out: Any = {"out": ("all", self.dtype)}
         static = {**self.static, "partials": self.sums.name}
         whole = self.rows.work("normalize", normalize_rows, fields, out, "whole", **static)
-        if not self._fits(whole):
+        if not self._fits(whole, tensors["x"]):
             return None
         return self.rows.add(whole, self.rows.plan(whole), **tensors)[0]
 
-    def _fits(self, whole: Any) -> bool:
+    def _fits(self, whole: Work, x: cl.Tensor) -> bool:
         """Whether rows are whole: where they are as many as tiles, or so short that sums of parts would cost more."""
         rows = self.rows
         one = ("one", self.sums)
-        fields: Any = {"x": ("all", self.dtype)}
+        fields: Any = {"x": ("all", x)}
         results: Any = {"total": one, "squares": one}
         sums = rows.work("sum moments", sum_moments, fields, results, "summed", add=add_up)
         return rows.takes_whole(whole, rows.plans([sums, sums]))
@@ -133,8 +134,8 @@ class Norm:
         own = self.of_scales
         every = range(len(own.groups))
         stat = tuple(d for d in range(x.ndim) if d not in self.axes)
-        fields: Any = {"cotangent": ("all", self.dtype), "x": ("all", self.dtype)}
-        fields |= {"mean": (stat, self.sums), "variance": (stat, self.sums)}
+        fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x)}
+        fields |= {"mean": (stat, mean), "variance": (stat, variance)}
         results: Any = {"scale": ("one", self.sums), "offset": ("one", self.sums)}
         static = {"axes": tuple(a for a in every if a not in own.own_axes(stat)), "spread": own.row_axes}
         work = own.work(
@@ -151,12 +152,12 @@ class Norm:
         if tensor.dtype == dtype:
             return tensor
         each = Rows(self.graph, (), tensor, memory_share=1.0)
-        work = each.work("cast", cast, {"x": ("all", tensor.dtype)}, {"out": ("all", dtype)}, "kept")
+        work = each.work("cast", cast, {"x": ("all", tensor)}, {"out": ("all", dtype)}, "kept")
         return each.add(work, each.plan(work), x=tensor)[0]
 
     def moved(self, codelets: Pair, **tensors: cl.Tensor) -> cl.Tensor:
         """The slopes by the elements, from sums of their rows."""
-        fields = {name: (self._kind(name), tensor.dtype) for name, tensor in tensors.items()}
+        fields = {name: (self._kind(name), tensor) for name, tensor in tensors.items()}
         static = {**self.static, "count": self.count}
         work = self.rows.work("move slopes", codelets, fields, {"out": ("all", self.dtype)}, "kept", **static)
         return self.rows.add(work, self.rows.plan(work), **tensors)[0]
@@ -166,16 +167,16 @@ class Norm:
     ) -> tuple[cl.Tensor, cl.Tensor, cl.Tensor]:
         """The slopes by the elements, and the statistics, where these are of rows."""
         rows, one = self.rows, ("one", self.sums)
-        fields: Any = {"cotangent": ("all", self.dtype), "x": ("all", self.dtype), "scale": (self.scaled, scale.dtype)}
+        fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (self.scaled, scale)}
         results: Any = {"out": ("all", self.dtype), "mean": one, "variance": one}
         static = {**self.static, "partials": self.sums.name}
         whole = rows.work("slopes", slopes_of_rows, fields, results, "whole", **static)
-        if self._fits(whole):
+        if self._fits(whole, x):
             return rows.add(whole, rows.plan(whole), cotangent=cotangent, x=x, scale=scale)  # type: ignore[return-value]
         mean, variance = self.moments(x)
         given = {"cotangent": cotangent, "x": x, "mean": mean, "variance": variance, "scale": scale}
-        fields = {name: (self._kind(name), tensor.dtype) for name, tensor in given.items()}
+        fields = {name: (self._kind(name), tensor) for name, tensor in given.items()}
         sums: Any = {"products": one, "total": one}
-        work = rows.work("sum slopes", sum_scaled_slopes, fields, sums, "summed", add=add_up, **self.static)
+        work = rows.work("sum scaled slopes", sum_scaled_slopes, fields, sums, "summed", add=add_up, **self.static)
         products, total = rows.add(work, rows.plan(work), **given)
         return self.moved(move_slopes, **given, products=products, total=total), mean, variance

@@ -15,6 +15,8 @@ import codelet as cl
 from codelet.ops.arguments import checked_dtype
 from codelet.ops.block_planning import add_up, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
+from codelet.ops.followed import follow
+from codelet.ops.homes import settle, settle_read
 from codelet.ops.planning import Plan
 
 
@@ -47,6 +49,7 @@ def sum_partials(
     count, outputs = partials.shape
     work = sum_work(count, outputs, partials.dtype, out.dtype, codelet)
     left = add_work(graph, work, plan.cuts, codelet, {"partials": partials}, {"out": out})
+    settle(out, [plan.cut("outputs").block])
     for sums in left.values():
         last = plan_sum(graph.target, sums.shape[0], outputs, partials.dtype, out.dtype, codelet)
         sum_partials(graph, sums, out, last, codelet)
@@ -67,7 +70,16 @@ def add_planned(
     Returns:
         The partial results that nobody puts together yet, of shape (partials, outputs).
     """
+    follow(plan)
     left = add_work(graph, work, plan.cuts, work.pair.of(plan.detail("workers")), tensors, results)
+    blocks = [cut.block for cut in plan.cuts]
+    for field in work.fields:
+        settle_read(tensors[field.name], plan.cuts, field.axes)
+    for result in work.results:
+        if result.name in results:
+            settle(results[result.name], [blocks[a] for a in result.axes])
+    for parts in left.values():
+        settle(parts)
     several = len(left) > 1
     for result in work.results:
         if result.name in left and result.add is not None:

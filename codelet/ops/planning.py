@@ -15,8 +15,9 @@ Source: PopLibs plans convolutions and matrix products so (lib/poplin/ConvPlan.c
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -79,6 +80,7 @@ class Plan:
         details: what else was chosen, by name.
         next_best: the next best of the other options; None where there was none.
         num_options: how many ways there were.
+        parts: of an operation that consists of several which are planned, their plans; its steps are theirs.
     """
 
     operation: str
@@ -87,6 +89,7 @@ class Plan:
     details: tuple[tuple[str, object], ...] = ()
     next_best: Plan | None = field(default=None, compare=False)
     num_options: int = field(default=1, compare=False)
+    parts: tuple[Plan, ...] = ()
 
     @property
     def total_cycles(self) -> int:
@@ -124,7 +127,11 @@ class Plan:
     def __str__(self) -> str:
         lines = [
             f"plan of {self.operation}: {self.total_cycles:,} cycles, "
-            f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute",
+            f"{self.exchange_cycles:,} of exchange and {self.compute_cycles:,} of compute"
+        ]
+        if self.parts:
+            return "\n".join([*lines, *("  " + str(part).replace("\n", "\n  ") for part in self.parts)])
+        lines += [
             f"  {self.choice_text()}",
             *(f"  {step}" for step in self.steps[:8]),
             *([f"  and {len(self.steps) - 8} steps more"] if len(self.steps) > 8 else []),
@@ -144,6 +151,17 @@ def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: 
     return target.estimate_cycles(codelet.trace(types, static))  # type: ignore[arg-type]
 
 
+def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:
+    """The kinds of tiles that a grid has: the sizes of the vertices of each, and how many it has of each size."""
+    of_cuts: list[list[list[tuple[int, int]]]] = []
+    for cut in cuts:
+        blocks = {min(cut.block, cut.extent), cut.extent - (cut.parts - 1) * cut.block}
+        sizes = [[(cut.grain, block // cut.grain), (block % cut.grain, 1)] for block in sorted(blocks, reverse=True)]
+        of_cuts.append([[(size, n) for size, n in own if size and n] for own in sizes])
+    for kind in itertools.product(*of_cuts):
+        yield [(tuple(size for size, _ in own), math.prod(n for _, n in own)) for own in itertools.product(*kind)]
+
+
 def step_cost(
     target: Target,
     name: str,
@@ -152,7 +170,9 @@ def step_cost(
     *,
     received_bytes: int,
     tile_bytes: int,
+    sent_bytes: int = 0,
     others: Sequence[tuple[VertexCycles, int]] = (),
+    at_edges: Callable[[tuple[int, ...]], VertexCycles] | None = None,
 ) -> StepCost:
     """What a compute set takes whose vertices are the blocks of a grid, by its fullest tile.
 
@@ -163,24 +183,32 @@ def step_cost(
         vertex: what a vertex of full size takes.
         received_bytes: what the fullest tile receives of others.
         tile_bytes: what it holds: inputs, results, temporaries.
+        sent_bytes: what the fullest tile sends to others.
         others: vertices that it has besides, and how many of each.
+        at_edges: what a vertex of another size takes, by which tiles at the edges are counted too; None to suppose that
+            they take no longer.
     """
     tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
-    counts = [(vertex, of_tile), *others]
-    placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in counts]
-    compute = int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0])
+    kinds = [[(vertex, of_tile)]]
+    if at_edges is not None:
+        full = tuple(cut.grain for cut in cuts)
+        kinds = [[(vertex if size == full else at_edges(size), n) for size, n in kind] for kind in _tiles(cuts)]
+    compute = 0
+    for kind in kinds:
+        placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in [*kind, *others]]
+        compute = max(compute, int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0]))
     count = num_vertices(cuts) + sum(n for _, n in others) * tiles
     if not received_bytes:
         return StepCost(name, count, tiles, 0, 0, compute, tile_bytes)
-    exchange = moved_cycles(target, received_bytes, tiles)
+    exchange = moved_cycles(target, received_bytes, tiles, sent_bytes)
     return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
 
 
-def moved_cycles(target: Target, received_bytes: int, tiles: int) -> int:
-    """Cycles of an exchange in which the fullest of the first `tiles` tiles receives so much, without the sync."""
-    words = np.array([-(-received_bytes // target.word_bytes)])
+def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: int = 0) -> int:
+    """Cycles of an exchange in which the fullest of the first `tiles` tiles moves so much, without the sync."""
+    received, sent = (np.array([-(-moved // target.word_bytes)]) for moved in (received_bytes, sent_bytes))
     arrival = target.arrival_cycles()[: max(1, tiles)].max(keepdims=True)
-    traffic = Traffic(words, np.zeros(1, np.int64))
+    traffic = Traffic(received, sent)
     return int(exchange_cycles(traffic, target, arrival)[0]) + target.exchange_overhead_cycles
 
 
@@ -236,12 +264,14 @@ class Option:
         bound: cycles that it takes at least.
         price: what its compute sets take; asked only where the bound does not rule it out.
         details: what else it chooses.
+        refine: counts them more closely, asked only of those that may be the best; None where `price` does.
     """
 
     cuts: tuple[Cut, ...]
     bound: float
     price: Callable[[], Sequence[StepCost]]
     details: tuple[tuple[str, object], ...] = ()
+    refine: Callable[[], Sequence[StepCost]] | None = None
 
 
 def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
@@ -261,7 +291,13 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
     for option in ordered:
         if len(best) == 2 and not best[1][0][0] and option.bound > best[1][1].total_cycles:
             break
-        plan = Plan(operation, option.cuts, tuple(option.price()), option.details)
-        over, sizes = max(0, plan.tile_bytes - memory), (num_tiles(option.cuts), num_vertices(option.cuts))
-        best = sorted([*best, ((over, plan.total_cycles, *sizes), plan)], key=lambda entry: entry[0])[:2]
+        sizes = num_tiles(option.cuts), num_vertices(option.cuts)
+        for price in (option.price, option.refine):
+            if price is not None:
+                plan = Plan(operation, option.cuts, tuple(price()), option.details)
+                entry = (max(0, plan.tile_bytes - memory), plan.total_cycles, *sizes), plan
+                if len(best) == 2 and entry[0] >= best[1][0]:
+                    break
+        else:
+            best = sorted([*best, entry], key=lambda entry: entry[0])[:2]
     return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=len(ordered))

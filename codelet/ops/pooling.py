@@ -20,6 +20,8 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.fill import filled
+from codelet.ops.followed import follow
+from codelet.ops.homes import home_of, settle
 from codelet.ops.planning import MEMORY_SHARE, Plan
 from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
@@ -174,6 +176,8 @@ def _pool(
     out = graph.add_variable("out", tuple(field.results for field in fields), dtype)
     if not out.size:
         return out
+    settle(out)
+    is_elsewhere = is_elsewhere or any(home_of(own) is not None for own, _ in windows.values())
     types = tuple((name, own.dtype) for name, (own, _) in windows.items())
     beside = tuple((name, own.dtype) for name, own in results.items())
     kinds = tuple(sorted(static.items()))
@@ -182,7 +186,7 @@ def _pool(
     around = {
         name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
     }
-    plan = plan_pooled(graph.target, work, grain, memory_share)
+    plan = follow(plan_pooled(graph.target, work, grain, memory_share))
     chosen, of_nothing = (own.of(plan.detail("workers")) for own in (codelets, filled))
     for phase in work.phases:
         empty = not all(one.taps for one in phase)

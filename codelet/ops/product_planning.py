@@ -24,6 +24,7 @@ from jax import lax
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (
     MEMORY_SHARE,
@@ -65,12 +66,18 @@ class Product:
         dtype: of both operands.
         partials: what is summed in.
         out_dtype: of the results.
+        homes: where the operands lie; see `homes.py`.
     """
 
     dimensions: tuple[Dimension, ...]
     dtype: np.dtype
     partials: np.dtype
     out_dtype: np.dtype
+    homes: tuple[Home | None, Home | None] = (None, None)
+
+    def axes(self, roles: Sequence[Role]) -> list[int]:
+        """The dimensions of an array that has those of some roles, in its order."""
+        return [d for role in roles for d, own in enumerate(self.dimensions) if own.role == role]
 
     def size(self, *roles: Role) -> int:
         """The number of elements of the dimensions of some roles."""
@@ -157,11 +164,12 @@ def num_partials(cuts: tuple[Cut, ...], own: Product) -> int:
     return _count(cuts, own, ("summed",), "vertices")
 
 
-def _received(cuts: tuple[Cut, ...], own: Product) -> int:
-    """Bytes that a tile receives: of an operand that several tiles read its block."""
-    words = _count(cuts, own, A_ROLES, "block") if _count(cuts, own, ("columns",), "parts") > 1 else 0
-    words += _count(cuts, own, B_ROLES, "block") if _count(cuts, own, ("rows",), "parts") > 1 else 0
-    return words * own.dtype.itemsize
+def _moved_bytes(cuts: tuple[Cut, ...], own: Product) -> dict[str, Any]:
+    """Bytes that a tile receives, and sends: of an operand that several tiles read, or that lies elsewhere."""
+    pairs = zip(own.homes, (A_ROLES, B_ROLES), strict=True)
+    moved = [moved_elements(home, cuts, own.axes(roles)) for home, roles in pairs]
+    received, sent = (sum(elements) * own.dtype.itemsize for elements in zip(*moved, strict=True))
+    return {"received_bytes": received, "sent_bytes": sent}
 
 
 POINTER_BYTES = 4
@@ -185,7 +193,7 @@ def _price(
     of_tile = _count(cuts, own, ("summed",), "block") // max(1, _count(cuts, own, ("summed",), "grain"))
     results = _count(cuts, own, OUT_ROLES, "block") * max(1, of_tile) * dtype.itemsize
     held = operands + results + turns * _pointers(cuts, own)
-    step = step_cost(target, "multiply", cuts, vertex, received_bytes=_received(cuts, own), tile_bytes=held)
+    step = step_cost(target, "multiply", cuts, vertex, **_moved_bytes(cuts, own), tile_bytes=held)
     if count == 1:
         return [step]
     outputs = own.size(*OUT_ROLES)
@@ -291,6 +299,7 @@ def _blocks(
 
     count = len(own.dimensions) and part("summed")
     outputs, itemsize = own.size(*OUT_ROLES), own.partials.itemsize
+    # Of operands that lie elsewhere nothing is said: how much of them a tile has already is not told by their size.
     received = np.where(part("columns") > 1, size(*A_ROLES), 0) + np.where(part("rows") > 1, size(*B_ROLES), 0)
     sums = np.where(np.asarray(count) > 1, -(-outputs * count // target.num_tiles) * itemsize, 0)
     bound = (received * own.dtype.itemsize + sums) / target.exchange_bytes_per_cycle

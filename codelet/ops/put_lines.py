@@ -19,6 +19,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
+from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
@@ -116,5 +117,5 @@ def put_back(
                 own_values = {"values": given[lines], "positions": places[lines]}
                 return {**own_values, "start": stretch.elements.start, "out": place, "length": place.shape[-1]}
 
-            add_blocks(graph, "put", put, _plan(graph.target, own, grain).cuts, fields)
+            add_blocks(graph, "put", put, follow(_plan(graph.target, own, grain)).cuts, fields)
     return from_lines(out, values.shape, axis)

@@ -14,6 +14,7 @@ from codelet.ops.arguments import checked_grain
 from codelet.ops.block_planning import plan_work
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.blockwise import Axis, Field, Result, Work
+from codelet.ops.followed import follow
 from codelet.ops.pairs import Pair
 from codelet.ops.planning import Plan
 from codelet.ops.random_codelets import draw_bits, draw_normal, draw_uniform, drop
@@ -55,7 +56,7 @@ def plan_draws(target: Target, work: Work, grain: int | None) -> Plan:
 
 def add_draws(graph: cl.Graph, work: Work, grain: int | None, fields: Callable[[slice], Mapping[str, Any]]) -> None:
     """The vertices of a work, planned, by the fields of each stretch."""
-    plan = plan_draws(graph.target, work, grain)
+    plan = follow(plan_draws(graph.target, work, grain))
     codelet = work.pair.of(plan.detail("workers"))
     values = work.values(codelet, plan.cuts)
 

@@ -28,6 +28,7 @@ from codelet.ops.block_planning import plan_work
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.dot_general import dot_general
 from codelet.ops.elementwise import map as map_of
+from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair, both
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import MEMORY_SHARE
@@ -124,13 +125,15 @@ class _Cell:
             Axis("gates", self.count, "whole"),
             Axis("cells", self.cells, "kept"),
         )
-        own = tuple(Field(field, _KINDS[kind], self.dtype, kind == "gates") for field, (kind, _) in fields.items())
+        tensors = {field: tensor.reshape(self.sizes(kind)) for field, (kind, tensor) in fields.items()}
+        own = tuple(
+            Field(field, _KINDS[kind], self.dtype, home_of(tensors[field])) for field, (kind, _) in fields.items()
+        )
         made = tuple(Result(out, _KINDS[kind], self.dtype, self.dtype) for out, kind in results.items())
         outputs = {out: self.graph.add_variable(out, self.sizes(kind), self.dtype) for out, kind in results.items()}
         if self.batch * self.cells:
             work = Work(name, axes, own, made, *codelets)
             plan = plan_work(self.graph.target, work, self.grain, self.memory_share)
-            tensors = {field: tensor.reshape(self.sizes(kind)) for field, (kind, tensor) in fields.items()}
             add_planned(self.graph, work, plan, tensors, outputs)
         return list(outputs.values())
 

@@ -20,6 +20,7 @@ from codelet.ops.arguments import check_tensors, checked_axes, checked_dtype, ch
 from codelet.ops.block_planning import add_up, plan_work
 from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
 from codelet.ops.fill import add_filled
+from codelet.ops.homes import home_of
 from codelet.ops.pairs import both
 from codelet.ops.partials import add_planned, sums_dtype
 from codelet.ops.planning import MEMORY_SHARE, Plan
@@ -120,7 +121,7 @@ def _work(operation: str, x: cl.Tensor, axes: tuple[int, ...], keepdims: bool, d
     kept = tuple(a for a, role in enumerate(roles) if role == "kept")
     static = ("operation", operation), ("axes", summed)
     result = Result("out", kept, out, partials, REDUCTIONS[operation].add)
-    fields = (Field("x", tuple(range(x.ndim)), x.dtype),)
+    fields = (Field("x", tuple(range(x.ndim)), x.dtype, home_of(x)),)
     return _Reduced(x, Work("reduce", own, fields, (result,), *reduce_block, static=static), shape)
 
 

@@ -109,9 +109,9 @@ def max_gradient(
     with graph.scope(name, unique=True):
         if not rows.size:
             return graph.add_variable("out", x.shape, x.dtype)
-        fields: Any = {"x": ("all", x.dtype), "result": ("one", result.dtype)}
+        fields: Any = {"x": ("all", x), "result": ("one", result)}
         first = rows.work("count ties", count_ties, fields, {"out": ("one", sums)}, "summed", add=add_up)
-        fields = {"cotangent": ("one", cotangent.dtype), **fields, "count": ("one", sums)}
+        fields = {"cotangent": ("one", cotangent), **fields, "count": ("one", sums)}
         last = rows.work("share", share_among_ties, fields, {"out": ("all", x.dtype)}, "kept")
         plans = rows.plans([first, last])
         (count,) = rows.add(first, plans[0], x=x, result=result)
@@ -135,6 +135,6 @@ def prod_gradient(
         if not rows.size:
             return graph.add_variable("out", x.shape, dtype)
         out: Any = {"out": ("all", dtype)}
-        fields: Any = {"cotangent": ("one", cotangent.dtype), "x": ("all", dtype)}
+        fields: Any = {"cotangent": ("one", cotangent), "x": ("all", x)}
         work = rows.work("slopes", slopes_of_product, fields, out, "whole", partials=sums)
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x)[0]

@@ -132,8 +132,8 @@ def rms_norm(
     """
     rows = _rows("rms_norm", graph, x, scale, axis, grain, memory_share)
     sums, static = sums_dtype(x.dtype), _static(rows, eps)
-    fields: Any = {"x": ("all", x.dtype)}
-    own: Any = {"scale": (rows.axes, scale.dtype)}
+    fields: Any = {"x": ("all", x)}
+    own: Any = {"scale": (rows.axes, scale)}
     out: Any = {"out": ("all", x.dtype)}
     with graph.scope(name, unique=True):
         whole = rows.work("scale", scale_rows, fields | own, out, "whole", **static, partials=sums)
@@ -161,7 +161,7 @@ def rms_norm_gradient(
     """The gradients of `rms_norm` by the tensor and the scale; arguments as of `rms_norm`."""
     rows = _rows("rms_norm_gradient", graph, x, scale, axis, grain, memory_share, cotangent)
     sums, static, one = sums_dtype(x.dtype), _static(rows, eps), ("one", sums_dtype(x.dtype))
-    fields: Any = {"cotangent": ("all", x.dtype), "x": ("all", x.dtype), "scale": (rows.axes, scale.dtype)}
+    fields: Any = {"cotangent": ("all", cotangent), "x": ("all", x), "scale": (rows.axes, scale)}
     given = {"cotangent": cotangent, "x": x, "scale": scale}
     with graph.scope(name, unique=True):
         found: Any = {"squares": one, "products": one}
@@ -181,7 +181,7 @@ def rms_norm_gradient(
             grain=rows.grain,
             memory_share=memory_share,
         )
-        fields = {"cotangent": ("all", x.dtype), "x": ("all", x.dtype), "inverse": (beside, sums)}
+        fields = {"cotangent": ("all", cotangent), "x": ("all", x), "inverse": (beside, inverse)}
         spread = tuple(a for a in range(len(of_scale.groups)) if a not in of_scale.own_axes(beside))
         results: Any = {"out": ("one", scale.dtype)}
         work = of_scale.work(

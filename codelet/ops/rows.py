@@ -16,6 +16,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.block_planning import plan_work, priced
 from codelet.ops.blockwise import Axis, Field, Result, Work, merged, regroup
+from codelet.ops.homes import home_of
 from codelet.ops.pairs import Pair
 from codelet.ops.partials import add_planned
 from codelet.ops.planning import Plan
@@ -75,7 +76,7 @@ class Rows:
         self,
         name: str,
         codelets: Pair,
-        fields: Mapping[str, tuple[Kind, np.dtype]],
+        fields: Mapping[str, tuple[Kind, cl.Tensor | np.dtype]],
         results: Mapping[str, tuple[Kind, np.dtype]],
         along: Along,
         *,
@@ -88,8 +89,8 @@ class Rows:
         Args:
             name: of the compute set.
             codelets: for a block, shared by the workers of a tile, and for one worker.
-            fields: of the codelets: which axes each has, and its dtype.
-            results: of the codelets, likewise.
+            fields: of the codelets: which axes each has, and the tensor; of one that a step before makes, its dtype.
+            results: of the codelets: which axes each has, and its dtype.
             along: what happens to the axes of rows.
             add: puts partial results together.
             partials: their dtype; the results' when left off.
@@ -105,7 +106,7 @@ class Rows:
         return Work(
             name,
             axes,
-            tuple(Field(field, self.own_axes(kind), np.dtype(dtype)) for field, (kind, dtype) in fields.items()),
+            tuple(self._field(name, self.own_axes(kind), given) for name, (kind, given) in fields.items()),
             tuple(
                 Result(field, self.own_axes(kind), np.dtype(dtype), np.dtype(partials or dtype), add)
                 for field, (kind, dtype) in results.items()
@@ -113,6 +114,12 @@ class Rows:
             *codelets,
             static=tuple((key, value) for key, value in values.items() if key in codelets[0].static),
         )
+
+    def _field(self, name: str, axes: tuple[int, ...], given: cl.Tensor | np.dtype) -> Field:
+        """A field, which lies where its tensor does."""
+        if not isinstance(given, cl.Tensor):
+            return Field(name, axes, np.dtype(given))
+        return Field(name, axes, given.dtype, home_of(self._by_axes(given, axes)))
 
     def plan(self, work: Work) -> Plan:
         """How a work is spread."""
@@ -161,5 +168,7 @@ class Rows:
 
     def _regrouped(self, tensor: cl.Tensor, work: Work, name: str) -> cl.Tensor:
         """A tensor with a dimension for each of its axes."""
-        axes = next(field.axes for field in work.fields if field.name == name)
+        return self._by_axes(tensor, next(field.axes for field in work.fields if field.name == name))
+
+    def _by_axes(self, tensor: cl.Tensor, axes: Sequence[int]) -> cl.Tensor:
         return regroup(tensor, [d for a in axes for d in self.groups[a]], [self.groups[a] for a in axes])

@@ -1,4 +1,4 @@
-"""Gradients of `scatter` that sets, multiplies, or keeps the largest or smallest: scatters and look-ups of cotangents.
+"""Gradients of `scatter`, whatever it makes of updates: scatters and look-ups of cotangents.
 
 Each is by what is updated and by the updates. Where JAX asks for the promise that indices name no element twice, it is
 asked for here too; indices that lead beyond the ends change nothing, or are taken as those of the ends by "clip".
@@ -6,6 +6,7 @@ asked for here too; indices that lead beyond the ends change nothing, or are tak
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,45 +17,60 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_grain
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
-from codelet.ops.indexing import checked_mode, from_beginning, rows_as_slices, scatter, scatter_add_gradient
+from codelet.ops.indexing import checked_mode, from_beginning, look_up_slices, rows_as_slices, scatter
 from codelet.ops.planning import MEMORY_SHARE
-from codelet.ops.slice_forms import scatter_form
+from codelet.ops.slice_forms import SliceForm, scatter_form
 
 
+@dataclass(frozen=True)
 class _Slices:
-    """The slices that a scatter updates: scatters into them, and look-ups of them."""
+    """The slices that a scatter updates: scatters into them, and look-ups of them.
 
-    def __init__(
-        self,
-        graph: cl.Graph,
-        indices: cl.Tensor,
-        numbers: lax.ScatterDimensionNumbers,
-        updates: cl.Tensor,
-        options: dict[str, Any],
-    ):
-        self.graph, self.indices, self.numbers, self.updates, self.options = graph, indices, numbers, updates, options
+    Attributes:
+        graph: of all.
+        indices: where slices begin.
+        numbers: which dimensions are which; those of rows where the indices are of these.
+        updates: of the slices.
+        form: of the scatter.
+        options: of scatters and look-ups.
+        rows: how many there are where the indices count them, from the end where they are negative; else None.
+    """
+
+    graph: cl.Graph
+    indices: cl.Tensor
+    numbers: lax.ScatterDimensionNumbers
+    updates: cl.Tensor
+    form: SliceForm
+    options: dict[str, Any]
+    rows: int | None
+
+    def from_beginning(self) -> _Slices:
+        """The same, by indices that count from the beginning."""
+        return self if self.rows is None else replace(self, indices=from_beginning(self.graph, self.indices, self.rows))
 
     def looked_up(self, x: cl.Tensor, name: str) -> cl.Tensor:
         """What lies there, 0 beyond the ends."""
-        own = scatter_add_gradient(self.graph, x, self.indices, self.updates, self.numbers, **self.options, name=name)
-        return own[1]
+        with self.graph.scope(name, unique=True):
+            return look_up_slices(self.graph, self.form, x, self.indices, **self.options)
 
     def scattered(self, x: cl.Tensor, updates: cl.Tensor, op: str, name: str) -> cl.Tensor:
         """An array with other updates."""
         return scatter(self.graph, x, self.indices, updates, self.numbers, op=op, **self.options, name=name)
 
 
-def _check(
+def _checked(
     operation: str,
     graph: cl.Graph,
     cotangent: cl.Tensor,
     indices: cl.Tensor,
     updates: cl.Tensor,
-    numbers: lax.ScatterDimensionNumbers | None,
+    numbers: Any,
     mode: Any,
+    grain: int | None,
+    memory_share: float,
     **alike: cl.Tensor,
-) -> None:
-    """See that arguments fit together.
+) -> _Slices:
+    """What a scatter updates, of arguments that fit together.
 
     Raises:
         OperationError: they do not.
@@ -66,29 +82,43 @@ def _check(
             raise OperationError(
                 f"{name} of ops.{operation} is not like the cotangent", given=tensor, expected=f"like {cotangent}"
             )
-    given = updates
+    given, rows, own = updates, None, checked_mode(operation, mode)
     if numbers is None:
         indices, updates, numbers = rows_as_slices(operation, cotangent, indices, updates)
+        rows = cotangent.shape[0]
     if updates.shape != given.shape:
         raise OperationError(
             f"the updates of ops.{operation} are broadcast", given=str(given.shape), expected=str(updates.shape)
         )
-    scatter_form(operation, cotangent, indices, updates, numbers, checked_mode(operation, mode))
+    form = scatter_form(operation, cotangent, indices, updates, numbers, own)
+    options = {"mode": own, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    return _Slices(graph, indices, numbers, updates, form, options, rows)
 
 
-def _slices(
+def scatter_add_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
     indices: cl.Tensor,
     updates: cl.Tensor,
-    numbers: lax.ScatterDimensionNumbers | None,
-    **options: Any,
-) -> _Slices:
-    """What a scatter updates, rows counted from the beginning."""
-    if numbers is not None:
-        return _Slices(graph, indices, numbers, updates, options)
-    indices, updates, by_rows = rows_as_slices("scatter", cotangent, indices, updates)
-    return _Slices(graph, from_beginning(graph, indices, cotangent.shape[0]), by_rows, updates, options)
+    dimension_numbers: lax.ScatterDimensionNumbers | None = None,
+    *,
+    mode: Any = None,
+    grain: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+    name: str = "scatter_add_gradient",
+) -> tuple[cl.Tensor, cl.Tensor]:
+    """The gradients of a `scatter` with op="add" by what is updated, and by the updates.
+
+    The first is the cotangent itself; the second what the indices look up in it, 0 where they lead beyond the ends.
+    Arguments as of `scatter_set_gradient`.
+
+    Raises:
+        OperationError: what does not fit together.
+    """
+    operation = "scatter_add_gradient"
+    own = _checked(operation, graph, cotangent, indices, updates, dimension_numbers, mode, grain, memory_share)
+    with graph.scope(name, unique=True):
+        return cotangent, own.from_beginning().looked_up(cotangent, "look up")
 
 
 def scatter_set_gradient(
@@ -127,10 +157,10 @@ def scatter_set_gradient(
     (Array([1., 2., 0.], dtype=float32), Array([3.], dtype=float32))
     """
     operation = "scatter_set_gradient"
-    _check(operation, graph, cotangent, indices, updates, dimension_numbers, mode)
-    options = {"mode": mode, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    own = _checked(operation, graph, *given)
     with graph.scope(name, unique=True):
-        own = _slices(graph, cotangent, indices, updates, dimension_numbers, **options)
+        own = own.from_beginning()
         nothing = fill(graph, (1,) * updates.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(updates.shape)
         return own.scattered(cotangent, nothing, "set", "take out"), own.looked_up(cotangent, "look up")
 
@@ -154,10 +184,10 @@ def scatter_multiply_gradient(
     was updated.
     """
     operation = "scatter_multiply_gradient"
-    _check(operation, graph, cotangent, indices, updates, dimension_numbers, mode, operand=operand)
-    options = {"mode": mode, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    own = _checked(operation, graph, *given, operand=operand)
     with graph.scope(name, unique=True):
-        own = _slices(graph, cotangent, indices, updates, dimension_numbers, **options)
+        own = own.from_beginning()
         products = map(graph, lax.mul, cotangent, operand, grain=grain, name="multiply")
         by_operand = own.scattered(cotangent, updates, "multiply", "scale")
         return by_operand, own.looked_up(products, "look up")
@@ -182,8 +212,8 @@ def scatter_max_gradient(
     Indices may name an element several times. Arguments as of `scatter_set_gradient`, what was updated, and the result.
     """
     operation = "scatter_max_gradient"
-    _check(operation, graph, cotangent, indices, updates, dimension_numbers, mode, operand=operand, result=result)
-    options = {"mode": mode, "grain": checked_grain(operation, grain), "memory_share": memory_share}
+    given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
+    own = _checked(operation, graph, *given, operand=operand, result=result)
 
     def won(update, most):
         return (update == most).astype(update.dtype)
@@ -196,7 +226,7 @@ def scatter_max_gradient(
         return jnp.where(update == most, share, 0)
 
     with graph.scope(name, unique=True):
-        own = _slices(graph, cotangent, indices, updates, dimension_numbers, **options)
+        own = own.from_beginning()
         most = own.looked_up(result, "look up results")
         winners = map(graph, won, updates, most, grain=grain, name="compare")
         nothing = fill(graph, (1,) * cotangent.ndim, 0, cotangent.dtype, name="nothing").broadcast_to(cotangent.shape)

@@ -154,21 +154,21 @@ def rows_of(
     return Rows(graph, axes, *tensors.values(), grain=grain, memory_share=memory_share)
 
 
-def max_of_rows(rows: Rows, dtype: np.dtype) -> Work:
+def max_of_rows(rows: Rows, x: cl.Tensor) -> Work:
     """The largest of each row."""
-    fields, results = {"x": ("all", dtype)}, {"out": ("one", dtype)}
+    fields, results = {"x": ("all", x)}, {"out": ("one", x.dtype)}
     return rows.work("largest", reduce_block, fields, results, "summed", add=largest, operation="max")
 
 
-def sum_of_rows(rows: Rows, dtype: np.dtype, name: str = "x") -> Work:
+def sum_of_rows(rows: Rows, x: cl.Tensor) -> Work:
     """The sum of each row."""
-    fields, results = {"x": ("all", dtype)}, {"out": ("one", sums_dtype(dtype))}
+    fields, results = {"x": ("all", x)}, {"out": ("one", sums_dtype(x.dtype))}
     return rows.work("sum", reduce_block, fields, results, "summed", add=add_up, operation="sum")
 
 
-def exponentials_of_rows(rows: Rows, dtype: np.dtype) -> Work:
+def exponentials_of_rows(rows: Rows, x: cl.Tensor) -> Work:
     """The sum of the exponentials of each row, of its differences to its largest."""
-    fields, results = {"x": ("all", dtype), "most": ("one", dtype)}, {"out": ("one", sums_dtype(dtype))}
+    fields, results = {"x": ("all", x), "most": ("one", x.dtype)}, {"out": ("one", sums_dtype(x.dtype))}
     return rows.work("sum exponentials", sum_exponentials, fields, results, "summed", add=add_up)
 
 
@@ -181,10 +181,10 @@ def _normalized(
     with graph.scope(name, unique=True):
         if not rows.size:
             return graph.add_variable("out", x.shape, dtype)
-        whole = rows.work(operation, whole_codelets, {"x": ("all", dtype)}, all_of, "whole")
-        fields = {"x": ("all", dtype), "most": ("one", dtype), "total": ("one", sums_dtype(dtype))}
+        whole = rows.work(operation, whole_codelets, {"x": ("all", x)}, all_of, "whole")
+        fields = {"x": ("all", x), "most": ("one", dtype), "total": ("one", sums_dtype(dtype))}
         last = rows.work("divide", last_codelets, fields, all_of, "kept")
-        steps = [max_of_rows(rows, dtype), exponentials_of_rows(rows, dtype), last]
+        steps = [max_of_rows(rows, x), exponentials_of_rows(rows, x), last]
         plans = rows.plans(steps, chief=1)
         if rows.takes_whole(whole, plans):
             return rows.add(whole, rows.plan(whole), x=x)[0]
@@ -261,17 +261,17 @@ def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
         out = graph.add_variable("out", tuple(n for d, n in enumerate(x.shape) if d not in rows.axes), dtype)
         add_filled(graph, out, -np.inf)
         return out
-    whole = rows.work("logsumexp", logsumexp_of_rows, {"x": ("all", dtype)}, one, "whole")
-    steps = [max_of_rows(rows, dtype), exponentials_of_rows(rows, dtype)]
+    whole = rows.work("logsumexp", logsumexp_of_rows, {"x": ("all", x)}, one, "whole")
+    steps = [max_of_rows(rows, x), exponentials_of_rows(rows, x)]
     plans = rows.plans(steps, chief=1)
     if rows.takes_whole(whole, plans):
         return rows.add(whole, rows.plan(whole), x=x)[0]
     each = Rows(graph, (), x[tuple(0 if d in rows.axes else slice(None) for d in range(x.ndim))], memory_share=1.0)
     (most,) = rows.add(steps[0], plans[0], x=x)
-    keep = each.work("finite", finite, {"x": ("all", dtype)}, {"out": ("all", dtype)}, "kept")
+    keep = each.work("finite", finite, {"x": ("all", most)}, {"out": ("all", dtype)}, "kept")
     (most,) = each.add(keep, each.plan(keep), x=most)
     (total,) = rows.add(steps[1], plans[1], x=x, most=most)
-    fields = {"most": ("all", dtype), "total": ("all", total.dtype)}
+    fields = {"most": ("all", most), "total": ("all", total)}
     last = each.work("logarithm", add_logarithm, fields, {"out": ("all", dtype)}, "kept")
     return each.add(last, each.plan(last), most=most, total=total)[0]
 
@@ -317,7 +317,7 @@ def _slope(
     """The gradient of a softmax or its logarithm."""
     rows = rows_of(operation, graph, axis, grain, memory_share, cotangent=cotangent, result=result)
     dtype = result.dtype
-    pair, sums = {"cotangent": ("all", dtype), "result": ("all", dtype)}, sums_dtype(dtype)
+    pair, sums = {"cotangent": ("all", cotangent), "result": ("all", result)}, sums_dtype(dtype)
     of_log = operation == "log_softmax_gradient"
     with graph.scope(name, unique=True):
         if not rows.size:
@@ -325,7 +325,7 @@ def _slope(
         codelets = log_softmax_slope_of_rows if of_log else softmax_slope_of_rows
         whole = rows.work("slope", codelets, pair, {"out": ("all", dtype)}, "whole")
         first = (
-            sum_of_rows(rows, dtype)
+            sum_of_rows(rows, cotangent)
             if of_log
             else rows.work("sum products", sum_products, pair, {"out": ("one", sums)}, "summed", add=add_up)
         )
@@ -358,7 +358,7 @@ def logsumexp_gradient(
     with graph.scope(name, unique=True):
         if not rows.size:
             return graph.add_variable("out", x.shape, x.dtype)
-        fields = {"cotangent": ("one", cotangent.dtype), "x": ("all", x.dtype), "result": ("one", result.dtype)}
+        fields = {"cotangent": ("one", cotangent), "x": ("all", x), "result": ("one", result)}
         work = rows.work("slope", share_by_exponentials, fields, {"out": ("all", x.dtype)}, "kept")
         return rows.add(work, rows.plan(work), cotangent=cotangent, x=x, result=result)[0]
 

@@ -17,6 +17,7 @@ import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, add_blocks
+from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Plan
 from codelet.ops.put_lines import put_back
@@ -45,7 +46,7 @@ def _greatest(dtype: np.dtype) -> Any:
 def _add_sort(graph: cl.Graph, operands: Sequence[cl.Tensor], own: Lines, grain: int | None) -> list[cl.Tensor]:
     """The vertices that sort lines, as planned."""
     shape = (own.before, own.after, own.length)
-    plan = Plan(str(own), (), ()) if 0 in shape else plan_lines(graph.target, own, grain)
+    plan = Plan(str(own), (), ()) if 0 in shape else follow(plan_lines(graph.target, own, grain))
     if 0 in shape or plan.cut("blocks").extent == 1:
         results = zip(own.results, own.result_dtypes, strict=True)
         made = [graph.add_variable(name, shape, dtype) for name, dtype in results]

@@ -20,6 +20,7 @@ import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_tensors, checked_axis, checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
+from codelet.ops.followed import follow
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.ops.put_lines import put_back
@@ -172,7 +173,7 @@ def top_k(
         values = graph.add_variable("values", shape, operand.dtype)
         positions = graph.add_variable("positions", shape, np.int32)
         if values.size:
-            _add(graph, given, values, positions, own, _plan(graph.target, own, grain))
+            _add(graph, given, values, positions, own, follow(_plan(graph.target, own, grain)))
     return from_lines(values, operand.shape, axis), from_lines(positions, operand.shape, axis)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.programs.checks import check_plain
 from codelet.programs.program import Program, indented, set_depth
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType
 from codelet.views.sources import source_text, source_variables, type_text
 from codelet.views.tensor import Tensor
 
@@ -25,12 +27,14 @@ class Function:
         name: what it is called in print.
         body: what a call runs.
         parameters: the variables that stand for the arguments, by name.
+        derivative: what its derivatives are those of, where they are not the body's own.
     """
 
     graph: Graph
     name: str
     body: Program
     parameters: Mapping[str, Tensor]
+    derivative: TracedCodelet | None = None
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""
@@ -150,3 +154,32 @@ def named_parameters(parameters: Mapping[str, Tensor] | Iterable[Tensor]) -> dic
     if len({tensor.source for tensor in named.values()}) < len(named):
         raise ProgramError("two parameters of a function are one variable", given=", ".join(named))
     return named
+
+
+def checked_derivative(derivative: object, parameters: Mapping[str, Tensor]) -> TracedCodelet | None:
+    """What computes what a function does, traced for its parameters.
+
+    Raises:
+        ProgramError: something that is no codelet, fields that are no parameters, or of other types.
+    """
+    if derivative is None:
+        return None
+    if not isinstance(derivative, Codelet):
+        raise ProgramError(
+            "the derivative of a function is no codelet",
+            given=f"{derivative!r:.80}",
+            expected="a codelet that computes of the function's parameters what its body writes to them",
+            fix="cl.codelet(function)",
+        )
+    unknown = next((name for name in derivative.inputs if name not in parameters), None)
+    if unknown is None:
+        types = {name: FieldType(own.shape, own.dtype) for name, own in parameters.items()}
+        traced = derivative.trace({name: types[name] for name in derivative.inputs})
+        unknown = next((name for name, own in traced.outputs.items() if types.get(name) != (*own[:2], False)), None)
+        if unknown is None:
+            return traced
+    raise ProgramError(
+        "the derivative of a function has a field that is none of its parameters, or of another type",
+        given=f"field {unknown!r} of {derivative!r}",
+        expected=", ".join(f"{name}: {type_text(own.dtype, own.shape)}" for name, own in parameters.items()),
+    )

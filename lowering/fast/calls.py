@@ -16,7 +16,7 @@ from codelet.views.index import Index
 from codelet.views.patchwork import joined
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
-from lowering.plan.steps import CallsStep, CallStep, Step
+from lowering.plan.steps import CallsStep, CallStep, FunctionBody, Step
 
 FEWEST = 3
 """Calls in a row that become a loop; fewer are compiled one by one."""
@@ -103,7 +103,11 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
 def group_calls(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps, those calls together that are one loop."""
     made: list[Step] = []
-    for function, row in itertools.groupby(steps, lambda step: step.function if isinstance(step, CallStep) else None):
+
+    def called(step: Step) -> FunctionBody | None:
+        return step.function if isinstance(step, CallStep) and step.function.derivative is None else None
+
+    for function, row in itertools.groupby(steps, called):
         own = list(row)
         calls = [step for step in own if isinstance(step, CallStep)] if function is not None else []
         grouped = _grouped(calls) if len(calls) >= FEWEST else None

@@ -128,6 +128,8 @@ class _Pruner(Analysis[Live]):
         given = dict(zip(function.parameters, step.arguments, strict=True))
         outside = lambda v: source_variables(given[v].source) if v in given else (v,)  # noqa: E731
         needed = frozenset(variable for variable in function.writes if not fact.isdisjoint(outside(variable)))
+        if function.derivative is not None:  # which is of all that it writes
+            needed |= frozenset(function.derivative.outputs)
         before = self.needed.setdefault(function, needed)
         self.settled &= needed <= before
         self.needed[function] = before | needed
@@ -135,10 +137,9 @@ class _Pruner(Analysis[Live]):
 
     def leave(self, step: CallStep, reached: Live, fact: Live) -> Live:
         needed = self.needed[step.function]
+        reached_by = fact | needed | frozenset(step.function.looked_at)
         pairs = zip(step.function.parameters, step.arguments, strict=True)
-        given = {
-            v for own, argument in pairs if own in fact or own in needed for v in source_variables(argument.source)
-        }
+        given = {v for own, argument in pairs if own in reached_by for v in source_variables(argument.source)}
         return (reached - needed) | (fact - set(step.function.parameters)) | given
 
     def within(self, step: Step, live: Live) -> _Within:
@@ -170,7 +171,8 @@ class _Pruner(Analysis[Live]):
         function = step.function
         if function not in self.functions:
             needed = self.needed[function]
-            left = self.left(function.body, needed), ordered(self.through(step, 0, needed)), ordered(needed)
+            reads = self.through(step, 0, needed) | frozenset(function.looked_at)
+            left = self.left(function.body, needed), ordered(reads), ordered(needed)
             if left != (function.body, function.reads, function.writes):
                 body, reads, writes = left
                 function = replace(function, body=body, reads=reads, writes=writes)

@@ -25,6 +25,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Array, constant
 from lowering.check.nesting import nesting_told
+from lowering.fast.derivatives import with_derivative
 from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
@@ -169,8 +170,11 @@ def _jitted(
         closed = trace_simplified(run, *structs, feeds, inlined=True)
 
         def call(tables: Sequence[Any], *given: Any) -> Any:
-            own = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))
-            return jax.tree.unflatten(results, own(*jax.tree.leaves(given)))
+            def run(tables: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+                return list(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(closed.jaxpr, list(tables)))(*given))
+
+            own = run if function.derivative is None else with_derivative(run, function, state.execution, reads)
+            return jax.tree.unflatten(results, own(list(tables), jax.tree.leaves(given)))
 
         call.__name__ = FUNCTION + function.name
         state.functions[function] = JittedFunction(jax.jit(call), list(closed.consts), streams)

@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from lowering.plan.steps import (
     AbortStep,
     CallStep,
     CopyStep,
+    Derivative,
     ExecuteStep,
     FunctionBody,
     PrintStep,
@@ -262,7 +263,13 @@ class _Collector:
     def function(self, function: Function) -> FunctionBody:
         if function not in self.functions:
             parameters = tuple(tensor.source for tensor in function.parameters.values())
-            self.functions[function] = FunctionBody(function.name, parameters, self.steps(function.body))  # type: ignore[arg-type]
+            derivative = None
+            if function.derivative is not None:
+                traced, named = function.derivative, function.parameters
+                of: Any = lambda names: tuple(named[own].source for own in names)  # noqa: E731
+                derivative = Derivative(traced, of(traced.inputs), of(traced.outputs))
+            body = self.steps(function.body)
+            self.functions[function] = FunctionBody(function.name, parameters, body, derivative)  # type: ignore[arg-type]
         return self.functions[function]
 
     def code(self, message: str) -> int:

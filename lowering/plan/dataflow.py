@@ -50,6 +50,7 @@ class _Flow:
         if function not in self.made:
             body = self.body(function.body)
             reads, writes = _of_all(body)
+            reads = [*reads, *function.looked_at]
             self.made[function] = replace(function, body=body, reads=ordered(reads), writes=ordered(writes))
         return self.made[function]  # type: ignore[return-value]
 

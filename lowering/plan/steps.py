@@ -14,6 +14,7 @@ from typing import NamedTuple
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
 from codelet.programs.copies import Stream
+from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.hints import GUESSED_TURNS
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
@@ -213,6 +214,20 @@ class SwitchStep(_Flowing):
         yield Touch("read", self.control, lambda: "a choice between programs", self.line)
 
 
+class Derivative(NamedTuple):
+    """What the derivatives of a function are those of.
+
+    Attributes:
+        codelet: computes what the function writes to its parameters.
+        inputs: the parameter of each of the codelet's inputs.
+        outputs: the parameter of each of its outputs, all that the function writes.
+    """
+
+    codelet: TracedCodelet
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionBody(_Flowing):
     """What calls of one function have in common; one object however often it is called."""
@@ -220,6 +235,12 @@ class FunctionBody(_Flowing):
     name: str
     parameters: tuple[Variable, ...]
     body: tuple[Step, ...]
+    derivative: Derivative | None = None
+
+    @property
+    def looked_at(self) -> tuple[Variable, ...]:
+        """The parameters that its derivatives depend on, besides what its body does."""
+        return () if self.derivative is None else self.derivative.inputs
 
     def lines(self) -> Iterator[str]:
         """The function as text, its body indented."""

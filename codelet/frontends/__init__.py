@@ -1,0 +1,16 @@
+"""Front ends: programs written for something else, as graphs of vertices.
+
+In comes a function of JAX and examples of its arguments; out comes a `Traced`: the graph, its program, what goes in and
+out. Everything is added by the operations of `codelet/ops` and by `graph.add_vertex`, as a user would.
+
+    trace, traced          `cl.trace`, and what it returns
+    arguments              pytrees whose leaves are arrays, or else static
+    walk                   from equation to equation: values, steps of the program, labels
+    labels                 scopes, modules and lines that equations are of
+    rules                  which primitive is added by which function
+    elementwise, views, products, reductions, windows, indexing, random_numbers, linear_algebra
+                           the rules, by kind
+    calls, loops           functions, loops and choices
+    one_vertex             what has no rule: a vertex that runs the primitive
+    passes                 from jaxpr to jaxpr, before anything is added
+"""

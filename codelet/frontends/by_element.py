@@ -1,0 +1,227 @@
+"""By element: equations that make each element of their results from the elements at the same place.
+
+In comes an equation on arrays of one shape: of an elementwise primitive, or of a call whose jaxpr holds nothing else,
+be it of a jitted function or of one with a derivative rule of its own. Out comes the function of single elements that
+`ops.map` takes, its derivative rules kept; the same object for equations that say the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.frontends.structure import constant_key, dtype_of, parameter_key, shape_of
+from codelet.jaxprs.equations import CALLS, bind, evaluate
+from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild, struct
+
+Elements = Sequence[Any]
+
+
+def _fits(shape: tuple[int, ...], atoms: Sequence[Any]) -> bool:
+    """Whether values are scalars, or of a shape, or of one where they are spread out along whole dimensions."""
+    shapes = {shape_of(atom) for atom in atoms} - {()}
+    return all(len(own) == len(shape) and all(a in (1, n) for a, n in zip(own, shape, strict=True)) for own in shapes)
+
+
+def is_by_element(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation makes each element from the elements at the same place, and from scalars."""
+    atoms = (*eqn.invars, *eqn.outvars)
+    shape = shape_of(eqn.outvars[0]) if eqn.outvars else ()
+    if not eqn.outvars or eqn.effects or not _fits(shape, atoms):
+        return False
+    if any(shape_of(var) != shape for var in eqn.outvars):
+        return False
+    if not all(isinstance(dtype_of(atom), np.dtype) for atom in atoms):  # keys
+        return False
+    if is_understood(eqn, *ELEMENTWISE):
+        return True
+    if is_understood(eqn, "broadcast_in_dim"):
+        return not shape_of(eqn.invars[0])
+    if is_understood(eqn, *CALLS):
+        return _all_by_element(eqn.params["jaxpr"], shape)
+    if is_understood(eqn, *CUSTOM):
+        return _all_by_element(eqn.params["call_jaxpr"], shape) and _rule_of(eqn) is not None
+    return False
+
+
+def _all_by_element(closed: jax_core.ClosedJaxpr, shape: tuple[int, ...]) -> bool:
+    """Whether all equations of a jaxpr are by element, of a shape or of scalars."""
+    atoms = [*closed.jaxpr.invars, *closed.jaxpr.outvars, *(var for eqn in closed.eqns for var in eqn.outvars)]
+    scalars = all(np.ndim(constant) == 0 for constant in closed.consts)
+    whole = all(shape_of(atom) == shape for atom in closed.jaxpr.outvars)
+    return whole and scalars and _fits(shape, atoms) and all(map(is_by_element, closed.eqns))
+
+
+# --- what it does to elements --------------------------------------------------------------------------------
+
+
+def _of_elements(closed: jax_core.ClosedJaxpr, elements: Elements) -> list[Any]:
+    return evaluate(closed, elements, _on_elements, jnp.asarray)
+
+
+def _on_elements(eqn: jax_core.JaxprEqn, elements: Elements) -> Elements:
+    """The results of an equation that is by element, for single elements."""
+    if eqn.primitive.name == "broadcast_in_dim":
+        return elements
+    if eqn.primitive.name in CALLS:
+        return _of_elements(eqn.params["jaxpr"], elements)
+    if eqn.primitive.name in CUSTOM:
+        rule = _rule_of(eqn)
+        assert rule is not None
+        return rule.function(*elements)
+    return bind(eqn, elements)
+
+
+def _key(eqn: jax_core.JaxprEqn) -> Hashable:
+    """What tells an equation that is by element from others, whatever its shape."""
+    name = eqn.primitive.name
+    if name == "broadcast_in_dim":
+        return name
+    if name in CALLS:
+        return name, _closed_key(eqn.params["jaxpr"])
+    if name in CUSTOM:
+        rule = _rule_of(eqn)
+        assert rule is not None
+        return name, _closed_key(eqn.params["call_jaxpr"]), _closed_key(rule.slopes)
+    types = tuple(str(dtype_of(atom)) for atom in (*eqn.invars, *eqn.outvars))
+    return name, types, parameter_key(tuple(sorted(eqn.params.items())))
+
+
+def _closed_key(closed: jax_core.ClosedJaxpr) -> Hashable:
+    own = closed.jaxpr
+    defined = (*own.constvars, *own.invars, *(var for eqn in own.eqns for var in eqn.outvars))
+    numbers = {var: k for k, var in enumerate(defined)}
+
+    def name(atom: Any) -> Hashable:
+        return constant_key(atom.val) if isinstance(atom, jax_core.Literal) else numbers[atom]
+
+    equations = tuple((_key(eqn), tuple(map(name, eqn.invars))) for eqn in own.eqns)
+    return len(own.invars), tuple(map(constant_key, closed.consts)), equations, tuple(map(name, own.outvars))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """An equation, told from others by what it says of elements and by those operands that are numbers."""
+
+    key: Hashable
+    equation: jax_core.JaxprEqn = field(compare=False)
+    numbers: dict[int, np.generic] = field(compare=False)
+
+
+@functools.lru_cache(maxsize=4096)
+def _function(told: _Told) -> Callable[..., list[Any]]:
+    eqn, numbers = told.equation, told.numbers
+
+    def of_elements(*elements: Any) -> list[Any]:
+        left = iter(elements)
+        given = [jnp.asarray(numbers[k]) if k in numbers else next(left) for k in range(len(eqn.invars))]
+        return list(_on_elements(eqn, given))
+
+    return of_elements
+
+
+def element_function(eqn: jax_core.JaxprEqn, numbers: dict[int, np.generic]) -> Callable[..., list[Any]]:
+    """The function of single elements that an equation is.
+
+    Args:
+        eqn: the equation, which is by element.
+        numbers: those of its operands that are known to be one number everywhere, by position.
+
+    Returns:
+        A function of the other operands, which gives a list of its results.
+    """
+    key = _key(eqn), tuple((k, constant_key(own)) for k, own in sorted(numbers.items()))
+    return _function(_Told(key, eqn, numbers))
+
+
+# --- functions with derivative rules of their own ------------------------------------------------------------
+
+
+class _ElementRule(NamedTuple):
+    """A function of single elements with a derivative rule of its own, and the slopes that the rule gives."""
+
+    function: Callable[..., Any]
+    slopes: jax_core.ClosedJaxpr
+
+
+def _smooth(atoms: Sequence[Any]) -> list[int]:
+    return [k for k, atom in enumerate(atoms) if jnp.issubdtype(dtype_of(atom), jnp.inexact)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _rule_of(eqn: jax_core.JaxprEqn) -> _ElementRule | None:
+    """A function with a derivative rule, of single elements; None where the rule is not by element."""
+    inputs, outputs = _smooth(eqn.invars), _smooth(eqn.outvars)
+
+    def smooth_part(primals: Elements) -> Callable[..., list[Any]]:
+        def of_smooth(*own: Any) -> list[Any]:
+            given = list(primals)
+            for k, value in zip(inputs, own, strict=True):
+                given[k] = value
+            results = bind(eqn, given)
+            return [results[k] for k in outputs]
+
+        return of_smooth
+
+    is_jvp = eqn.primitive.name == "custom_jvp_call"
+
+    def slopes(primals: Elements, directions: Elements) -> list[Any]:
+        smooth = [primals[k] for k in inputs]
+        if is_jvp:
+            return jax.jvp(smooth_part(primals), smooth, list(directions))[1]
+        return list(jax.vjp(smooth_part(primals), *smooth)[1](list(directions)))
+
+    structs = [struct(atom) for atom in eqn.invars]
+    directions = [
+        struct(atoms[k])
+        for atoms, k in ([(eqn.invars, k) for k in inputs] if is_jvp else [(eqn.outvars, k) for k in outputs])
+    ]
+    traced = rebuild(jax.make_jaxpr(slopes)(structs, directions), Builder.equation)  # without values it only passes by
+    if any(own.primitive.name in CUSTOM for own in traced.eqns):  # its own rule may use it, and so on
+        return None
+    if not _all_by_element(traced, shape_of(eqn.outvars[0])):
+        return None
+    make = _with_jvp if is_jvp else _with_vjp
+    return _ElementRule(make(eqn.params["call_jaxpr"], traced, inputs, outputs), traced)
+
+
+def _none() -> Any:
+    return np.zeros((), jax.dtypes.float0)
+
+
+def _with_jvp(value: Any, slopes: Any, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[..., Any]:
+    @jax.custom_jvp
+    def function(*elements: Any) -> list[Any]:
+        return _of_elements(value, elements)
+
+    @function.defjvp
+    def _(primals: Elements, tangents: Elements) -> tuple[list[Any], list[Any]]:
+        results = function(*primals)
+        found = iter(_of_elements(slopes, [*primals, *(tangents[k] for k in inputs)]))
+        return results, [next(found) if k in outputs else _none() for k in range(len(results))]
+
+    return function
+
+
+def _with_vjp(value: Any, slopes: Any, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[..., Any]:
+    @jax.custom_vjp
+    def function(*elements: Any) -> list[Any]:
+        return _of_elements(value, elements)
+
+    def forward(*elements: Any) -> tuple[list[Any], Any]:
+        return function(*elements), elements
+
+    def backward(elements: Elements, cotangents: Elements) -> tuple[Any, ...]:
+        found = iter(_of_elements(slopes, [*elements, *(cotangents[k] for k in outputs)]))
+        return tuple(next(found) if k in inputs else _none() for k in range(len(elements)))
+
+    function.defvjp(forward, backward)
+    return function

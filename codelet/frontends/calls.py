@@ -1,0 +1,143 @@
+"""Calls: jitted functions, functions with derivative rules of their own, and what is computed again.
+
+A function of the user's that is called several times with equal types is one function of the graph. Others are added
+where they are called, in a scope of their name where the user wrote them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.extend import core as jax_core
+
+from codelet.frontends.labels import is_library
+from codelet.frontends.rules import rule
+from codelet.frontends.values import Value, data_type, unwrapped, wrapped
+from codelet.jaxprs.equations import CALLS, bind
+from codelet.programs.functions import Call, Function
+from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
+from codelet.views.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codelet.frontends.walk import Walk
+
+
+def is_of_library(closed: jax_core.ClosedJaxpr) -> bool:
+    """Whether a jitted function is JAX's own, or another library's."""
+    place = closed.jaxpr.debug_info.func_src_info or ""
+    filename = place.rpartition(" at ")[2].rpartition(":")[0]
+    return not filename or is_library(filename)
+
+
+@contextlib.contextmanager
+def _named(walk: Walk, name: str) -> Iterator[None]:
+    with walk.graph.scope(name) if name else contextlib.nullcontext():
+        yield
+
+
+@rule(*CALLS, by="what it is made of, or a call of a function")
+def jit(
+    walk: Walk,
+    *operands: Value,
+    jaxpr: jax_core.ClosedJaxpr,
+    name: str,
+    in_shardings: Any,
+    out_shardings: Any,
+    in_layouts: Any,
+    out_layouts: Any,
+    donated_invars: Any,
+    ctx_mesh: Any,
+    keep_unused: Any,
+    inline: Any,
+    compiler_options_kvs: Any,
+) -> Any:
+    """A jitted function."""
+    if walk.functions is not None and walk.functions.is_shared(jaxpr):
+        return call(walk, walk.functions.function(walk, jaxpr, name), operands)
+    label = "" if is_of_library(jaxpr) else name
+    with _named(walk, label):
+        return walk.closed(jaxpr, operands, walk.paths_of(jaxpr.jaxpr.invars))
+
+
+@rule("remat2", "remat", "checkpoint", by="what it is made of")
+def checkpoint(walk: Walk, *operands: Value, jaxpr: Any, prevent_cse: Any, differentiated: Any, policy: Any) -> Any:
+    """What is computed again in a backward pass; a program says itself what it keeps."""
+    return walk.jaxpr(jaxpr, (), operands, walk.paths_of(jaxpr.invars))
+
+
+@rule("closed_call", "core_call", "call", by="what it is made of")
+def closed_call(walk: Walk, *operands: Value, call_jaxpr: Any, name: Any = None) -> Any:
+    """A call."""
+    if isinstance(call_jaxpr, jax_core.ClosedJaxpr):
+        return walk.closed(call_jaxpr, operands, walk.paths_of(call_jaxpr.jaxpr.invars))
+    return walk.jaxpr(call_jaxpr, (), operands, walk.paths_of(call_jaxpr.invars))
+
+
+@rule("custom_jvp_call", "custom_vjp_call", by="a function with the derivative that the user gave it")
+def custom(
+    walk: Walk,
+    *operands: Value,
+    call_jaxpr: Any,
+    num_consts: Any,
+    symbolic_zeros: Any,
+    jvp_jaxpr_fun: Any = None,
+    fwd_jaxpr_thunk: Any = None,
+    bwd: Any = None,
+    out_trees: Any = None,
+) -> Any:
+    """A function with a derivative rule of its own."""
+    eqn = walk.equation
+
+    def run(*held: Any) -> list[Any]:
+        given = [wrapped(own, atom.aval) for own, atom in zip(held, eqn.invars, strict=True)]
+        return list(map(unwrapped, bind(eqn, given)))
+
+    structs = [jax.ShapeDtypeStruct(*data_type(atom.aval)) for atom in eqn.invars]
+    inputs, outputs = _names(len(eqn.invars), len(eqn.outvars))
+    derivative = codelet_from_jaxpr(jax.make_jaxpr(run)(*structs), inputs, outputs, name="derivative")
+    function = add_function(walk, call_jaxpr, call_jaxpr.jaxpr.debug_info.func_name or "custom", derivative)
+    return call(walk, function, operands)
+
+
+# --- functions of the graph ------------------------------------------------------------------------------------
+
+
+def _names(inputs: int, outputs: int) -> tuple[list[str], list[str]]:
+    return [f"x{k}" for k in range(inputs)], [f"out{k}" for k in range(outputs)]
+
+
+def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None) -> Function:
+    """A jaxpr as a function of the graph.
+
+    Args:
+        walk: where it is added.
+        closed: what it does.
+        name: what it is called.
+        derivative: what its derivatives are those of, when they are not its own.
+    """
+    jaxpr = closed.jaxpr
+    inputs, outputs = _names(len(jaxpr.invars), len(jaxpr.outvars))
+    with walk.graph.scope(name, unique=True), walk.body() as steps:
+        given = [
+            walk.graph.add_variable(own, *data_type(var.aval)) for own, var in zip(inputs, jaxpr.invars, strict=True)
+        ]
+        results = walk.closed(closed, given, walk.paths_of(jaxpr.invars))
+        made = []
+        for own, var, result in zip(outputs, jaxpr.outvars, results, strict=True):
+            made.append(walk.graph.add_variable(own, *data_type(var.aval)))
+            walk.copy(result, made[-1])
+    parameters = dict(zip((*inputs, *outputs), (*given, *made), strict=True))
+    return walk.graph.add_function(steps, parameters, name=walk.graph.free_name(name), derivative=derivative)
+
+
+def call(walk: Walk, function: Function, operands: Sequence[Value]) -> list[Tensor]:
+    """Call a function of the graph."""
+    results = [tensor for name, tensor in function.parameters.items() if name.startswith("out")]
+    with walk.graph.scope(function.name.rpartition("/")[2] + "_call", unique=True):
+        made = [walk.graph.add_variable(f"out{k}", own.shape, own.dtype) for k, own in enumerate(results)]
+    arguments = {f"x{k}": walk.tensor(own) for k, own in enumerate(operands)}
+    walk.run(Call(function, **arguments, **{f"out{k}": own for k, own in enumerate(made)}))
+    return made

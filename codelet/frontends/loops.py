@@ -1,0 +1,185 @@
+"""Loops and choices: `scan` as a `Repeat`, `while` as a `RepeatWhile`, `cond` as a `Switch`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet import ops
+from codelet.frontends.rules import rule
+from codelet.frontends.values import Value
+from codelet.jaxprs.equations import scan_counts
+from codelet.ops.blocks import Cut, add_blocks
+from codelet.programs.control import Repeat, RepeatWhile, Switch
+from codelet.tracing.codelets import codelet
+from codelet.views.sources import source_variables
+from codelet.views.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codelet.frontends.walk import Walk
+
+
+def _variables(walk: Walk, name: str, operands: Sequence[Value]) -> list[Tensor]:
+    """Variables that hold values to begin with."""
+    made = [walk.graph.add_variable(f"{name}{k}", own.shape, own.dtype) for k, own in enumerate(operands)]
+    for own, variable in zip(operands, made, strict=True):
+        walk.copy(own, variable)
+    return made
+
+
+def _carry(walk: Walk, results: Sequence[Value], variables: Sequence[Tensor]) -> None:
+    """Copy what a turn has made to what the next one begins with, all at once."""
+    held = {own.source for own in variables}
+    pairs = [(a, b) for a, b in zip(results, variables, strict=True) if a is not b]
+    waiting = []
+    for result, variable in pairs:
+        others = held - {variable.source}
+        if isinstance(result, Tensor) and others & set(source_variables(result.source)):
+            kept = walk.graph.add_variable(walk.graph.free_name("kept"), result.shape, result.dtype)
+            walk.copy(result, kept)
+            waiting.append((kept, variable))
+        else:
+            waiting.append((result, variable))
+    for result, variable in waiting:
+        walk.copy(result, variable)
+
+
+@rule("scan", by="`Repeat`")
+def scan(
+    walk: Walk,
+    *operands: Value,
+    jaxpr: jax_core.ClosedJaxpr,
+    length: int,
+    reverse: bool,
+    unroll: Any,
+    linear: Any = None,
+    num_consts: Any = None,
+    num_carry: Any = None,
+    ft_in: Any = None,
+    ft_out: Any = None,
+    _split_transpose: Any = None,
+) -> Any:
+    """A loop with a count: what it carries, what it takes a part of each turn, and what it stacks."""
+    constants, carried = scan_counts(walk.equation)
+    body = jaxpr.jaxpr
+    paths = walk.paths_of(body.invars[:constants])
+    with walk.graph.scope("scan", unique=True):
+        shared, start, stacks = (
+            operands[:constants],
+            operands[constants : constants + carried],
+            operands[constants + carried :],
+        )
+        state = _variables(walk, "carry", start)
+        made = [walk.variable_of(var.aval, f"stacked{k}") for k, var in enumerate(walk.equation.outvars[carried:])]
+        turn = walk.graph.add_variable("turn", (), "int32")
+        taken = [walk.tensor(own) for own in stacks]
+        for variable in made:
+            walk.copy(np.broadcast_to(np.zeros((), variable.dtype), variable.shape), variable)
+        with walk.body() as steps:
+            place: Tensor = turn
+            with walk.recording():
+                if reverse and (taken or made):
+                    place = ops.map(walk.graph, lambda k: length - 1 - k, turn, name="backwards")
+            with walk.recording():
+                rows = [_row(walk, own, place) for own in taken]
+            results = walk.closed(jaxpr, [*shared, *state, *rows], paths)
+            with walk.recording():
+                for own, variable in zip(results[carried:], made, strict=True):
+                    _put(walk, walk.tensor(own), variable, place)
+            _carry(walk, results[:carried], state)
+        walk.run(Repeat(length, steps, index=turn))
+    return [*state, *made]
+
+
+@codelet(workers=6, issue="assembly")
+def take_row(x, place):
+    """The row of (rows, elements) at a place."""
+    return lax.dynamic_index_in_dim(x, place, 0, keepdims=False)
+
+
+@codelet(workers=6, issue="assembly")
+def put_row(x, row, place):
+    """A row in its place of (rows, elements)."""
+    return {"x": lax.dynamic_update_index_in_dim(x, row, place, 0)}
+
+
+FEWEST = 64
+"""Elements of a row that a tile takes, at least: fewer are not worth the vertex."""
+
+
+def _cut(walk: Walk, size: int) -> Cut:
+    """A row, cut over the tiles."""
+    block = min(max(FEWEST, -(-size // walk.graph.target.num_tiles)), size)
+    grain = block if walk.grain is None else min(block, max(1, walk.grain))
+    return Cut("elements", size, -(-block // grain) * grain if grain < block else block, grain)
+
+
+def _row(walk: Walk, x: Tensor, place: Tensor) -> Tensor:
+    """What a loop takes of an array in a turn."""
+    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    with walk.graph.scope("take", unique=True):
+        row = walk.graph.add_variable("row", rows.shape[1:], x.dtype)
+        if row.size:
+            fields = lambda own: {"x": rows[:, own.elements], "place": place, "out": row[own.elements]}  # noqa: E731
+            add_blocks(walk.graph, "take", take_row, [_cut(walk, row.size)], fields)
+    return row.reshape(x.shape[1:])
+
+
+def _put(walk: Walk, value: Tensor, x: Tensor, place: Tensor) -> None:
+    """Put what a turn has made in its place of what a loop stacks."""
+    rows, row = x.reshape(x.shape[0], math.prod(x.shape[1:])), value.flatten()
+    with walk.graph.scope("put", unique=True):
+        if row.size:
+            fields = lambda own: {"x": rows[:, own.elements], "row": row[own.elements], "place": place}  # noqa: E731
+            add_blocks(walk.graph, "put", put_row, [_cut(walk, row.size)], fields)
+
+
+@rule("while", by="`RepeatWhile`")
+def while_(
+    walk: Walk,
+    *operands: Value,
+    cond_jaxpr: jax_core.ClosedJaxpr,
+    body_jaxpr: jax_core.ClosedJaxpr,
+    cond_nconsts: int,
+    body_nconsts: int,
+) -> Any:
+    """A loop on a condition."""
+    of_condition, of_body = operands[:cond_nconsts], operands[cond_nconsts : cond_nconsts + body_nconsts]
+    with walk.graph.scope("while", unique=True):
+        state = _variables(walk, "carry", operands[cond_nconsts + body_nconsts :])
+        holds = walk.graph.add_variable("holds", (), bool)
+        with walk.body() as condition:
+            (found,) = walk.closed(cond_jaxpr, [*of_condition, *state])
+            walk.copy(found, holds)
+        with walk.body() as body:
+            paths = walk.paths_of(body_jaxpr.jaxpr.invars[:body_nconsts], cond_nconsts)
+            _carry(walk, walk.closed(body_jaxpr, [*of_body, *state], paths), state)
+        walk.run(RepeatWhile(condition, holds, body))
+    return state
+
+
+@rule("cond", by="`Switch`")
+def cond(walk: Walk, chosen: Value, *operands: Value, branches: tuple[jax_core.ClosedJaxpr, ...]) -> Any:
+    """One of several branches; the last for a number beyond it, the first for one before."""
+    with walk.graph.scope("cond", unique=True):
+        made = [walk.variable_of(var.aval, f"out{k}") for k, var in enumerate(walk.equation.outvars)]
+        control = walk.tensor(chosen)
+        cases: list[Any] = []
+        for branch in branches:
+            with walk.body() as steps:
+                results = walk.closed(branch, operands, walk.paths_of(branch.jaxpr.invars, 1))
+                for own, variable in zip(results, made, strict=True):
+                    walk.copy(own, variable)
+            cases.append(steps)
+        last = len(branches) - 1
+        if control.dtype != bool and last > 0:
+            with walk.recording():
+                control = ops.map(walk.graph, lambda k: jnp.clip(k, 0, last), control, name="choose")
+        walk.run(Switch(control, dict(enumerate(cases[:-1])), cases[-1]))
+    return made

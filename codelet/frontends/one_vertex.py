@@ -1,0 +1,66 @@
+"""One vertex: a primitive that has no rule of its own is run whole, by one vertex on one tile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import OneVertexWarning
+from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
+from codelet.jaxprs.equations import bind
+from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
+from codelet.views.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codelet.frontends.walk import Walk
+
+
+def add_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -> list[Value]:
+    """Add a vertex that runs an equation: its results."""
+    fields: dict[str, Tensor] = {}
+    names: list[str | None] = []
+    for value in given:
+        number = number_of(value) if isinstance(value, np.ndarray) else None
+        names.append(None if number is not None else f"x{len(fields)}")
+        if names[-1] is not None:
+            fields[names[-1]] = walk.tensor(value)
+    kept = [var for var in eqn.outvars if not isinstance(var, jax_core.DropVar)]
+
+    def run(*held: Any) -> list[Any]:
+        left = iter(held)
+        operands = [
+            wrapped(jax.numpy.asarray(value) if name is None else next(left), atom.aval)
+            for name, value, atom in zip(names, given, eqn.invars, strict=True)
+        ]
+        results = dict(zip(eqn.outvars, bind(eqn, operands), strict=True))
+        return [unwrapped(results[var]) for var in kept] if kept else [jax.numpy.zeros(())]
+
+    structs = [jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in fields.values()]
+    outputs = ["out"] if len(kept) <= 1 else [f"out{k}" for k in range(len(kept))]
+    name = eqn.primitive.name.replace("-", "_")
+    codelet = codelet_from_jaxpr(jax.make_jaxpr(run)(*structs), list(fields), outputs, name=name)
+    with walk.graph.scope(name, unique=True):
+        made = walk.graph.add_vertex("run", codelet, **fields)
+    results = iter([made] if len(outputs) == 1 else [made[own] for own in outputs])
+    return [
+        np.zeros(()) if isinstance(var, jax_core.DropVar) else next(results).reshape(data_type(var.aval)[0])
+        for var in eqn.outvars
+    ]
+
+
+def warn_of_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn) -> None:
+    """Say, once for each primitive, that one vertex runs it."""
+    name = eqn.primitive.name
+    if name not in walk.told:
+        walk.told.add(name)
+        warnings.warn(
+            f"one vertex on one tile runs {name!r}, for which there is no rule; docs/frontends.md has the table "
+            "of those that are spread over the tiles",
+            OneVertexWarning,
+            stacklevel=2,
+        )

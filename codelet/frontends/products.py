@@ -1,0 +1,58 @@
+"""Products and convolutions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codelet import ops
+from codelet.frontends.rules import rule
+from codelet.frontends.values import Value
+
+if TYPE_CHECKING:
+    from codelet.frontends.walk import Walk
+
+
+@rule("dot_general", by="`ops.dot_general`")
+def dot_general(
+    walk: Walk, a: Value, b: Value, *, dimension_numbers: Any, precision: Any, preferred_element_type: Any
+) -> Any:
+    """A matrix product with any dimensions summed. The machine has one precision of each dtype."""
+    x, y = walk.tensor(a), walk.tensor(b)
+    if x.dtype != y.dtype:
+        return NotImplemented
+    return ops.dot_general(
+        walk.graph, x, y, dimension_numbers, preferred_element_type=preferred_element_type, grain=walk.grain
+    )
+
+
+@rule("conv_general_dilated", by="`ops.conv_general_dilated`")
+def conv_general_dilated(
+    walk: Walk,
+    lhs: Value,
+    rhs: Value,
+    *,
+    window_strides: Any,
+    padding: Any,
+    lhs_dilation: Any,
+    rhs_dilation: Any,
+    dimension_numbers: Any,
+    feature_group_count: int,
+    batch_group_count: int,
+    precision: Any,
+    preferred_element_type: Any,
+) -> Any:
+    """A convolution, or a gradient of one, which is a convolution too."""
+    return ops.conv_general_dilated(
+        walk.graph,
+        walk.tensor(lhs),
+        walk.tensor(rhs),
+        window_strides,
+        padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=dimension_numbers,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        preferred_element_type=preferred_element_type,
+        grain=walk.grain,
+    )

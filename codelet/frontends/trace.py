@@ -1,0 +1,86 @@
+"""`cl.trace`: a function of JAX as a graph of vertices."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
+from codelet.frontends.arguments import flatten, is_array
+from codelet.frontends.traced import Traced
+from codelet.frontends.values import data_type
+from codelet.frontends.walk import Walk
+from codelet.graphs.graph import Graph
+from codelet.target import Target
+
+RULES_OF = (calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows)
+"""The files whose rules there are."""
+
+
+def trace(
+    function: Callable[..., Any], *examples: Any, target: Target | None = None, grain: int | None = None
+) -> Traced:
+    """A function of JAX as a graph of vertices: the inverse of `cl.lower`.
+
+    Args:
+        function: any function that JAX traces.
+        examples: its arguments: arrays, or `jax.ShapeDtypeStruct`s, in any pytrees. What is no array is static, as are
+            numbers in Equinox modules.
+        target: the machine that the graph is for.
+        grain: about how many elements, or multiply-adds, a vertex has; the planners choose when it is left off.
+
+    Returns:
+        The graph, its program, what goes in and what comes out; it can be called as the function itself.
+
+    Warns:
+        OneVertexWarning: of each primitive that has no rule, and is run by one vertex.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> def layer(w, x):
+    ...     return jax.nn.relu(w @ x)
+    >>> traced = cl.trace(layer, jnp.ones((3, 4)), jnp.ones(4))
+    >>> traced(jnp.ones((3, 4)), jnp.arange(4.0)).tolist()
+    [6.0, 6.0, 6.0]
+    """
+    given = flatten(examples)
+    structs = [jax.ShapeDtypeStruct(*_type(own)) for own in given.arrays]
+    kept: list[tuple[list[Any], Any]] = []
+
+    def of_arrays(*arrays: Any) -> list[Any]:
+        result = function(*given.filled(arrays))
+        leaves, tree = jax.tree.flatten(result)
+        kept.append((leaves, tree))
+        return [leaf for leaf in leaves if is_array(leaf)]
+
+    closed = jax.make_jaxpr(of_arrays)(*structs)
+    leaves, tree = kept[-1]
+    graph = Graph(target)
+    walk = Walk(graph, grain)
+    inputs = []
+    for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
+        inputs.append(graph.add_variable(path, *data_type(var.aval)))
+    paths = dict(zip(closed.jaxpr.invars, given.paths, strict=True))
+    results = walk.closed(closed, inputs, paths)
+    outputs = [walk.tensor(own) for own in results]
+    return Traced(function, graph, walk.program, given, inputs, leaves, tree, outputs, closed)
+
+
+def _type(value: Any) -> tuple[tuple[int, ...], Any]:
+    if isinstance(value, (jax.ShapeDtypeStruct, jax.Array)):
+        return value.shape, value.dtype
+    return np.shape(value), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(value))
+
+
+def _names(function: Callable[..., Any], paths: list[str]) -> list[str]:
+    """Names of variables, of the paths of what they hold: arguments by the names of the parameters."""
+    try:
+        own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    except (TypeError, ValueError):
+        own = []
+    parts = [path.partition("/") for path in paths]
+    named = [own[int(first)] if int(first) < len(own) else f"argument{first}" for first, _, _ in parts]
+    return [name + slash + rest for name, (_, slash, rest) in zip(named, parts, strict=True)]

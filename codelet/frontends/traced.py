@@ -1,0 +1,90 @@
+"""Traced: a function as a graph, with what goes in and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from codelet.frontends.arguments import Flat, flatten, is_array
+from codelet.frontends.values import unwrapped, wrapped
+from codelet.graphs.graph import Graph
+from codelet.programs.program import Program
+from codelet.views.tensor import Tensor
+
+
+class Traced:
+    """A function of JAX as a graph of vertices. Made by `cl.trace`; called as the function is.
+
+    Attributes:
+        graph: its vertices.
+        program: what runs when.
+        jaxpr: what was traced.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        graph: Graph,
+        program: Program,
+        examples: Flat,
+        inputs: Sequence[Tensor],
+        leaves: Sequence[Any],
+        tree: Any,
+        outputs: Sequence[Tensor],
+        jaxpr: Any,
+    ):
+        self.function, self.graph, self.program, self.jaxpr = function, graph, program, jaxpr
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__doc__ = function.__doc__
+        self._examples, self._inputs = examples, tuple(inputs)
+        self._leaves, self._tree, self._outputs = tuple(leaves), tree, tuple(outputs)
+        self._lowered: Any = None
+
+    @property
+    def inputs(self) -> Any:
+        """The variables of the arguments, as these lie in them."""
+        return self._examples.filled(self._inputs)
+
+    @property
+    def outputs(self) -> Any:
+        """The tensors of the results, as these lie in them."""
+        left = iter(self._outputs)
+        return jax.tree.unflatten(self._tree, [next(left) if is_array(own) else own for own in self._leaves])
+
+    @property
+    def flat_inputs(self) -> tuple[Tensor, ...]:
+        """The variables of the arguments, in order."""
+        return self._inputs
+
+    @property
+    def flat_outputs(self) -> tuple[Tensor, ...]:
+        """The tensors of the results, in order."""
+        return self._outputs
+
+    @property
+    def lowered(self) -> Any:
+        """What runs: the graph as a pure function, by `cl.lower`."""
+        if self._lowered is None:
+            import codelet as cl
+
+            self._lowered = cl.lower(self)
+        return self._lowered
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function gives, computed by the graph."""
+        given = flatten(arguments)
+        self._examples.check_like(given, self.__name__)
+        arrays = [unwrapped(jax.numpy.asarray(own)) for own in given.arrays]
+        results = self.lowered.flat(arrays)
+        avals = self.jaxpr.out_avals
+        found = iter([wrapped(own, aval) for own, aval in zip(results, avals, strict=False)])
+        return jax.tree.unflatten(self._tree, [next(found) if is_array(own) else own for own in self._leaves])
+
+    def __repr__(self) -> str:
+        graph = self.graph
+        return f"<Traced {self.__name__}: {graph.num_vertices:,} vertices in {len(graph.compute_sets):,} compute sets>"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.program}"

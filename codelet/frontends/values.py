@@ -1,0 +1,87 @@
+"""Values: what a variable of a jaxpr stands for while its equations are added to a graph.
+
+A value is a tensor of the graph, or an array that is known. A known array whose elements are all one number has no
+strides, so that it takes no memory whatever its shape. Typed PRNG keys are their data, arrays of uint32 with one
+dimension more.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codelet.views.tensor import Tensor
+
+Value = Tensor | np.ndarray
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether a dtype is that of typed PRNG keys."""
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+class KeyType(NamedTuple):
+    """The type of arrays of keys: which generator they are of, and the shape of the data of one."""
+
+    generator: str
+    shape: tuple[int, ...]
+
+
+@functools.cache
+def key_type(dtype: Any) -> KeyType:
+    """What the keys of a dtype are."""
+    found: list[Any] = []
+
+    def look(keys: jax.Array) -> jax.Array:
+        found.append(jax.random.key_impl(keys))
+        return jax.random.key_data(keys)
+
+    data = jax.eval_shape(look, jax.ShapeDtypeStruct((), dtype))
+    return KeyType(found[0], data.shape)
+
+
+def data_type(aval: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and dtype in which a value of a jaxpr is held."""
+    if is_key(aval.dtype):
+        return (*aval.shape, *key_type(aval.dtype).shape), np.dtype(np.uint32)
+    return tuple(aval.shape), np.dtype(aval.dtype)
+
+
+def wrapped(data: Any, aval: Any) -> Any:
+    """The value of a jaxpr of what is held of it, in JAX."""
+    return jax.random.wrap_key_data(data, impl=key_type(aval.dtype).generator) if is_key(aval.dtype) else data
+
+
+def unwrapped(value: Any) -> Any:
+    """What is held of a value of a jaxpr, in JAX."""
+    return jax.random.key_data(value) if is_key(value.dtype) else value
+
+
+def known(value: Any) -> np.ndarray:
+    """A literal or constant of a jaxpr as a known array; one number in all its places has no strides."""
+    array = np.asarray(unwrapped(jnp.asarray(value) if not hasattr(value, "dtype") else value))
+    if array.ndim and array.size and not any(array.strides):
+        return array
+    if array.size > 1 and (array.reshape(-1)[:1] == array.reshape(-1)).all() and array.dtype.kind not in "fcV":
+        return np.broadcast_to(array.reshape(-1)[0], array.shape)
+    return array
+
+
+def number_of(array: np.ndarray) -> np.generic | None:
+    """The number that a known array has in all its places; None where it may have several."""
+    if array.size == 1 or (array.size and not any(array.strides)):
+        return array.reshape(-1)[0] if array.ndim == 0 else array[(0,) * array.ndim]
+    return None
+
+
+def reshaped(value: Value, shape: Sequence[int]) -> Value:
+    """The same elements in another shape."""
+    if isinstance(value, Tensor):
+        return value.reshape(tuple(shape))
+    number = number_of(value)
+    return value.reshape(tuple(shape)) if number is None else np.broadcast_to(number, tuple(shape))

@@ -1,0 +1,193 @@
+"""The walk: the equations of a jaxpr, one after another, added to a graph.
+
+Each equation is added by the rule of its primitive (`rules.py`), under its scopes and as of the user's line
+(`labels.py`). What only depends on what is known is computed at once; what has no rule is run by one vertex.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.errors import at_line
+from codelet.frontends.by_element import is_by_element
+from codelet.frontends.elementwise import add_by_element
+from codelet.frontends.labels import labels, line_of, origins
+from codelet.frontends.one_vertex import add_one_vertex, warn_of_one_vertex
+from codelet.frontends.rules import RULES
+from codelet.frontends.values import Value, data_type, known, number_of, unwrapped, wrapped
+from codelet.graphs.graph import Graph
+from codelet.jaxprs.equations import bind
+from codelet.programs.copies import Copy
+from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
+from codelet.views.tensor import Tensor
+
+LARGEST_KNOWN = 1 << 16
+"""The most elements of an array that is computed while a function is traced."""
+
+
+class Walk:
+    """What is added to a graph, and where.
+
+    Args:
+        graph: to which.
+        grain: about how many elements or multiply-adds a vertex has; the planners choose when it is None.
+        functions: what jitted functions are to be added as, by what `calls.py` asks.
+
+    Attributes:
+        equation: the one that is being added.
+        paths: the parameter of the user's that each operand of it is, where it is one.
+        told: the primitives that one vertex runs, of which the user has been told.
+    """
+
+    def __init__(self, graph: Graph, grain: int | None = None, functions: Any = None):
+        self.graph = graph
+        self.grain = grain
+        self.functions = functions
+        self.equation: jax_core.JaxprEqn
+        self.paths: list[str | None] = []
+        self.told: set[str] = set()
+        self._steps: list[Program] = []
+        self._constants: dict[Any, Tensor] = {}
+
+    # --- the program ----------------------------------------------------------------------------------
+
+    def run(self, program: Any) -> None:
+        """Add a step to the program."""
+        self._steps.append(program)
+
+    def copy(self, value: Value, variable: Tensor) -> None:
+        """Add a copy of a value to a variable."""
+        self._steps.append(Copy(self.tensor(value), variable))
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[list[Program]]:
+        """What is added inside becomes a program of its own, a list of steps."""
+        outer, self._steps = self._steps, []
+        try:
+            yield self._steps
+        finally:
+            self._steps = outer
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """The compute sets added inside are the next steps of the program."""
+        with self.graph.record() as added:
+            yield
+        if added.compute_sets:
+            self._steps.append(added)
+
+    @property
+    def program(self) -> Program:
+        """What was added."""
+        return ProgramSequence(*self._steps)
+
+    # --- values -----------------------------------------------------------------------------------------
+
+    def tensor(self, value: Value) -> Tensor:
+        """A value as a tensor: what is known becomes a constant of the graph."""
+        if isinstance(value, Tensor):
+            return value
+        number = number_of(value)
+        held = value if number is None else np.asarray(number)
+        key = (held.dtype, held.shape, held.tobytes())
+        if key not in self._constants:
+            with self.graph.scope("constant", unique=True):
+                self._constants[key] = self.graph.add_constant("value", held, held.dtype)
+        made = self._constants[key]
+        return made if number is None else made.broadcast_to(value.shape)
+
+    def variable_of(self, aval: Any, name: str) -> Tensor:
+        """A new variable for a value."""
+        return self.graph.add_variable(name, *data_type(aval))
+
+    # --- equations --------------------------------------------------------------------------------------
+
+    def jaxpr(
+        self,
+        jaxpr: jax_core.Jaxpr,
+        constants: Sequence[Value],
+        operands: Sequence[Value],
+        paths: Mapping[Any, str] | None = None,
+    ) -> list[Value]:
+        """Add the equations of a jaxpr.
+
+        Args:
+            jaxpr: whose.
+            constants: its constants.
+            operands: its inputs.
+            paths: of its inputs that are parameters of the user's, by variable.
+        """
+        values: dict[Any, Value] = dict(zip(jaxpr.invars, operands, strict=True))
+        values.update(zip(jaxpr.constvars, constants, strict=True))
+        value = lambda atom: known(atom.val) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
+        named = {} if paths is None else dict(paths)
+        of_parameters = origins(jaxpr, named)
+        for eqn, label in zip(jaxpr.eqns, labels(jaxpr, named), strict=True):
+            given = [value(atom) for atom in eqn.invars]
+            held = [None if isinstance(a, jax_core.Literal) else of_parameters.get(a) for a in eqn.invars]
+            with self._scope(label), at_line(line_of(eqn)):
+                results = self._add(eqn, given, held)
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [value(atom) for atom in jaxpr.outvars]
+
+    def closed(self, closed: jax_core.ClosedJaxpr, operands: Sequence[Value], paths: Any = None) -> list[Value]:
+        """Add the equations of a jaxpr with its constants."""
+        return self.jaxpr(closed.jaxpr, list(map(known, closed.consts)), operands, paths)
+
+    def paths_of(self, invars: Sequence[Any], first: int = 0) -> dict[Any, str]:
+        """The paths of the inputs of a jaxpr that the equation being added is made of.
+
+        Args:
+            invars: the inputs.
+            first: the equation's operand that the first of them is.
+        """
+        own = self.paths[first : first + len(invars)]
+        return {var: path for var, path in zip(invars, own, strict=False) if path is not None}
+
+    def _scope(self, label: str) -> contextlib.AbstractContextManager[Any]:
+        return self.graph.scope(label) if label else contextlib.nullcontext()
+
+    def _add(self, eqn: jax_core.JaxprEqn, given: list[Value], paths: list[str | None]) -> Sequence[Value]:
+        before = getattr(self, "equation", None), self.paths
+        self.equation, self.paths = eqn, paths
+        try:
+            if (found := self._computed(eqn, given)) is not None:
+                return found
+            with self.recording():
+                return self._added(eqn, given)
+        finally:
+            self.equation, self.paths = before  # type: ignore[assignment]
+
+    def _added(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> Sequence[Value]:
+        """The results of an equation, by the first way that knows how."""
+        if eqn.primitive.name != "broadcast_in_dim" and is_by_element(eqn):
+            return add_by_element(self, eqn, given)
+        rule = RULES.get(eqn.primitive.name)
+        if rule is not None and rule.understands(eqn.params):
+            understood = {name: value for name, value in eqn.params.items() if name in rule.parameters}
+            results = rule.function(self, *given, **understood)
+            if results is not NotImplemented:
+                return results if isinstance(results, (list, tuple)) else [results]
+        warn_of_one_vertex(self, eqn)
+        return add_one_vertex(self, eqn, given)
+
+    def _computed(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> list[Value] | None:
+        """The results of an equation of which all operands are known; None where they are not, or are too large."""
+        if eqn.effects or not all(isinstance(own, np.ndarray) for own in given):
+            return None
+        if sum(math.prod(data_type(var.aval)[0]) for var in eqn.outvars) > LARGEST_KNOWN:
+            return None
+        arrays = [wrapped(jax.numpy.asarray(v), a.aval) for v, a in zip(given, eqn.invars, strict=True)]
+        results = jax.jit(lambda *own: bind(eqn, own))(*arrays)
+        return [
+            np.zeros(()) if isinstance(var, jax_core.DropVar) else known(unwrapped(own))
+            for var, own in zip(eqn.outvars, results, strict=True)
+        ]

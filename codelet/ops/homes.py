@@ -1,0 +1,175 @@
+"""Homes: over which tiles an array is spread that operations of a graph have read or written.
+
+What nothing has touched yet may live on the tiles that read it: the placement puts it there. What one compute set has
+written, or read by blocks of its own, lies where that has it: the next one that cuts it likewise receives nothing, any
+other receives its blocks. So planners that are told the homes of operands count what is exchanged between operations.
+
+A home is the block of a tile along each dimension, on tiles one after another, the last dimension fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+import codelet as cl
+from codelet.ops.blocks import Cut
+from codelet.views.sources import Patchwork, Variable, source_variables
+
+Home = tuple[int, ...]
+"""The block of a tile along each dimension; none at all where it is not known."""
+
+ELSEWHERE: Home = ()
+"""On tiles that no way to cut an array is known to meet."""
+
+Grid = tuple[tuple[int, int], ...]
+"""Extents and blocks, from the last dimension, neighbours joined where that leaves the blocks: whatever the shape."""
+
+_GRIDS: WeakKeyDictionary[cl.Graph, dict[int, Grid]] = WeakKeyDictionary()
+"""Of the variables of each graph, by number; none of those that nothing has touched."""
+
+
+def _grid_of(shape: Sequence[int], blocks: Sequence[int]) -> Grid:
+    found: list[tuple[int, int]] = []
+    for extent, block in reversed([pair for pair in zip(shape, blocks, strict=True) if pair[0] != 1]):
+        last = found[-1] if found else None
+        if last is not None and last[1] >= last[0]:
+            found[-1] = extent * last[0], block * last[0]
+        elif last is not None and block == 1 and last[0] % last[1] == 0:
+            found[-1] = extent * last[0], last[1]
+        else:
+            found.append((extent, block))
+    return tuple(found)
+
+
+def _blocks_along(grid: Grid, shape: Sequence[int]) -> Home:
+    """The blocks of a grid along the dimensions of a shape; `ELSEWHERE` where they are none."""
+    left, blocks = list(grid), []
+    for extent in reversed(shape):
+        if extent == 1:
+            blocks.append(1)
+            continue
+        if not left or left[0][0] % extent:
+            return ELSEWHERE
+        whole, block = left[0]
+        if whole > extent and block % extent and extent % block:
+            return ELSEWHERE
+        blocks.append(min(extent, block))
+        left[0] = whole // extent, max(1, block // extent)
+        if left[0][0] == 1:
+            left.pop(0)
+    return tuple(reversed(blocks))
+
+
+def _order(tensor: cl.Tensor) -> list[int] | None:
+    """The dimensions of a tensor in the order in which they lie; None where it is not all of one variable."""
+    source = tensor.source
+    if not isinstance(source, Variable) or tensor.size != source.size or not tensor.index.is_strided:
+        return None
+    strides = tensor.index.strides
+    order = sorted(range(tensor.ndim), key=lambda d: (-strides[d], tensor.shape[d] > 1))
+    due = 1
+    for d in reversed(order):
+        if tensor.shape[d] > 1 and strides[d] != due:
+            return None
+        due *= tensor.shape[d]
+    return order
+
+
+def _follow_memory(shape: Sequence[int], blocks: Sequence[int], order: Sequence[int]) -> bool:
+    """Whether blocks of dimensions that lie in an order are on the same tiles as if they were cut in that order."""
+    cut = [d for d in order if blocks[d] < shape[d]]
+    return cut == sorted(cut)
+
+
+def home_of(tensor: cl.Tensor) -> Home | None:
+    """Where a tensor lies; None where it may lie with what reads it."""
+    grids = _GRIDS.get(tensor.graph)
+    if grids is None:
+        return None
+    if isinstance(tensor.source, Patchwork):
+        return ELSEWHERE if any(own.number in grids for own in source_variables(tensor.source)) else None
+    grid = grids.get(tensor.source.number)
+    if grid is None:
+        return None
+    order = _order(tensor)
+    found = ELSEWHERE if order is None else _blocks_along(grid, [tensor.shape[d] for d in order])
+    if not found or order is None:
+        return ELSEWHERE
+    blocks = tuple(found[order.index(d)] for d in range(tensor.ndim))
+    return blocks if _follow_memory(tensor.shape, blocks, order) else ELSEWHERE
+
+
+_NOWHERE: Grid = ((0, 1),)
+"""A grid that is along no dimensions."""
+
+
+def settle(tensor: cl.Tensor, blocks: Sequence[int] | None = None) -> None:
+    """Note that a tensor has been touched: read, or written.
+
+    Args:
+        tensor: of one variable, else nothing is noted.
+        blocks: those of the tiles that touched it, along its dimensions; None where they are of no such form.
+    """
+    if not isinstance(tensor.source, Variable):
+        return
+    grid, order = _NOWHERE, _order(tensor)
+    if blocks is not None and order is not None and _follow_memory(tensor.shape, blocks, order):
+        grid = _grid_of([tensor.shape[d] for d in order], [blocks[d] for d in order])
+    _GRIDS.setdefault(tensor.graph, {})[tensor.source.number] = grid
+
+
+def settle_read(tensor: cl.Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> None:
+    """Note that a tensor has been read block by block: what nothing had touched lives with what alone reads it.
+
+    Args:
+        tensor: what is read, with the axes.
+        cuts: of all dimensions of a grid.
+        axes: those that the tensor has, in order.
+    """
+    if home_of(tensor) is None and not _is_shared(cuts, axes):
+        settle(tensor, [cuts[a].block for a in axes])
+
+
+class Moved(NamedTuple):
+    """Elements of an array that move between tiles: what the fullest tile receives, and what the fullest sends."""
+
+    received: int
+    sent: int
+
+
+def _is_shared(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
+    return any(cut.parts > 1 for a, cut in enumerate(cuts) if a not in axes)
+
+
+def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> Moved:
+    """What moves where blocks of an array are read.
+
+    Args:
+        home: where it lies.
+        cuts: of all dimensions of the grid of blocks.
+        axes: those that the array has, in order.
+    """
+    own = [cuts[a] for a in axes]
+    block = math.prod(cut.block for cut in own)
+    if _is_shared(cuts, axes):
+        return Moved(block, math.prod(home) if home else 0)
+    if home is None:
+        return Moved(0, 0)
+    extents = [cut.extent for cut in own]
+    theirs, ours = _grid_of(extents, home) if home else None, _grid_of(extents, [cut.block for cut in own])
+    if theirs == ours:
+        return Moved(0, 0)
+    if theirs is None or len(theirs) != 1 or len(ours) != 1:
+        return Moved(block, math.prod(home))
+    # Stretches: of each tile there are some elements that it has and reads.
+    (extent, held), (_, read) = theirs[0], ours[0]
+    tiles = np.arange(-(-extent // min(held, read)))
+    starts, stops = (np.minimum(extent, np.multiply.outer((held, read), tiles + k)) for k in (0, 1))
+    there = np.maximum(0, stops.min(axis=0) - starts.max(axis=0))
+    most = (stops - starts - there).max(axis=1)
+    return Moved(int(most[1]), int(most[0]))

@@ -1,0 +1,201 @@
+"""`cl.trace`: functions of JAX as graphs, beside themselves: values, gradients, `vmap` and `jvp`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import codelet as cl
+from tests.ops_cases import array, assert_alike
+
+ROW = array((4,), seed=1)
+MATRIX = array((3, 4), seed=2, low=-1, high=1)
+KEY = jax.random.key(3)
+
+rounded = jax.custom_vjp(lambda x: jnp.round(x))
+rounded.defvjp(lambda x: (jnp.round(x), None), lambda _, slope: (3 * slope,))
+
+product = jax.custom_vjp(lambda a, b: a @ b)
+product.defvjp(lambda a, b: (a @ b, (a, b)), lambda kept, slope: (7 * slope @ kept[1].T, kept[0].T @ slope))
+
+
+class Traceable(NamedTuple):
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    one_vertex: tuple[str, ...] = ()
+
+
+CASES = {
+    "softmax": Traceable(jax.nn.softmax, (MATRIX,)),
+    "gelu": Traceable(jax.nn.gelu, (MATRIX,)),
+    "a rule by element": Traceable(lambda x: rounded(5 * x), (ROW,)),
+    "a rule of a product": Traceable(lambda a: product(a, a.T).sum(0), (MATRIX,)),
+    "scan": Traceable(lambda m: lax.scan(lambda c, a: (jnp.tanh(c + a), c * a), jnp.zeros(4), m), (MATRIX,)),
+    "scan backwards": Traceable(
+        lambda m: lax.scan(lambda c, a: (jnp.tanh(c + a), c * a), jnp.zeros(4), m, reverse=True), (MATRIX,)
+    ),
+    "carried crosswise": Traceable(lambda x: lax.fori_loop(0, 5, lambda _, c: (c[1], c[0] + c[1]), (x, 2 * x)), (ROW,)),
+    "cond": Traceable(lambda x, p: lax.cond(p > 0, jnp.sin, lambda a: a * 2, x), (ROW, 1)),
+    "switch beyond": Traceable(lambda x, p: lax.switch(p, [jnp.sin, lambda a: a * 2, jnp.exp], x), (ROW, 7)),
+    "sort": Traceable(lambda x: (jnp.sort(x), lax.top_k(x, 2)[0], jnp.median(x)), (ROW,)),
+    "lookups": Traceable(lambda m: (m[jnp.array([0, 2, 2])], m.at[jnp.array([0, 2, 2])].add(1.5)), (MATRIX,)),
+    "moves": Traceable(
+        lambda m: (jnp.pad(m, ((1, 2), (0, 1)), constant_values=3.0), jnp.roll(m, 1, 0), m.T), (MATRIX,)
+    ),
+    "statistics": Traceable(
+        lambda m: (m.var(0), m.mean(), m.std(1), jnp.cumsum(m, 1), m.max(), m.argmax(1)), (MATRIX,)
+    ),
+    "einsum": Traceable(lambda a: jnp.einsum("ij,kj->ik", a, a), (MATRIX,)),
+    "pools": Traceable(lambda m: eqx.nn.MaxPool2d(2, 1)(m[None]), (MATRIX,)),
+    "checkpoint": Traceable(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))), (ROW,)),
+    "hessian": Traceable(jax.hessian(lambda x: jnp.sum(jnp.tanh(MATRIX @ x) ** 2)), (ROW,)),
+    "nothing": Traceable(lambda x: jnp.concatenate([x[:0], x]).sum() + x[:0].sum(), (ROW,)),
+    "as it came": Traceable(lambda x: (x, x * 0 + 1, x), (ROW,)),
+    "solve": Traceable(
+        lambda a: jnp.linalg.solve(a @ a.T + jnp.eye(3), jnp.ones(3)), (MATRIX,), ("lu", "custom_linear_solve")
+    ),
+}
+
+
+def _traced(case: Traceable) -> cl.Traced:  # type: ignore[name-defined]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", cl.OneVertexWarning)
+        traced = cl.trace(case.function, *case.arguments, target=cl.IPU(num_tiles=8))
+    names = [str(own.message).split("'")[1] for own in told if issubclass(own.category, cl.OneVertexWarning)]
+    assert tuple(names) == case.one_vertex
+    return traced
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
+    case = CASES[name]
+    traced = _traced(case)
+    smooth = [k for k, own in enumerate(case.arguments) if jnp.issubdtype(jnp.result_type(own), jnp.floating)]
+
+    def both(*arguments: Any) -> Any:
+        found = []
+        for function in (traced, case.function):
+
+            def of_smooth(*own: Any, function: Any = function) -> Any:
+                given = list(arguments)
+                for k, value in zip(smooth, own, strict=True):
+                    given[k] = value
+                results = function(*given)
+                floats = [leaf for leaf in jax.tree.leaves(results) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+                return floats, results
+
+            floats, pull, results = jax.vjp(of_smooth, *(arguments[k] for k in smooth), has_aux=True)
+            cotangents = [jnp.cos(jnp.arange(own.size, dtype=own.dtype)).reshape(own.shape) for own in floats]
+            found.append((results, pull(cotangents)))
+        return found
+
+    ours, plain = jax.jit(both)(*case.arguments)
+    jax.tree.map(assert_alike, ours, plain)
+
+
+def test_a_traced_function_is_mapped_and_pushed_forward():
+    function = lambda x: jax.nn.softmax(jnp.tanh(MATRIX @ x)) * jax.nn.relu(x[:3])  # noqa: E731
+    traced = cl.trace(function, ROW)
+    rows, slopes = array((5, 4), seed=7), array((5, 4), seed=8)
+    pushed = lambda f: jax.vmap(lambda x, dx: jax.jvp(f, (x,), (dx,)))(rows, slopes)  # noqa: E731
+    jax.tree.map(assert_alike, pushed(traced), pushed(function))
+
+
+DRAWS = {
+    "normal": lambda key: jax.random.normal(jax.random.fold_in(jax.random.split(key)[1], 5), (7,)),
+    "integers": lambda key: (jax.random.randint(key, (6,), 0, 9), jax.random.bernoulli(key, 0.3, (4,))),
+    "permutation": lambda key: jax.random.permutation(key, 7),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
+def test_random_numbers_are_those_of_jax(name: str):
+    traced = cl.trace(DRAWS[name], KEY)
+    for key in (KEY, jax.random.key(12)):
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), traced(key), DRAWS[name](key))
+
+
+class Net(eqx.Module):
+    first: eqx.nn.Conv2d
+    second: eqx.nn.Conv2d
+    head: eqx.nn.Linear
+    pool: eqx.nn.MaxPool2d
+
+    def __init__(self, key: jax.Array):
+        keys = jax.random.split(key, 3)
+        self.first = eqx.nn.Conv2d(3, 4, 3, padding=1, key=keys[0])
+        self.second = eqx.nn.Conv2d(4, 4, 3, padding=1, key=keys[1])
+        self.head = eqx.nn.Linear(4 * 2 * 2, 5, key=keys[2])
+        self.pool = eqx.nn.MaxPool2d(2, 2)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        hidden = self.pool(jax.nn.relu(self.first(x)))
+        hidden = self.pool(jax.nn.relu(self.second(hidden)))
+        return jax.nn.log_softmax(self.head(hidden.reshape(-1)))
+
+
+def _step(net: Net, x: jax.Array, label: jax.Array) -> tuple[jax.Array, Net]:
+    loss, slopes = eqx.filter_value_and_grad(lambda net: -net(x)[label])(net)
+    return loss, eqx.apply_updates(net, jax.tree.map(lambda slope: -0.1 * slope, slopes))
+
+
+def test_a_training_step_of_a_module_is_traced_whole_and_named_by_its_layers():
+    net, x = Net(KEY), array((3, 8, 8))
+    traced = cl.trace(_step, net, x, 3)
+    loss, trained = traced(net, x, 3)
+    plain_loss, plain = _step(net, x, 3)  # type: ignore[arg-type]
+    assert_alike(loss, plain_loss)
+    arrays = lambda own: eqx.filter(own, eqx.is_array)  # noqa: E731
+    jax.tree.map(assert_alike, arrays(trained), arrays(plain))
+    assert trained.pool.kernel_size == net.pool.kernel_size
+    names = {own.name.rsplit("/", 1)[0] for own in traced.graph.compute_sets}
+    for layer in ("first", "second"):
+        assert {f"{layer}/conv_general_dilated", f"backward/{layer}/conv_general_dilated"} <= names
+    assert {"head/dot_general", "backward/head/dot_general", "relu"} <= names
+    (first,) = (own for own in traced.graph.compute_sets if own.name.startswith("first/conv"))
+    assert first.line is not None
+    assert first.line.text == "hidden = self.pool(jax.nn.relu(self.first(x)))"
+    families = [own for own in traced.graph.families if own.compute_set is first]
+    assert {line.text for own in families for line in own.lines} == {first.line.text}
+
+
+def test_a_derivative_of_ones_own_is_that_of_the_function_on_tiles_too():
+    @cl.codelet
+    def half(x):
+        return x / 2
+
+    @cl.codelet
+    def thrice(x):
+        return {"out": 3 * x}
+
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    a, b = graph.add_variable("a", (4,)), graph.add_variable("b", (4,))
+    with graph.record() as body:
+        i = cl.grid(4)
+        graph.add_vertex("halves", half, x=a[i], out=b[i])
+    function = graph.add_function(body, {"x": a, "out": b}, derivative=thrice)
+    program = cl.Call(function, x=x, out=y)
+    fused = cl.lower(graph, program, inputs=[x], outputs=[y])
+    tiles = cl.Engine(graph, program, execution="tiles").function(inputs=[x], outputs=[y])
+    for run in (fused, tiles):
+        value, slope = jax.jvp(lambda own, run=run: run({"x": own})["y"], (ROW,), (jnp.ones(4),))
+        np.testing.assert_allclose(value, ROW / 2)
+        np.testing.assert_allclose(slope, np.full(4, 3.0))
+
+
+def test_other_arguments_than_it_was_traced_for_are_told():
+    traced = cl.trace(lambda net, x: net(x), Net(KEY), array((3, 8, 8)))
+    with pytest.raises(cl.ArrayError, match=r"of another type.*\n.*given: +1: float32\[3,8,9\].*\n.*float32\[3,8,8\]"):
+        traced(Net(KEY), array((3, 8, 9)))
+    with pytest.raises(cl.ArrayError, match="of another structure"):
+        traced(Net(KEY))
