@@ -140,9 +140,8 @@ def labels(jaxpr: jax_core.Jaxpr, paths: Mapping[Any, str]) -> list[str]:
         for eqn in jaxpr.eqns
     ]
     read = lambda eqn: [root.get(var, var) for var in variables(eqn.invars) if var not in owner_of]  # noqa: E731
-    outer = _common(
-        [own for own, stack in zip(owners, stacks, strict=True) if any(map(_LAYER.match, scopes_of(stack)[0]))]
-    )
+    in_layers = [any(map(_LAYER.match, scopes_of(stack)[0])) for stack in stacks]
+    outer = _common([own for own, is_layer in zip(owners, in_layers, strict=True) if is_layer])
     owners = [own.removeprefix(outer) for own in owners]
     read_by: dict[Any, str] = {}  # of what a layer reads, the layer: its gradient reads it again
     found: list[str] = []
