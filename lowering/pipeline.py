@@ -21,6 +21,8 @@
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
     jaxprs -> traced                                simplify
            -> sums of products contracted           sum_rows, contract, whole_products
+           -> dots of what lies in memory           dots_in_memory_order (contraction)
+           -> products of parts side by side one    products_side_by_side (parts)
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> reshapes in a row as one              reshape_once
            -> loops that carry what they extend     carry_extended

@@ -20,7 +20,7 @@ def rewritten(function, *arguments):
     return lambda *own: jax_core.jaxpr_as_fun(found)(*own)[0], found is not closed
 
 
-@pytest.mark.parametrize("sides", [(512, 2), (512, 196), (49, 700)], ids=str)
+@pytest.mark.parametrize("sides", [(512, 2), (700, 196)], ids=str)
 def test_values_and_slopes(sides):
     a, b = (array((130, n), seed=n) for n in sides)
     function, applied = rewritten(lambda a, b: lax.dot_general(a, b, OVER_FIRST), a, b)
@@ -39,6 +39,7 @@ def test_values_and_slopes(sides):
         (((130, 512), (130, 197)), OVER_FIRST, np.float32, None),
         (((120, 512), (120, 8)), OVER_FIRST, np.float32, None),
         (((130, 500), (130, 8)), OVER_FIRST, np.float32, None),
+        (((130, 8), (130, 512)), OVER_FIRST, np.float32, None),
         (((130, 512), (130, 8)), OVER_FIRST, np.float16, None),
         (((130, 512), (130, 8)), OVER_FIRST, np.float32, lax.Precision.HIGHEST),
         (((512, 130), (130, 8)), (((1,), (0,)), ((), ())), np.float32, None),

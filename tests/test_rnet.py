@@ -12,11 +12,16 @@ from codelet.models.rnet import RNet, as_inputs, from_keras, load_rnet, read_wei
 
 
 @pytest.fixture(scope="module")
-def outputs():
-    """Boxes and probabilities of 200 pictures, the first hundred of them faces."""
+def pictures():
+    """200 pictures, the first hundred of them faces."""
     from skimage.data import lfw_subset
 
-    pictures = as_inputs(lfw_subset())
+    return as_inputs(lfw_subset())
+
+
+@pytest.fixture(scope="module")
+def outputs(pictures):
+    """Boxes and probabilities."""
     assert (pictures.shape, pictures.dtype) == ((200, 3, 24, 24), np.float32)
     assert -127.5 / 128 <= pictures.min() < pictures.max() <= 127.5 / 128
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(load_rnet()))(pictures))
@@ -30,6 +35,15 @@ def test_faces_are_told_from_the_rest(outputs):
     # ... and clearly: 0.98 was the least of a face, 0.15 the most of anything else.
     assert np.median(probabilities[:100, 1]) > 0.99
     assert np.median(probabilities[100:, 1]) < 0.01
+
+
+@pytest.mark.slow
+def test_traced_network_tells_faces_from_the_rest(pictures, outputs):
+    traced = cl.trace(jax.vmap(load_rnet()), pictures)
+    found = jax.tree.map(np.asarray, traced(pictures))
+    for ours, plain in zip(found, outputs, strict=True):
+        np.testing.assert_allclose(ours, plain, atol=1e-5)
+    assert ((found[1][:, 1] > 0.5) == (np.arange(200) < 100)).sum() >= 199
 
 
 def test_boxes_of_faces_stay_near_the_picture(outputs):

@@ -110,6 +110,17 @@ def test_others_are_several(name):
     assert names(KEPT[name], normal(3, 10), normal(10, 5)).count("dot_general") == 2
 
 
+def test_columns_that_were_rows_stay_what_they_are():
+    a, b = normal(3, 5), normal(3, 7)
+
+    def function(a, b):
+        outer = [lax.dot(a[k : k + 1].reshape(5, 1), b[k : k + 1]) for k in range(3)]
+        return outer[0] + outer[1] + outer[2]
+
+    (value,) = evaluated(join_products(jax.make_jaxpr(function)(a, b)))(a, b)
+    np.testing.assert_allclose(value, a.T @ b, rtol=1e-5, atol=1e-5)
+
+
 def test_sums_that_are_rounded_stay():
     a, b = normal(3, 10, dtype=np.float16), normal(10, 5, dtype=np.float16)
     assert "concatenate" in names(lambda a, b: chunks(a, b, 3).sum(0), a, b)

@@ -199,3 +199,24 @@ def test_other_arguments_than_it_was_traced_for_are_told():
         traced(Net(KEY), array((3, 8, 9)))
     with pytest.raises(cl.ArrayError, match="of another structure"):
         traced(Net(KEY))
+
+
+def test_a_function_that_is_called_again_is_one_function_of_the_graph():
+    @jax.jit
+    def block(w, x):
+        return jnp.tanh(w @ x) + x
+
+    def network(weights, x):
+        for w in weights:
+            x = block(w, x)
+        return x
+
+    weights, x = [array((4, 4), seed=k) for k in range(3)], ROW
+    function = jax.value_and_grad(lambda w, x: network(w, x).sum(), (0, 1))
+    traced = cl.trace(function, weights, x)
+    jax.tree.map(assert_alike, traced(weights, x), function(weights, x))
+    calls = [own for own in traced.program.programs if isinstance(own, cl.Call)]  # type: ignore[attr-defined]
+    assert [own.name for own in traced.graph.functions] == ["block", "backward/block"]
+    assert len(calls) == 6
+    products = [own.name for own in traced.graph.compute_sets if "dot_general" in own.name]
+    assert len(products) == len(set(products)) == 3

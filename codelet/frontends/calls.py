@@ -29,6 +29,8 @@ def is_of_library(closed: jax_core.ClosedJaxpr) -> bool:
     """Whether a jitted function is JAX's own, or another library's."""
     place = closed.jaxpr.debug_info.func_src_info or ""
     filename = place.rpartition(" at ")[2].rpartition(":")[0]
+    if filename.endswith("equinox/_jit.py"):  # `eqx.filter_jit`, around a function of the user's
+        return False
     return not filename or is_library(filename)
 
 
@@ -55,7 +57,7 @@ def jit(
     compiler_options_kvs: Any,
 ) -> Any:
     """A jitted function."""
-    if walk.functions is not None and walk.functions.is_shared(jaxpr):
+    if walk.functions.is_shared(jaxpr):
         return call(walk, walk.functions.function(walk, jaxpr, name), operands)
     label = "" if is_of_library(jaxpr) else name
     with _named(walk, label):
@@ -109,7 +111,9 @@ def _names(inputs: int, outputs: int) -> tuple[list[str], list[str]]:
     return [f"x{k}" for k in range(inputs)], [f"out{k}" for k in range(outputs)]
 
 
-def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None) -> Function:
+def add_function(
+    walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None, paths: Any = None
+) -> Function:
     """A jaxpr as a function of the graph.
 
     Args:
@@ -117,20 +121,22 @@ def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative
         closed: what it does.
         name: what it is called.
         derivative: what its derivatives are those of, when they are not its own.
+        paths: of its inputs that are parameters of the user's, by variable; as of the equation when left off.
     """
     jaxpr = closed.jaxpr
     inputs, outputs = _names(len(jaxpr.invars), len(jaxpr.outvars))
-    with walk.graph.scope(name, unique=True), walk.body() as steps:
+    name = walk.graph.free_name(name)
+    with walk.graph.scope(name), walk.body() as steps:
         given = [
             walk.graph.add_variable(own, *data_type(var.aval)) for own, var in zip(inputs, jaxpr.invars, strict=True)
         ]
-        results = walk.closed(closed, given, walk.paths_of(jaxpr.invars))
+        results = walk.closed(closed, given, walk.paths_of(jaxpr.invars) if paths is None else paths)
         made = []
         for own, var, result in zip(outputs, jaxpr.outvars, results, strict=True):
             made.append(walk.graph.add_variable(own, *data_type(var.aval)))
             walk.copy(result, made[-1])
     parameters = dict(zip((*inputs, *outputs), (*given, *made), strict=True))
-    return walk.graph.add_function(steps, parameters, name=walk.graph.free_name(name), derivative=derivative)
+    return walk.graph.add_function(steps, parameters, name=name, derivative=derivative)
 
 
 def call(walk: Walk, function: Function, operands: Sequence[Value]) -> list[Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
 from codelet.frontends.arguments import flatten, is_array
+from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
@@ -59,7 +60,7 @@ def trace(
     closed = jax.make_jaxpr(of_arrays)(*structs)
     leaves, tree = kept[-1]
     graph = Graph(target)
-    walk = Walk(graph, grain)
+    walk = Walk(graph, SharedFunctions(closed), grain)
     inputs = []
     for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))

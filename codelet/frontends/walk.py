@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -29,6 +29,9 @@ from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.tensor import Tensor
 
+if TYPE_CHECKING:
+    from codelet.frontends.functions import SharedFunctions
+
 LARGEST_KNOWN = 1 << 16
 """The most elements of an array that is computed while a function is traced."""
 
@@ -38,8 +41,8 @@ class Walk:
 
     Args:
         graph: to which.
+        functions: the functions of the graph that jitted functions become.
         grain: about how many elements or multiply-adds a vertex has; the planners choose when it is None.
-        functions: what jitted functions are to be added as, by what `calls.py` asks.
 
     Attributes:
         equation: the one that is being added.
@@ -47,7 +50,7 @@ class Walk:
         told: the primitives that one vertex runs, of which the user has been told.
     """
 
-    def __init__(self, graph: Graph, grain: int | None = None, functions: Any = None):
+    def __init__(self, graph: Graph, functions: SharedFunctions, grain: int | None = None):
         self.graph = graph
         self.grain = grain
         self.functions = functions

@@ -10,7 +10,7 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
     cumulative             running sums, products, largest and smallest, and their gradients
-    stretches              vertices that each make a stretch of elements
+    pairs                  a codelet for all workers of a tile, and the same of one
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     rms_norm               root-mean-square norm
     moments                means, variances, averages that run from step to step

@@ -13,7 +13,7 @@ from codelet.jaxprs.equations import inner_jaxprs
 from ipu_backend.model.dtypes import computed_in
 
 if TYPE_CHECKING:
-    from ipu_backend.model.machine import Machine
+    pass
 
 
 class Equation(NamedTuple):
@@ -43,10 +43,6 @@ class Equation(NamedTuple):
         """Those of its operands and results that are converted, since the machine does not compute in their dtype."""
         held = (atom for atom in (*self.operands, *self.results) if hasattr(atom.aval, "dtype"))
         return tuple(atom for atom in held if computed_in(atom.aval.dtype) != atom.aval.dtype)
-
-    def bytes_width(self, machine: Machine) -> int:
-        """The elements of the result that one instruction moves."""
-        return max(1, machine.vector_bytes // itemsize_of(self.results[0].aval.dtype))
 
 
 @dataclass(frozen=True, eq=False)

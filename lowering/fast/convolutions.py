@@ -27,7 +27,7 @@ from lowering.fast.inputs import Input, Inputs
 from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
-from lowering.jaxprs.contract import is_exact, precision_of
+from lowering.jaxprs.contraction import is_exact, precision_of
 from lowering.jaxprs.rearrangement import rearrangement
 from lowering.plan.access import Dimension, take_apart
 

@@ -11,9 +11,11 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
+from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.narrow_products import multiply_narrowly
+from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once
@@ -28,6 +30,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
     emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
-    products = join_products(contract(sum_rows(emitted)))
+    products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     traced = carry_extended(reshape_once(join_reductions(products)))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))

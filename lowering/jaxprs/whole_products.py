@@ -8,8 +8,6 @@ along what is contracted; out comes one in which each is one product of what was
 from __future__ import annotations
 
 import itertools
-import math
-import operator
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,44 +19,8 @@ from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.arrays import reshape
+from lowering.jaxprs.parts import Part, part_of
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
-
-
-class _Part(NamedTuple):
-    """A part of a value."""
-
-    root: Atomic
-    """What it is a part of, in whatever shape."""
-    start: int
-    extent: int
-    dimension: int
-    shape: tuple[int, ...]
-    """The whole, as the operand of the product: its dimensions, of which others than that divided may be merged."""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where it lies along the dimension that is divided."""
-        return self.start, self.extent
-
-    def is_like(self, other: _Part) -> bool:
-        """Whether it is a part of the same whole as another."""
-        if self.root is not other.root:
-            return False
-        d, at = self.dimension, other.dimension
-        free = (*self.shape[:d], *self.shape[d + 1 :]) == (*other.shape[:at], *other.shape[at + 1 :])
-        return free and (d == at or self.extent == 1)
-
-
-def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:
-    """Along which dimension an equation has divided what it takes, and where the piece begins; None if it has not."""
-    if is_understood(maker, "split"):
-        axis, number = maker.params["axis"], [var is piece for var in maker.outvars].index(True)
-        return axis, sum(maker.params["sizes"][:number])
-    if not is_understood(maker, "slice") or not set(maker.params["strides"] or ()) <= {1}:
-        return None
-    whole = maker.invars[0].aval.shape  # type: ignore[attr-defined]
-    cut = [d for d, (own, extent) in enumerate(zip(piece.aval.shape, whole, strict=True)) if own < extent]
-    return (cut[0], maker.params["start_indices"][cut[0]]) if len(cut) == 1 else None
 
 
 class _Product(NamedTuple):
@@ -66,7 +28,7 @@ class _Product(NamedTuple):
 
     view: Rearrangement
     eqn: jax_core.JaxprEqn
-    parts: tuple[_Part, _Part]
+    parts: tuple[Part, Part]
 
     def is_like(self, other: _Product) -> bool:
         """Whether it differs from another in the part alone that it is of."""
@@ -120,43 +82,16 @@ class _Sums:
             found += self._terms(maker) if maker is not None and is_sum else [atom]
         return found
 
-    def _behind(self, atom: Any) -> tuple[Any, jax_core.JaxprEqn | None]:
-        """A value without the reshapes that made it, and what made that."""
-        maker = self.makers.get(atom)
-        while maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
-            (atom,) = maker.invars
-            maker = None if isinstance(atom, jax_core.Literal) else self.makers.get(atom)
-        return atom, maker
-
-    def _part(self, operand: Any, dimensions: Sequence[int]) -> _Part | None:
-        """The part of which a product contracts one dimension; None if it is no such thing."""
-        if len(dimensions) != 1 or isinstance(operand, jax_core.Literal):
-            return None
-        (d,), shape = dimensions, operand.aval.shape
-        piece, maker = self._behind(operand)
-        found = None if maker is None else _divided(piece, maker)
-        if maker is None or found is None or isinstance(maker.invars[0], jax_core.Literal):
-            return None
-        axis, start = found
-        own, whole = piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
-        # What is divided may be merged with dimensions behind it, and where one of extent 1 stands does not matter.
-        each = own[axis] // max(1, shape[d])
-        behind = list(itertools.accumulate(shape[d + 1 :], operator.mul, initial=1))
-        if own[axis] != each * shape[d] or each not in behind or start % each or whole[axis] % each:
-            return None
-        if own[axis] > 1 and math.prod(own[:axis]) != math.prod(shape[:d]):
-            return None
-        root = maker.invars[0] if is_understood(maker, "split") else self._behind(maker.invars[0])[0]
-        extents = (*shape[:d], whole[axis] // each, *shape[d + 1 :])
-        return _Part(root, start // each, shape[d], d, extents)
-
     def _product(self, atom: Atomic) -> _Product | None:
         """What is added up as a product of parts; None if it is none."""
         view = rearrangement(atom, self.makers, stop=lambda own: self.uses[own] > 1)
         eqn = None if isinstance(view.root, jax_core.Literal) else self.makers.get(view.root)
         if eqn is None or self.uses[view.root] > 1 or not is_understood(eqn, "dot_general"):
             return None
-        left, right = map(self._part, eqn.invars, eqn.params["dimension_numbers"][0])
+        summed = eqn.params["dimension_numbers"][0]
+        if len(summed[0]) != 1:
+            return None
+        left, right = (part_of(operand, d, self.makers) for operand, (d,) in zip(eqn.invars, summed, strict=True))
         return None if left is None or right is None else _Product(view, eqn, (left, right))
 
     def _whole(self, eqn: jax_core.JaxprEqn) -> _Whole | None:
@@ -169,7 +104,7 @@ class _Sums:
         places = sorted([part.place for part in own.parts] for own in products)
         ends = [0, *itertools.accumulate(extent for (_, extent), _ in places)]
         every = all(left == right for left, right in places) and [left[0] for left, _ in places] == ends[:-1]
-        every = every and all(part.shape[part.dimension] == ends[-1] for part in first.parts)
+        every = every and all(part.lies_so and part.shape[part.dimension] == ends[-1] for part in first.parts)
         return _Whole(first) if every and all(own.is_like(first) for own in products) else None
 
     def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:

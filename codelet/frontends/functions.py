@@ -1,0 +1,87 @@
+"""Functions: which jitted functions of the user's are functions of the graph, each defined once however often called.
+
+In comes what was traced; a function is shared where it is called several times with equal types, and does more than
+move elements or map over them, which costs less where it is than a call would.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jax.extend import core as jax_core
+
+from codelet.frontends.by_element import is_by_element
+from codelet.frontends.calls import add_function, is_of_library
+from codelet.frontends.structure import jaxpr_key
+from codelet.jaxprs.equations import CALLS, inner_jaxprs
+from codelet.jaxprs.primitives import MOVING
+from codelet.programs.functions import Function
+
+if TYPE_CHECKING:
+    from codelet.frontends.walk import Walk
+
+
+class SharedFunctions:
+    """The functions of a graph that jitted functions become.
+
+    Args:
+        closed: what was traced, in which they are called.
+    """
+
+    def __init__(self, closed: jax_core.ClosedJaxpr):
+        self._keys: dict[int, tuple[Any, Hashable]] = {}  # by identity, with what keeps it
+        self._calls: Counter[Hashable] = Counter()
+        self._made: dict[Hashable, Function] = {}
+        self._count(closed.jaxpr, set())
+
+    def _key(self, closed: jax_core.ClosedJaxpr) -> Hashable:
+        if id(closed) not in self._keys:
+            self._keys[id(closed)] = closed, jaxpr_key(closed)
+        return self._keys[id(closed)][1]
+
+    def _count(self, jaxpr: jax_core.Jaxpr, seen: set[Hashable]) -> None:
+        """Count the calls in a jaxpr, and in what it calls once."""
+        for eqn in jaxpr.eqns:
+            called = eqn.params["jaxpr"] if eqn.primitive.name in CALLS else None
+            if called is not None:
+                key = self._key(called)
+                self._calls[key] += not is_of_library(called) and _is_heavy(called.jaxpr)
+                if key in seen:
+                    continue
+                seen.add(key)
+            for inner in inner_jaxprs(eqn):
+                self._count(inner, seen)
+
+    def is_shared(self, closed: jax_core.ClosedJaxpr) -> bool:
+        """Whether a jitted function is a function of the graph."""
+        return self._calls[self._key(closed)] > 1
+
+    def function(self, walk: Walk, closed: jax_core.ClosedJaxpr, name: str) -> Function:
+        """The function of the graph that a jitted function is, which the first call adds."""
+        key = self._key(closed)
+        if key not in self._made:
+            paths = _within(walk.paths_of(closed.jaxpr.invars))
+            self._made[key] = add_function(walk, closed, name, paths=paths)
+        return self._made[key]
+
+
+def _is_heavy(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether any equation does more than move elements, or map over them."""
+    return any(
+        not is_by_element(eqn) and eqn.primitive.name not in MOVING and not _only_calls(eqn) for eqn in jaxpr.eqns
+    )
+
+
+def _only_calls(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation is a call of something that is not heavy."""
+    return eqn.primitive.name in CALLS and not _is_heavy(eqn.params["jaxpr"].jaxpr)
+
+
+def _within(paths: Mapping[Any, str]) -> dict[Any, str]:
+    """The paths of parameters within what holds all of them."""
+    folders = [os.path.dirname(path) for path in paths.values() if "/" in path]
+    outer = os.path.commonpath(folders) if folders else ""
+    return {var: path.removeprefix(outer) for var, path in paths.items() if path.startswith(outer + "/")}

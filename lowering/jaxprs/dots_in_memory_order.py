@@ -1,0 +1,73 @@
+"""Dots in memory order: what is transposed or reshaped only to be multiplied is multiplied as it lies in memory.
+
+A codelet's dot, mapped over its grid, has its operands' dimensions in the order of fields and grid axes, and the
+transposes around it that lay them out so. In comes a jaxpr, out comes one in which these are part of the dimension
+numbers of a dot: of the operands as they lie, neighbouring dimensions of one role merged, the operands in the order
+in which their dimensions stand in the result. So the same product is the same equation, whatever made it, which
+`narrow_products.py` can tell; XLA finds back by itself only what is of two dimensions.
+
+A result that was made in order stays so: one may have transposed the smaller operand rather than it. What lies in
+memory in more parts than the dimensions it was laid out in stays laid out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
+from lowering.jaxprs.rearrangement import rearrangement, rearranges
+
+_SIDES = ((True, True), (True, False), (False, True), (False, False))
+"""Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
+
+
+def _find(var: Any, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Dot | None:
+    """The dot in memory order that a value is a rearrangement of, where it is another than that which is there."""
+    view = rearrangement(var, makers, stop=lambda atom: atom is not var and uses[atom] > 1)
+    product = makers.get(view.root)
+    if product is None or not is_understood(product, "dot_general") or (view.root is not var and uses[view.root] > 1):
+        return None
+    shapes = tuple(tuple(atom.aval.shape) for atom in product.invars)  # type: ignore[attr-defined]
+    numbers = tuple(tuple(tuple(map(int, own)) for own in pair) for pair in product.params["dimension_numbers"])
+    for sides in _SIDES:
+        found = contraction_of(view, makers, looked_through=sides)
+        dot = None if found is None else as_dot(found)
+        if dot is None or (view.is_in_order and not dot.is_in_order):
+            continue
+        own_shapes = dot.shapes[::-1] if dot.is_swapped else dot.shapes
+        if any(len(own) > sum(n != 1 for n in shape) for own, shape in zip(own_shapes, shapes, strict=True)):
+            continue
+        as_it_is = dot.contraction.left.is_in_order and dot.contraction.right.is_in_order and not dot.is_swapped
+        return None if as_it_is and (shapes, numbers) == (dot.shapes, dot.numbers) else dot
+    return None
+
+
+def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr whose dots take their operands as they lie in memory, in the bodies of loops as well."""
+    closed = inline(closed)
+    eqns = closed.jaxpr.eqns
+    has_dot = any(is_understood(eqn, "dot_general") for eqn in eqns)
+    if not has_dot and not any(map(bodies_of, eqns)):
+        return closed
+    makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in eqns for var in eqn.outvars}
+    uses = Counter(atom for atoms in (*(eqn.invars for eqn in eqns), closed.jaxpr.outvars) for atom in variables(atoms))
+    candidates = [eqn for eqn in eqns if is_understood(eqn, "dot_general") or rearranges(eqn)] if has_dot else []
+    dots = {eqn: dot for eqn in candidates if (dot := _find(eqn.outvars[0], makers, uses)) is not None}
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return (dots[eqn].contraction.left.root, dots[eqn].contraction.right.root) if eqn in dots else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if eqn not in dots:
+            return builder.equation(with_bodies(eqn, dots_in_memory_order), operands)
+        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+        return builder.traced(lambda left, right: [dots[eqn].made(left, right, shape)], operands)
+
+    return rebuild(closed, run, sources=sources)

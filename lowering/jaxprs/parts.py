@@ -1,0 +1,91 @@
+"""Parts: values of a jaxpr that `split`s or `slice`s have divided from others along one dimension.
+
+The rules that put together what was done to all parts of a value ask here what an operand is a part of.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from typing import Any, NamedTuple
+
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.primitives import is_understood
+
+Makers = dict[Any, jax_core.JaxprEqn]
+"""The equation that makes each value."""
+
+
+class Part(NamedTuple):
+    """A part of a value."""
+
+    root: Atomic
+    """What it is a part of, in whatever shape."""
+    start: int
+    extent: int
+    dimension: int
+    shape: tuple[int, ...]
+    """The whole, as the operand of the product: its dimensions, of which others than that divided may be merged."""
+    lies_so: bool
+    """Whether the whole lies so in memory: that of a part of extent 1 may, or may not."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it lies along the dimension that is divided."""
+        return self.start, self.extent
+
+    def is_like(self, other: Part) -> bool:
+        """Whether it is a part of the same whole as another."""
+        if self.root is not other.root:
+            return False
+        d, at = self.dimension, other.dimension
+        free = (*self.shape[:d], *self.shape[d + 1 :]) == (*other.shape[:at], *other.shape[at + 1 :])
+        return free and (d == at or self.extent == 1)
+
+
+def _divided(piece: Any, maker: jax_core.JaxprEqn) -> tuple[int, int] | None:
+    """Along which dimension an equation has divided what it takes, and where the piece begins; None if it has not."""
+    if is_understood(maker, "split"):
+        axis, number = maker.params["axis"], [var is piece for var in maker.outvars].index(True)
+        return axis, sum(maker.params["sizes"][:number])
+    if not is_understood(maker, "slice") or not set(maker.params["strides"] or ()) <= {1}:
+        return None
+    whole = maker.invars[0].aval.shape  # type: ignore[attr-defined]
+    cut = [d for d, (own, extent) in enumerate(zip(piece.aval.shape, whole, strict=True)) if own < extent]
+    return (cut[0], maker.params["start_indices"][cut[0]]) if len(cut) == 1 else None
+
+
+def behind(atom: Any, makers: Makers) -> tuple[Any, jax_core.JaxprEqn | None]:
+    """A value without the reshapes that made it, and what made that."""
+    maker = makers.get(atom)
+    while maker is not None and is_understood(maker, "reshape") and maker.params["dimensions"] is None:
+        (atom,) = maker.invars
+        maker = None if isinstance(atom, jax_core.Literal) else makers.get(atom)
+    return atom, maker
+
+
+def part_of(operand: Any, d: int, makers: Makers) -> Part | None:
+    """What a value is a part of along one of its dimensions; None if it is no such thing."""
+    if isinstance(operand, jax_core.Literal):
+        return None
+    shape = operand.aval.shape
+    piece, maker = behind(operand, makers)
+    found = None if maker is None else _divided(piece, maker)
+    if maker is None or found is None or isinstance(maker.invars[0], jax_core.Literal):
+        return None
+    axis, start = found
+    own, whole = piece.aval.shape, maker.invars[0].aval.shape  # type: ignore[attr-defined]
+    # What is divided may be merged with dimensions behind it, and where one of extent 1 stands does not matter.
+    each = own[axis] // max(1, shape[d])
+    merged = list(itertools.accumulate(shape[d + 1 :], operator.mul, initial=1))
+    if own[axis] != each * shape[d] or each not in merged or start % each or whole[axis] % each:
+        return None
+    lies_so = math.prod(own[:axis]) == math.prod(shape[:d])
+    if own[axis] > 1 and not lies_so:
+        return None
+    root = maker.invars[0] if is_understood(maker, "split") else behind(maker.invars[0], makers)[0]
+    extents = (*shape[:d], whole[axis] // each, *shape[d + 1 :])
+    return Part(root, start // each, shape[d], d, extents, lies_so)

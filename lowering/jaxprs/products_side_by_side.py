@@ -1,0 +1,179 @@
+"""Products side by side: the products of all parts of a value with another are parts of the product of the values.
+
+A product whose operands do not fit the tiles at once is planned in turns, each of some rows, columns or batches of the
+result: products of slices of one operand, each written where it belongs. In comes a jaxpr with results that are put
+together so, by `concatenate` or by one `dynamic_update_slice` after another; out comes one in which each is one product
+of what was divided. (What is divided along what is summed is added up: `whole_products.py`.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, inline, rebuild
+from lowering.arrays import reshape
+from lowering.jaxprs.contraction import dimension_roles
+from lowering.jaxprs.parts import Makers, Part, behind, part_of
+
+
+class _Shared(NamedTuple):
+    """An operand that all products have: a value, in a shape."""
+
+    root: Atomic
+    shape: tuple[int, ...]
+
+
+class _Product(NamedTuple):
+    """A product, and what its operands are, of which one at least is a part."""
+
+    eqn: jax_core.JaxprEqn
+    operands: tuple[Part | _Shared, Part | _Shared]
+
+    def is_like(self, other: _Product) -> bool:
+        """Whether it differs from another in the part alone that it is of."""
+        return self.eqn.params == other.eqn.params and all(map(_are_alike, self.operands, other.operands))
+
+    def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
+        """The product of the whole, in a shape."""
+        params = self.eqn.params
+        numbers, kind = params["dimension_numbers"], params["preferred_element_type"]
+        left, right = (reshape(root, own.shape) for root, own in zip((left, right), self.operands, strict=True))
+        dot = lax.dot_general(left, right, numbers, precision=params["precision"], preferred_element_type=kind)
+        return reshape(dot, shape)
+
+
+def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
+    if isinstance(own, Part) and isinstance(other, Part):
+        return own.dimension == other.dimension and own.is_like(other)
+    return own == other
+
+
+class _Piece(NamedTuple):
+    """A piece of a value in memory: the same stretch of every block, of which there are so many."""
+
+    value: Atomic
+    blocks: int
+    start: int
+    size: int
+
+
+def _piece(eqn: jax_core.JaxprEqn) -> _Piece | None:
+    """What a `dynamic_update_slice` writes; None where that is not known, or is cut along several dimensions."""
+    whole, update, *starts = eqn.invars
+    shape, own = whole.aval.shape, update.aval.shape  # type: ignore[attr-defined]
+    cut = [d for d, (one, n) in enumerate(zip(own, shape, strict=True)) if one < n]
+    if len(cut) != 1 or not all(isinstance(atom, jax_core.Literal) for atom in starts):
+        return None
+    (d,) = cut
+    start = int(starts[d].val) * math.prod(shape[d + 1 :])  # type: ignore[attr-defined]
+    return _Piece(update, math.prod(shape[:d]), start, math.prod(own[d:]))
+
+
+class _Found:
+    """The values of a jaxpr that are products side by side."""
+
+    def __init__(self, jaxpr: jax_core.Jaxpr):
+        self.makers: Makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        lists = (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars)
+        self.uses = Counter(atom for atoms in lists for atom in variables(atoms))
+        self.products: dict[jax_core.JaxprEqn, _Product] = {}
+        if not any(is_understood(eqn, "dot_general") for eqn in jaxpr.eqns):
+            return
+        for eqn in reversed(jaxpr.eqns):
+            product = self._whole(eqn) if is_understood(eqn, "concatenate", "dynamic_update_slice") else None
+            if product is not None:
+                self.products[eqn] = product
+
+    def _pieces(self, eqn: jax_core.JaxprEqn) -> list[_Piece]:
+        """What together are all of a value; nothing where that is not known."""
+        if is_understood(eqn, "concatenate"):
+            d = int(eqn.params["dimension"])
+            sizes = [math.prod(atom.aval.shape[d:]) for atom in eqn.invars]  # type: ignore[attr-defined]
+            blocks = math.prod(eqn.outvars[0].aval.shape[:d])  # type: ignore[attr-defined]
+            starts = itertools.accumulate(sizes, initial=0)
+            return [_Piece(*own) for own in zip(eqn.invars, itertools.repeat(blocks), starts, sizes, strict=False)]
+        size, found = math.prod(eqn.outvars[0].aval.shape), []  # type: ignore[attr-defined]
+        maker: jax_core.JaxprEqn | None = eqn
+        while maker is not None and is_understood(maker, "dynamic_update_slice"):
+            piece, before = _piece(maker), maker.invars[0]
+            if piece is None:
+                break
+            found.append(piece)
+            value, maker = behind(before, self.makers)
+            if self.uses[before] > 1 or self.uses[value] > 1:
+                break
+        found.sort(key=lambda own: own.start)
+        ends = list(itertools.accumulate((own.size for own in found), initial=0))
+        is_all = [*(own.start for own in found), size] == [*ends[:-1], ends[-1] * (found[0].blocks if found else 0)]
+        return found if is_all and len({own.blocks for own in found}) == 1 else []
+
+    def _product(self, piece: _Piece) -> _Product | None:
+        """A piece as a product of parts; None if it is none."""
+        value, eqn = behind(piece.value, self.makers)
+        if eqn is None or not is_understood(eqn, "dot_general") or 0 in value.aval.shape:
+            return None
+        if self.uses[piece.value] > 1 or self.uses[value] > 1:
+            return None
+        for own in dimension_roles(eqn):
+            # It has as many blocks; what is behind it may be in whatever shape.
+            if own[2] is None or math.prod(value.aval.shape[: own[2]]) != piece.blocks:
+                continue
+            left, right = (self._operand(operand, at) for operand, at in zip(eqn.invars, own[:2], strict=True))
+            if left is not None and right is not None:
+                return _Product(eqn, (left, right))
+        return None
+
+    def _operand(self, operand: Any, d: int | None) -> Part | _Shared | None:
+        """What an operand is: a part along a dimension, or, without one, shared."""
+        if isinstance(operand, jax_core.Literal):
+            return None
+        if d is not None:
+            return part_of(operand, d, self.makers)
+        return _Shared(behind(operand, self.makers)[0], tuple(operand.aval.shape))
+
+    def _whole(self, eqn: jax_core.JaxprEqn) -> _Product | None:
+        """What is put together as a product of the whole; None if it is none."""
+        pieces = self._pieces(eqn)
+        if len(pieces) < 2:
+            return None
+        found = [self._product(piece) for piece in pieces]
+        products = [product for product in found if product is not None]
+        if len(products) < len(found) or not all(product.is_like(products[0]) for product in products):
+            return None
+        for own in zip(*(product.operands for product in products), strict=True):
+            parts = [part for part in own if isinstance(part, Part)]
+            ends = list(itertools.accumulate((part.extent for part in parts), initial=0))
+            if parts and [*(part.start for part in parts), parts[0].shape[parts[0].dimension]] != ends:
+                return None
+            if not all(part.lies_so for part in parts):
+                return None
+        return products[0]
+
+    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        """What an equation is to be made from."""
+        return [own.root for own in self.products[eqn].operands] if eqn in self.products else eqn.invars
+
+    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        """What is made in the place of an equation, from its sources."""
+        if eqn not in self.products:
+            return builder.equation(with_bodies(eqn, join_side_by_side), operands)
+        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+        return builder.traced(lambda left, right: [self.products[eqn].made(left, right, shape)], operands)
+
+
+def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with the products of all parts of a value as one product, in the bodies of loops as well."""
+    closed = inline(closed)
+    found = _Found(closed.jaxpr)
+    if not found.products and not any(map(bodies_of, closed.jaxpr.eqns)):
+        return closed
+    return rebuild(closed, found.add, sources=found.sources)
