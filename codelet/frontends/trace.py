@@ -65,8 +65,7 @@ def trace(
     for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
     paths = dict(zip(closed.jaxpr.invars, given.paths, strict=True))
-    with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
-        results = walk.closed(closed, inputs, paths)
+    results = walk.closed(closed, inputs, paths)
     outputs = [walk.tensor(own) for own in results]
     return Traced(function, graph, walk.program, given, inputs, leaves, tree, outputs, closed)
 
