@@ -18,6 +18,12 @@ from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
+    "alexnet_step": {"network": "mnist", "grain": 4096},
+    "resnet50_step": {"network": "mnist"},
+    "resnet18_step": {"network": "mnist"},
+    "strain_step": {"network": "mnist", "batch": 2},
+    "mnist_traced_step": {"batch": 2},
+    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
@@ -54,6 +60,12 @@ SMALL = {
 }
 
 ROWS = {
+    "alexnet_step": ["alexnet_step", "alexnet_step/fine"],
+    "resnet50_step": ["resnet50_step"],
+    "resnet18_step": ["resnet18_step"],
+    "strain_step": ["strain_step", "strain_step/batch2"],
+    "mnist_traced_step": ["mnist_traced_step"],
+    "trace_compile": ["trace_compile", "trace_compile/lowered", "trace_compile/fine"],
     "bitonic": ["bitonic", "bitonic/compile"],
     "build": ["build"],
     "call_chain": [

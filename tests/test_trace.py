@@ -109,6 +109,11 @@ def test_a_traced_function_is_mapped_and_pushed_forward():
     jax.tree.map(assert_alike, pushed(traced), pushed(function))
 
 
+def test_a_function_is_traced_within_a_jitted_one():
+    function = lambda x: jnp.tanh(x + jnp.arange(4.0) * jnp.ones(4)) * 2  # noqa: E731
+    assert_alike(jax.jit(lambda x: cl.trace(function, x)(x))(ROW), function(ROW))
+
+
 DRAWS = {
     "normal": lambda key: jax.random.normal(jax.random.fold_in(jax.random.split(key)[1], 5), (7,)),
     "integers": lambda key: (jax.random.randint(key, (6,), 0, 9), jax.random.bernoulli(key, 0.3, (4,))),
