@@ -9,7 +9,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
+from codelet.frontends import (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 from codelet.frontends.arguments import flatten, is_array
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.traced import Traced
@@ -18,7 +29,18 @@ from codelet.frontends.walk import Walk
 from codelet.graphs.graph import Graph
 from codelet.target import Target
 
-RULES_OF = (calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows)
+RULES_OF = (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 """The files whose rules there are."""
 
 
