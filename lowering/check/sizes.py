@@ -12,7 +12,6 @@ from collections.abc import Collection
 from codelet.errors import OutOfTileMemoryError, SizeError
 from codelet.views.sources import Variable, source_variables
 from lowering.plan.plan import Plan
-from lowering.plan.steps import UndefStep
 
 ELEMENT_BYTES = 24
 """What planning takes of this computer's memory for each element of a variable: its tile, its address, and copies."""
@@ -76,8 +75,7 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
     target = plan.graph.target
     there = target.num_tiles * target.bytes_per_tile
     outputs = [variable for tensor in plan.outputs for variable in source_variables(tensor.source)]
-    ended = {step.tensor.source for step in plan.steps if isinstance(step, UndefStep) and step.tensor.is_whole_variable}
-    always = [*plan.inputs, *outputs] if keep is None else keep
+    always, ended = [*plan.inputs, *outputs] if keep is None else keep, plan.ended
     kept = dict.fromkeys(variable for variable in always if variable not in ended)
     # Of what is not always there one variable at least is there at once.
     others = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} - kept.keys()
