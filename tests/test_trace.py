@@ -60,7 +60,7 @@ CASES = {
     "nothing": Traceable(lambda x: jnp.concatenate([x[:0], x]).sum() + x[:0].sum(), (ROW,)),
     "as it came": Traceable(lambda x: (x, x * 0 + 1, x), (ROW,)),
     "solve": Traceable(
-        lambda a: jnp.linalg.solve(a @ a.T + jnp.eye(3), jnp.ones(3)), (MATRIX,), ("lu", "custom_linear_solve")
+        lambda a: jnp.linalg.solve(a @ a.T + jnp.eye(3), jnp.ones(3)), (MATRIX,), ("lu", "triangular_solve")
     ),
 }
 
@@ -225,3 +225,42 @@ def test_a_function_that_is_called_again_is_one_function_of_the_graph():
     assert len(calls) == 6
     products = [own.name for own in traced.graph.compute_sets if "dot_general" in own.name]
     assert len(products) == len(set(products)) == 3
+
+
+def test_numbers_stay_plain_numbers_and_yield_to_arrays():
+    x = jnp.ones(3, jnp.bfloat16)
+    traced = cl.trace(lambda x, rate: x * rate, x, 2.0)
+    assert traced(x, 3.0).dtype == traced(x, 3).dtype == jnp.bfloat16
+    assert traced(x, 3).tolist() == [3, 3, 3]
+
+
+def _captured():
+    return jax.jit(lambda x: cl.trace(lambda y: y * x, ROW)(x))(ROW)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: cl.trace(5), cl.TraceError, r"no function\n +given: +5\n"),  # type: ignore[arg-type]
+        (lambda: cl.trace(jnp.sin, ROW, grain=0), cl.OperationError, "not a whole number from 1"),
+        (_captured, cl.CapturedTracerError, "closes over a value of an enclosing JAX transformation"),
+        (lambda: cl.trace(lambda x, m: x, ROW, "a")(ROW, "b"), cl.ArrayError, "static value.*another one"),
+        (lambda: cl.trace(lambda x, n: x * n, ROW, 2)(ROW, 2.5), cl.ArrayError, r"float32\[\]\n +expected: int32\[\]"),
+    ],
+)
+def test_what_cannot_be_traced_or_called_is_told(mistake, error, words):
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+def test_a_derivative_is_of_the_functions_parameters():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    add = lambda derivative: graph.add_function([], [x, y], derivative=derivative)  # noqa: E731
+    for wrong, words in (
+        (jnp.sin, "is no codelet"),
+        (cl.codelet(lambda z: {"y": z}), "field 'z'"),
+        (cl.codelet(lambda x: {"y": x[:2]}), "field 'y'"),
+    ):
+        with pytest.raises(cl.ProgramError, match=words):
+            add(wrong)

@@ -240,6 +240,8 @@ def _codelets(computed: _Computed) -> Pair:
     """
 
     def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
+        # An element of a block has no dimensions: fast execution asks for that where it joins blocks.
+        dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(computed.on, dimensions, rank)(*fields)
         return {f"out{k}": result for k, result in enumerate(results)}
