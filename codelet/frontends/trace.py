@@ -12,6 +12,8 @@ import numpy as np
 from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
 from codelet.frontends.arguments import flatten, is_array
 from codelet.frontends.functions import SharedFunctions
+from codelet.frontends.passes import simplify
+from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
@@ -60,14 +62,15 @@ def trace(
     closed = jax.make_jaxpr(of_arrays)(*structs)
     leaves, tree = kept[-1]
     graph = Graph(target)
-    walk = Walk(graph, SharedFunctions(closed), grain)
+    simple = simplify(closed, given.paths)
+    walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
-    for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
+    for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
-    paths = dict(zip(closed.jaxpr.invars, given.paths, strict=True))
-    results = walk.closed(closed, inputs, paths)
+    paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
+    results = walk.closed(simple, inputs, paths)
     outputs = [walk.tensor(own) for own in results]
-    return Traced(function, graph, walk.program, given, inputs, leaves, tree, outputs, closed)
+    return Traced(function, graph, walk.program, given, inputs, leaves, tree, outputs, closed, saved_by_fusion(simple))
 
 
 def _type(value: Any) -> tuple[tuple[int, ...], Any]:
