@@ -33,9 +33,12 @@ from benchmarks import (
     tile_array,
 )
 from benchmarks.harness import BENCHMARKS
+from benchmarks.trace_compile import trace_compile
+from benchmarks.traced_steps import alexnet_step, mnist_traced_step, resnet18_step, resnet50_step, strain_step
 
 __all__ = [
     "BENCHMARKS",
+    "alexnet_step",
     "bitonic",
     "build",
     "call_chain",
@@ -52,6 +55,7 @@ __all__ = [
     "matvec",
     "messages",
     "mnist_step",
+    "mnist_traced_step",
     "ops_attention",
     "ops_conv",
     "ops_embedding",
@@ -64,6 +68,10 @@ __all__ = [
     "ops_softmax",
     "patchwork",
     "profile",
+    "resnet18_step",
+    "resnet50_step",
+    "strain_step",
     "stream_train",
     "tile_array",
+    "trace_compile",
 ]

@@ -1,4 +1,4 @@
-"""Batch, layer and group norm as operations: forward, by JAX's gradient, and by their own."""
+"""Batch, layer, group and root-mean-square norm as operations: forward, by JAX's gradient, and by their own."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def _group(x: jax.Array, scale: jax.Array, offset: jax.Array) -> jax.Array:
     return _normalized(wide, (2, 3, 4)).reshape(x.shape) * scale[:, None, None] + offset[:, None, None]
 
 
+def _root_mean_square(x: jax.Array, scale: jax.Array) -> jax.Array:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, 1, keepdims=True) + EPS) * scale
+
+
 def _by_batch(graph: cl.Graph, x: cl.Tensor, scale: cl.Tensor, offset: cl.Tensor, cotangent: cl.Tensor) -> Any:
     y, mean, variance = cl.ops.batch_norm(graph, x, scale, offset)
     return y, cl.ops.batch_norm_gradient(graph, cotangent, x, scale, mean, variance)
@@ -65,9 +69,11 @@ def _with_gradient(plain: Callable[..., jax.Array]) -> Callable[..., Any]:
 
 @benchmark
 def ops_norm(
-    field: tuple[int, int, int, int] = (8, 64, 56, 56), rows: tuple[int, int] = (2048, 768)
+    field: tuple[int, int, int, int] = (8, 64, 56, 56),
+    rows: tuple[int, int] = (2048, 768),
+    lines: tuple[int, int] = (512, 1024),
 ) -> Generator[Comparison | Row, Row, None]:
-    """Batch and group norm of 8 x 64 x 56 x 56, layer norm of 2048 rows of 768."""
+    """Batch and group norm of 8 x 64 x 56 x 56, layer norm of 2048 rows of 768, root-mean-square of 512 of 1024."""
     cases = {
         "batch": (_forward_of_batch, _by_batch, _batch, field, field[1]),
         "layer": (cl.ops.layer_norm, _by_layer, _layer, rows, rows[1]),
@@ -98,3 +104,13 @@ def ops_norm(
             bar=1.2,
             tolerance=1e-4,
         )
+    by_root = Comparison(
+        "ops_norm/rms",
+        ours=jax.jit(cl.lower(lambda graph, x, scale: cl.ops.rms_norm(graph, x, scale, eps=EPS))),
+        plain=jax.jit(_root_mean_square),
+        arguments=lambda random: tuple(random.standard_normal(own, np.float32) for own in (lines, lines[1:])),
+        bar=1.2,
+        tolerance=1e-4,
+    )
+    yield by_root
+    yield gradient_of(by_root, bar=1.2)

@@ -15,8 +15,10 @@ AXES = {"major": 0, "minor": 1, "all": None}
 
 
 @benchmark
-def ops_reduce(rows: int = 2048, columns: int = 2049) -> Generator[Comparison | Row, Row, None]:
-    """Sums and maxima of 2048 x 2049 elements along each axis and both, and the gradients of maxima."""
+def ops_reduce(
+    rows: int = 2048, columns: int = 2049, lines: tuple[int, int] = (512, 1024)
+) -> Generator[Comparison | Row, Row, None]:
+    """Sums and maxima of 2048 x 2049 elements along each axis and both, the gradients of maxima, and variances."""
 
     def arguments(random: np.random.Generator) -> tuple[np.ndarray, ...]:
         return (random.normal(size=(rows, columns)).astype(np.float32),)
@@ -35,3 +37,13 @@ def ops_reduce(rows: int = 2048, columns: int = 2049) -> Generator[Comparison | 
             yield forward
             if operation == "max":
                 yield gradient_of(forward, bar=1.2)
+    variance = Comparison(
+        "ops_reduce/var",
+        ours=jax.jit(cl.lower(lambda graph, x: cl.ops.var(graph, x, 1))),
+        plain=jax.jit(lambda x: jnp.var(x, 1)),
+        arguments=lambda random: (random.standard_normal(lines, np.float32),),
+        bar=1.2,
+        tolerance=1e-4,
+    )
+    yield variance
+    yield gradient_of(variance, bar=1.2)

@@ -223,6 +223,10 @@ class StaticFamiliesWarning(UserWarning):
     """A codelet with so many static values in one compute set that compiling a family for each takes long."""
 
 
+class TraceError(CodeletError):
+    """Something that cannot be traced as a graph."""
+
+
 class OneVertexWarning(UserWarning):
     """A primitive of a traced function that one vertex runs on one tile, since no rule spreads it."""
 

@@ -41,6 +41,17 @@ def _mnist(arguments: argparse.Namespace) -> None:
         print(json.dumps(asdict(result)))
 
 
+def _build(arguments: argparse.Namespace) -> None:
+    import json
+
+    from ipu_backend.jobs.build import build
+    from ipu_backend.model.ipu import IPU
+
+    target = IPU(arguments.chip) if arguments.tiles is None else IPU(arguments.chip, num_tiles=arguments.tiles)
+    result = build(arguments.name, grain=arguments.grain, target=target, batch=arguments.batch)
+    print(json.dumps(result.as_json()) if arguments.json else result)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
@@ -65,6 +76,33 @@ def _parser() -> argparse.ArgumentParser:
         mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
     mnist.add_argument("--json", action="store_true", help="end with one line of JSON")
     mnist.set_defaults(run=_mnist)
+    build = jobs.add_parser(
+        "build",
+        help="trace a network's training step, or any function of JAX, into a graph, and say what it costs",
+        description=(
+            "Trace a function into a graph of vertices, lower it and profile it: its counts, the memory of the tiles, "
+            "the cycles of every layer, forward and backward, and the time of every stage. Stages that take more than "
+            "a second show on the standard error stream, with the extra `progress` as a bar."
+        ),
+    )
+    build.add_argument(
+        "name",
+        metavar="NAME",
+        help=(
+            "alexnet, resnet18, resnet34, resnet50, strain or mnist: a training step of that network; or "
+            "package.module:function, which is called without arguments (with batch=N where --batch is given) and "
+            "returns a function of JAX and an example of each of its arguments"
+        ),
+    )
+    for option, meaning in (
+        ("--grain", "about how many elements or multiply-adds a vertex has (default: as the planners choose)"),
+        ("--tiles", "of the machine (default: all of the chip)"),
+        ("--batch", "inputs in a training step (default: 1)"),
+    ):
+        build.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
+    build.add_argument("--json", action="store_true", help="print one line of JSON instead")
+    build.set_defaults(run=_build)
     return parser
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 import numpy as np
+from jax.core import eval_context
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
@@ -141,7 +142,7 @@ class LoweredFunction(Unchanging):
             tensors.append(graph.add_variable(name, shape, dtype))
         arguments = jax.tree.unflatten(tree, tensors)
         # Under an outer trace too, what the function computes of numbers it knows is known.
-        with jax.ensure_compile_time_eval():
+        with eval_context():
             returned = self.build(graph, *arguments, **static)
         program: object = None
         if isinstance(returned, tuple) and len(returned) == 2 and _is_program(returned[1]):

@@ -24,6 +24,7 @@
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts)
            -> reductions of partial results joined  join_reductions, by joined_maps
+           -> dimensions of one element left out    single_dimensions
            -> reshapes in a row as one              reshape_once
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

@@ -159,11 +159,16 @@ def rows_scaled(x, y):
     return x * y[:, None] + x.max(1, keepdims=True)
 
 
+@cl.codelet
+def repeated(x, column, row):
+    return x * column + row
+
+
 def blocked(builder: Any) -> list[Any]:
     """A compute set of several families of blocks, all that write one variable, of one codelet for the most part."""
     draw, graph = builder.draw, builder.case.graph
     size = st.integers(1, 4)
-    kind = draw(st.sampled_from(["product", "convolution", "map", "rows"]))
+    kind = draw(st.sampled_from(["product", "convolution", "map", "repeated", "rows"]))
     step = graph.add_compute_set(f"blocks{next(builder.numbers)}")
     # A part of what is written, so that families may begin and end anywhere.
     first = draw(st.integers(0, 2))
@@ -188,6 +193,10 @@ def blocked(builder: Any) -> list[Any]:
         for i, j in blocks(shape, sizes):
             row = draw(st.sampled_from([3, i.start]))
             graph.add_vertex(step, shifted, x=x[i, j], row=row, out=target[i, j], by=by)
+    elif kind == "repeated":
+        x, column, row = builder.variable(shape), builder.variable((shape[0], 2)), builder.variable((1, shape[1]))
+        for i, j in blocks(shape, sizes):
+            graph.add_vertex(step, repeated, x=x[i, j], column=column[i, 1:], row=row[:, j], out=target[i, j])
     else:
         x, y = builder.variable(shape), builder.variable((shape[0],))
         table = cl.table(draw(st.permutations(range(shape[0])))) if draw(st.booleans()) else None

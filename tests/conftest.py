@@ -1,6 +1,7 @@
 """Settings of the test run: hypothesis is derandomised, has no deadline, and prints how to reproduce."""
 
 import os
+from importlib.metadata import version
 
 # Two processes share two cores: one thread each is fastest.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -21,9 +22,28 @@ settings.register_profile(
 )
 settings.load_profile("codelet")
 
+_COMPILED_SOON = (
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+)
+"""Flags for programs that run once, for less than they take to compile: a quarter of the time, for the same HLO.
+
+Slow tests are compiled as users compile, and so is everything where XLA may not know these flags: it would abort.
+"""
+
+
+def _compile_soon() -> None:
+    """Set the flags, for this process and those it starts, unless somebody else has set some."""
+    if version("jaxlib").startswith("0.10."):
+        os.environ.setdefault("XLA_FLAGS", " ".join(_COMPILED_SOON))
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Share compilations between the processes of a run, and with the next run: they are most of what tests take."""
+    if config.getoption("markexpr") == "not slow":
+        _compile_soon()
     cache = getattr(config, "cache", None)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))

@@ -186,6 +186,19 @@ def _sliced(draw: Any) -> Operation:
     return Operation(function, ((length + reach, 3), (2,)))
 
 
+def _repeated(draw: Any) -> Operation:
+    """Arrays of which each is of one element along some dimensions, and repeated along them."""
+    shape = _shape(draw)
+    ones = [tuple(1 if draw(st.booleans()) else n for n in shape) for _ in range(2)]
+    axes = tuple(d for d in range(len(shape)) if draw(st.booleans()))
+
+    def function(a: Any, b: Any) -> Any:
+        made = (a[:, None] + 1) * b[:, None]
+        return made.sum(tuple(d + (d > 0) for d in axes))
+
+    return Operation(function, (ones[0], ones[1]))
+
+
 KINDS = [
     _reshaped,
     _transposed,
@@ -198,6 +211,7 @@ KINDS = [
     _windowed,
     _gathered,
     _sliced,
+    _repeated,
 ]
 
 

@@ -27,6 +27,7 @@ from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
 from lowering.plan.streams import Sent
 from tests.blocks import blocked
+from tests.library import operated
 from tests.rewriting import rewritten
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
@@ -1007,6 +1008,7 @@ class _Builder:
             "passing",
             "ragged",
             "blocked",
+            "operated",
         ]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"] + ["streamed"] * (not self.static)
         kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
@@ -1019,8 +1021,8 @@ class _Builder:
             return self.counted()
         if kind == "patchwork":
             return self.patchwork()
-        if kind in ("rewritten", "blocked"):
-            return {"rewritten": rewritten, "blocked": blocked}[kind](self)
+        if kind in ("rewritten", "blocked", "operated"):
+            return {"rewritten": rewritten, "blocked": blocked, "operated": operated}[kind](self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":

@@ -18,6 +18,12 @@ from benchmarks.memory import find_comparison, peak_bytes, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
+    "alexnet_step": {"network": "mnist", "grain": 4096},
+    "resnet50_step": {"network": "mnist"},
+    "resnet18_step": {"network": "mnist"},
+    "strain_step": {"network": "mnist", "batch": 2},
+    "mnist_traced_step": {"batch": 2},
+    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
@@ -46,14 +52,20 @@ SMALL = {
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
     "profile": {"rows": 4, "columns": 32, "rounds": 1},
-    "ops_reduce": {"rows": 5, "columns": 7},
-    "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5)},
+    "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
+    "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5), "lines": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
     "stream_train": {"batch": 2, "steps": 3},
     "tile_array": {"batch": 2, "side": 16, "steps": 2},
 }
 
 ROWS = {
+    "alexnet_step": ["alexnet_step", "alexnet_step/fine"],
+    "resnet50_step": ["resnet50_step"],
+    "resnet18_step": ["resnet18_step"],
+    "strain_step": ["strain_step", "strain_step/batch2"],
+    "mnist_traced_step": ["mnist_traced_step"],
+    "trace_compile": ["trace_compile", "trace_compile/lowered", "trace_compile/fine"],
     "bitonic": ["bitonic", "bitonic/compile"],
     "build": ["build"],
     "call_chain": [
@@ -122,9 +134,12 @@ ROWS = {
     "patchwork": ["patchwork", "patchwork/gradient"],
     "profile": ["profile"],
     "ops_norm": [
-        f"ops_norm/{norm}{kind}"
-        for norm in ("batch", "layer", "group")
-        for kind in ("", "/gradient", "/gradient_operation")
+        *(
+            f"ops_norm/{norm}{kind}"
+            for norm in ("batch", "layer", "group")
+            for kind in ("", "/gradient", "/gradient_operation")
+        ),
+        *("ops_norm/rms", "ops_norm/rms/gradient"),
     ],
     "ops_softmax": [
         f"ops_softmax/{rows}{kind}"
@@ -135,6 +150,7 @@ ROWS = {
         *("ops_reduce/sum/major", "ops_reduce/sum/minor", "ops_reduce/sum/all"),
         *("ops_reduce/max/major", "ops_reduce/max/major/gradient", "ops_reduce/max/minor"),
         *("ops_reduce/max/minor/gradient", "ops_reduce/max/all", "ops_reduce/max/all/gradient"),
+        *("ops_reduce/var", "ops_reduce/var/gradient"),
     ],
     "stream_train": ["stream_train"],
     "tile_array": ["tile_array", "tile_array/heat"],

@@ -142,7 +142,7 @@ def test_every_vertex_takes_what_its_codelet_takes_for_its_fields(case: Case):
             traced = family.codelet.codelet.trace(
                 {name: types[name] for name in family.codelet.inputs}, family.codelet.static
             )
-            assert each[number] == MK2.estimate_cycles(traced).worker
+            assert each[number] == MK2.estimate_cycles(traced).counted
 
 
 @given(st.integers(0, 300), st.sampled_from([F16, F32, I32]))

@@ -282,6 +282,23 @@ def test_the_choice_is_near_the_best(rows, columns, count):
     assert chosen <= 1.05 * min(costs)
 
 
+@pytest.mark.parametrize("target", [TARGET, SMALL], ids=["whole rows", "cut rows"])
+def test_tiles_add_up_some_of_the_indices_each(target):
+    table, indices = array((900 if target is SMALL else 40, 2)), array((500,), jnp.int32, low=-40, high=39)
+    g, graphs = array((500, 2), seed=1), []
+
+    def build(graph, g, table, i):
+        graphs.append(graph)
+        return cl.ops.embedding_gradient(graph, g, table, i)
+
+    plain = lambda g, table, i: jax.vjp(lambda table: table[i], table)[1](g)[0]  # noqa: E731
+    check(Case(build, plain, (g, table, indices), slopes=False), on_tiles=True, target=target)
+    names = [own.name.split("/")[-1] for own in graphs[-1].compute_sets]
+    assert {"update", "add up"} <= {*names}
+    if target is TARGET:  # one tile alone takes about 60 cycles for each index
+        assert cl.Engine(graphs[-1]).profile().total_cycles < 500 * 60 / 2
+
+
 @hypothesis.given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 60))
 @examples(3)
 def test_any_grain_gives_the_same(rows, columns, count, grain):

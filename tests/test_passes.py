@@ -177,6 +177,11 @@ def test_keys_are_known_too_and_signs_of_zeros_are_kept():
     np.testing.assert_array_equal(jax.random.key_data(ours[2]), jax.random.key_data(plain[2]))
 
 
+def test_what_is_known_is_computed_within_a_jitted_function_too():
+    own = lambda x: x * (jnp.arange(4) * 2) + jax.random.normal(jax.random.key(1), (4,))  # noqa: E731
+    np.testing.assert_allclose(jax.jit(lambda x: cl.trace(own, ROW)(x))(ROW), own(ROW), rtol=1e-6)
+
+
 # --- equal work --------------------------------------------------------------------------------------------------
 
 

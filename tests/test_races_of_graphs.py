@@ -57,13 +57,25 @@ def outcome(run):
     return None
 
 
-@examples(400)
-@given(careless())
-def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
+def check_refused(graph):
+    """See that lowering refuses a graph just where the interpreter does."""
     values = {"a": np.zeros(graph.variable("a").shape, np.int32), "b": np.zeros((3, 4), np.int32)}
     expected = outcome(lambda: cl.interpret(graph, values, ["a", "b"]))
     found = outcome(lambda: cl.lower(graph, inputs=["a", "b"], outputs=["a", "b"]))
     assert (found is None) == (expected is None)
+
+
+@examples(150)
+@given(careless())
+def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
+    check_refused(graph)
+
+
+@pytest.mark.slow
+@examples(2000)
+@given(careless())
+def test_the_lowering_refuses_what_the_interpreter_refuses_of_very_many(graph):
+    check_refused(graph)
 
 
 @cl.codelet

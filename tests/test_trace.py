@@ -109,6 +109,11 @@ def test_a_traced_function_is_mapped_and_pushed_forward():
     jax.tree.map(assert_alike, pushed(traced), pushed(function))
 
 
+def test_a_function_is_traced_within_a_jitted_one():
+    function = lambda x: jnp.tanh(x + jnp.arange(4.0) * jnp.ones(4)) * 2  # noqa: E731
+    assert_alike(jax.jit(lambda x: cl.trace(function, x)(x))(ROW), function(ROW))
+
+
 DRAWS = {
     "normal": lambda key: jax.random.normal(jax.random.fold_in(jax.random.split(key)[1], 5), (7,)),
     "integers": lambda key: (jax.random.randint(key, (6,), 0, 9), jax.random.bernoulli(key, 0.3, (4,))),
@@ -220,3 +225,42 @@ def test_a_function_that_is_called_again_is_one_function_of_the_graph():
     assert len(calls) == 6
     products = [own.name for own in traced.graph.compute_sets if "dot_general" in own.name]
     assert len(products) == len(set(products)) == 3
+
+
+def test_numbers_stay_plain_numbers_and_yield_to_arrays():
+    x = jnp.ones(3, jnp.bfloat16)
+    traced = cl.trace(lambda x, rate: x * rate, x, 2.0)
+    assert traced(x, 3.0).dtype == traced(x, 3).dtype == jnp.bfloat16
+    assert traced(x, 3).tolist() == [3, 3, 3]
+
+
+def _captured():
+    return jax.jit(lambda x: cl.trace(lambda y: y * x, ROW)(x))(ROW)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: cl.trace(5), cl.TraceError, r"no function\n +given: +5\n"),  # type: ignore[arg-type]
+        (lambda: cl.trace(jnp.sin, ROW, grain=0), cl.OperationError, "not a whole number from 1"),
+        (_captured, cl.CapturedTracerError, "closes over a value of an enclosing JAX transformation"),
+        (lambda: cl.trace(lambda x, m: x, ROW, "a")(ROW, "b"), cl.ArrayError, "static value.*another one"),
+        (lambda: cl.trace(lambda x, n: x * n, ROW, 2)(ROW, 2.5), cl.ArrayError, r"float32\[\]\n +expected: int32\[\]"),
+    ],
+)
+def test_what_cannot_be_traced_or_called_is_told(mistake, error, words):
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+def test_a_derivative_is_of_the_functions_parameters():
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+    add = lambda derivative: graph.add_function([], [x, y], derivative=derivative)  # noqa: E731
+    for wrong, words in (
+        (jnp.sin, "is no codelet"),
+        (cl.codelet(lambda z: {"y": z}), "field 'z'"),
+        (cl.codelet(lambda x: {"y": x[:2]}), "field 'y'"),
+    ):
+        with pytest.raises(cl.ProgramError, match=words):
+            add(wrong)

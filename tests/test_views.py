@@ -14,9 +14,8 @@ from tests.examples import examples
 from tests.strategies import padded_numbers, viewed
 
 
-@examples(600)
-@given(viewed())
-def test_any_chain_of_views_is_numpys(pair):
+def check_views(pair):
+    """See that a tensor is the view that NumPy makes of the numbers of elements."""
     tensor, array = pair
     assert tensor.shape == array.shape
     np.testing.assert_array_equal(tensor.elements(), array.clip(-1))
@@ -24,6 +23,19 @@ def test_any_chain_of_views_is_numpys(pair):
     arrays = {own.first_element: np.arange(own.size) + own.first_element for own in tensor.graph.variables}
     values = gather({k: own.astype(tensor.dtype) for k, own in arrays.items()}, tensor)
     np.testing.assert_array_equal(np.where(array < 0, -1 - values, values), array)
+
+
+@examples(200)
+@given(viewed())
+def test_any_chain_of_views_is_numpys(pair):
+    check_views(pair)
+
+
+@pytest.mark.slow
+@examples(2000)
+@given(viewed())
+def test_very_many_chains_of_views_are_numpys(pair):
+    check_views(pair)
 
 
 @st.composite
@@ -43,9 +55,8 @@ def expressions(draw, depth=3):
     return f"({left} - {left} + 0 * {right})" if operator == "0 *" else f"({left} {operator} {right})"
 
 
-@examples(400)
-@given(expressions(), st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(1, 3))
-def test_index_expressions_are_numpys(text, extents, step):
+def check_expression(text, extents, step):
+    """See that an index expression is the numbers that NumPy computes of it."""
     random = np.random.default_rng(0)
     t, u = random.integers(0, 9, 40), random.integers(0, 9, (40, 5))
     ranges = [range(0, extents[0] * step, step), range(extents[1])]
@@ -67,7 +78,23 @@ def test_index_expressions_are_numpys(text, extents, step):
     assert symbolic.bounds() == (expected.min(), expected.max())
 
 
-@examples(200)
+over_two_axes = given(expressions(), st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(1, 3))
+
+
+@examples(150)
+@over_two_axes
+def test_index_expressions_are_numpys(text, extents, step):
+    check_expression(text, extents, step)
+
+
+@pytest.mark.slow
+@examples(2000)
+@over_two_axes
+def test_very_many_index_expressions_are_numpys(text, extents, step):
+    check_expression(text, extents, step)
+
+
+@examples(100)
 @given(viewed(), st.integers(1, 5), st.integers(1, 40))
 def test_blocks_are_the_values_in_order(pair, extent, limit):
     tensor, _ = pair

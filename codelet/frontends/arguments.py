@@ -63,6 +63,12 @@ class Flat(NamedTuple):
         left = iter(arrays)
         return jax.tree.unflatten(self.tree, [next(left) if leaf.is_array else leaf.value for leaf in self.leaves])
 
+    @property
+    def described(self) -> Flat:
+        """It with the types of its arrays in their place."""
+        leaves = (own._replace(value=type_of(own.value)) if own.is_array else own for own in self.leaves)
+        return self._replace(leaves=tuple(leaves))
+
     def check_like(self, other: Flat, name: str) -> None:
         """See that another pytree differs in its arrays alone.
 
@@ -84,12 +90,12 @@ class Flat(NamedTuple):
                     expected="an array" if own.is_array else f"{own.value!r:.80}, as it was traced",
                 )
             if own.is_array:
-                own_type, type_ = _type_of(own.value), _type_of(given.value)
-                if own_type != type_:
+                expected, found = type_of(own.value), type_of(given.value)
+                if not _yields_to(found, expected):
                     raise ArrayError(
                         f"an argument of the traced function {name!r} is of another type than it was traced for",
-                        given=f"{given.path}: {_type_text(*type_)}",
-                        expected=_type_text(*own_type),
+                        given=f"{given.path}: {_type_text(found)}",
+                        expected=_type_text(expected),
                         fix="cl.trace again, with examples of these types",
                     )
             elif own.value is not given.value and not _same_static(own.value, given.value):
@@ -108,14 +114,25 @@ def _same_static(a: Any, b: Any) -> bool:
         return False
 
 
-def _type_of(value: Any) -> tuple[tuple[int, ...], Any]:
-    if isinstance(value, (jax.ShapeDtypeStruct, jax.Array)):
-        return value.shape, value.dtype
-    return np.shape(value), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(value))
+def type_of(value: Any) -> jax.ShapeDtypeStruct:
+    """The type of an array, of a number, or of what is one already."""
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return value
+    weak = _is_number(value) or bool(getattr(value, "weak_type", False))
+    dtype = value.dtype if isinstance(value, jax.Array) else jax.dtypes.canonicalize_dtype(jax.numpy.result_type(value))
+    return jax.ShapeDtypeStruct(np.shape(value), dtype, weak_type=weak)
 
 
-def _type_text(shape: tuple[int, ...], dtype: Any) -> str:
-    return f"{dtype}[{','.join(map(str, shape))}]"
+def _yields_to(found: jax.ShapeDtypeStruct, expected: jax.ShapeDtypeStruct) -> bool:
+    """Whether an array may be given where another was: of one type, or a whole number for any plain number."""
+    if found.shape != expected.shape:
+        return False
+    whole = found.weak_type and expected.weak_type and jax.numpy.issubdtype(found.dtype, jax.numpy.integer)
+    return found.dtype == expected.dtype or (whole and jax.numpy.issubdtype(expected.dtype, jax.numpy.inexact))
+
+
+def _type_text(kind: jax.ShapeDtypeStruct) -> str:
+    return f"{kind.dtype}[{','.join(map(str, kind.shape))}]"
 
 
 def flatten(tree: Any) -> Flat:

@@ -8,7 +8,7 @@ be it of a jitted function or of one with a derivative rule of its own. Out come
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,9 +31,14 @@ def _fits(shape: tuple[int, ...], atoms: Sequence[Any]) -> bool:
     return all(len(own) == len(shape) and all(a in (1, n) for a, n in zip(own, shape, strict=True)) for own in shapes)
 
 
-def is_by_element(eqn: jax_core.JaxprEqn) -> bool:
-    """Whether an equation makes each element from the elements at the same place, and from scalars."""
-    atoms = (*eqn.invars, *eqn.outvars)
+def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
+    """Whether an equation makes each element from the elements at the same place, and from scalars.
+
+    Args:
+        eqn: which.
+        numbers: variables that are one number in all their places, whatever their shape.
+    """
+    atoms = [atom for atom in (*eqn.invars, *eqn.outvars) if isinstance(atom, jax_core.Literal) or atom not in numbers]
     shape = shape_of(eqn.outvars[0]) if eqn.outvars else ()
     if not eqn.outvars or eqn.effects or not _fits(shape, atoms):
         return False
@@ -54,10 +59,20 @@ def is_by_element(eqn: jax_core.JaxprEqn) -> bool:
 
 def _all_by_element(closed: jax_core.ClosedJaxpr, shape: tuple[int, ...]) -> bool:
     """Whether all equations of a jaxpr are by element, of a shape or of scalars."""
-    atoms = [*closed.jaxpr.invars, *closed.jaxpr.outvars, *(var for eqn in closed.eqns for var in eqn.outvars)]
+    numbers: set[Any] = set()
+    for eqn in closed.eqns:
+        if is_understood(eqn, "broadcast_in_dim"):
+            (operand,) = eqn.invars
+            if not shape_of(operand) or (not isinstance(operand, jax_core.Literal) and operand in numbers):
+                numbers.update(eqn.outvars)
+                continue
+        if not is_by_element(eqn, numbers):
+            return False
+    results = [atom for atom in closed.jaxpr.outvars if isinstance(atom, jax_core.Literal) or atom not in numbers]
     scalars = all(np.ndim(constant) == 0 for constant in closed.consts)
     whole = all(shape_of(atom) == shape for atom in closed.jaxpr.outvars)
-    return whole and scalars and _fits(shape, atoms) and all(map(is_by_element, closed.eqns))
+    made = [var for eqn in closed.eqns for var in eqn.outvars if var not in numbers]
+    return whole and scalars and _fits(shape, [*closed.jaxpr.invars, *results, *made])
 
 
 # --- what it does to elements --------------------------------------------------------------------------------

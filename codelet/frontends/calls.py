@@ -6,14 +6,13 @@ where they are called, in a scope of their name where the user wrote them.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.extend import core as jax_core
 
-from codelet.frontends.labels import is_library
+from codelet.frontends.labels import is_library, within
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value, data_type, unwrapped, wrapped
 from codelet.jaxprs.equations import CALLS, bind
@@ -32,12 +31,6 @@ def is_of_library(closed: jax_core.ClosedJaxpr) -> bool:
     if filename.endswith("equinox/_jit.py"):  # `eqx.filter_jit`, around a function of the user's
         return False
     return not filename or is_library(filename)
-
-
-@contextlib.contextmanager
-def _named(walk: Walk, name: str) -> Iterator[None]:
-    with walk.graph.scope(name) if name else contextlib.nullcontext():
-        yield
 
 
 @rule(*CALLS, by="what it is made of, or a call of a function")
@@ -59,9 +52,11 @@ def jit(
     """A jitted function."""
     if walk.functions.is_shared(jaxpr):
         return call(walk, walk.functions.function(walk, jaxpr, name), operands)
-    label = "" if is_of_library(jaxpr) else name
-    with _named(walk, label):
-        return walk.closed(jaxpr, operands, walk.paths_of(jaxpr.jaxpr.invars))
+    paths = walk.paths_of(jaxpr.jaxpr.invars)
+    if is_of_library(jaxpr):
+        return walk.closed(jaxpr, operands, paths)
+    with walk.graph.scope(name):
+        return walk.closed(jaxpr, operands, within(paths))
 
 
 @rule("remat2", "remat", "checkpoint", by="what it is made of")
@@ -111,9 +106,7 @@ def _names(inputs: int, outputs: int) -> tuple[list[str], list[str]]:
     return [f"x{k}" for k in range(inputs)], [f"out{k}" for k in range(outputs)]
 
 
-def add_function(
-    walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None, paths: Any = None
-) -> Function:
+def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None) -> Function:
     """A jaxpr as a function of the graph.
 
     Args:
@@ -121,7 +114,6 @@ def add_function(
         closed: what it does.
         name: what it is called.
         derivative: what its derivatives are those of, when they are not its own.
-        paths: of its inputs that are parameters of the user's, by variable; as of the equation when left off.
     """
     jaxpr = closed.jaxpr
     inputs, outputs = _names(len(jaxpr.invars), len(jaxpr.outvars))
@@ -130,7 +122,7 @@ def add_function(
         given = [
             walk.graph.add_variable(own, *data_type(var.aval)) for own, var in zip(inputs, jaxpr.invars, strict=True)
         ]
-        results = walk.closed(closed, given, walk.paths_of(jaxpr.invars) if paths is None else paths)
+        results = walk.closed(closed, given, within(walk.paths_of(jaxpr.invars)))
         made = []
         for own, var, result in zip(outputs, jaxpr.outvars, results, strict=True):
             made.append(walk.graph.add_variable(own, *data_type(var.aval)))

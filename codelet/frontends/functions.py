@@ -6,9 +6,8 @@ move elements or map over them, which costs less where it is than a call would.
 
 from __future__ import annotations
 
-import os.path
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from jax.extend import core as jax_core
@@ -63,8 +62,7 @@ class SharedFunctions:
         """The function of the graph that a jitted function is, which the first call adds."""
         key = self._key(closed)
         if key not in self._made:
-            paths = _within(walk.paths_of(closed.jaxpr.invars))
-            self._made[key] = add_function(walk, closed, name, paths=paths)
+            self._made[key] = add_function(walk, closed, name)
         return self._made[key]
 
 
@@ -78,10 +76,3 @@ def _is_heavy(jaxpr: jax_core.Jaxpr) -> bool:
 def _only_calls(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation is a call of something that is not heavy."""
     return eqn.primitive.name in CALLS and not _is_heavy(eqn.params["jaxpr"].jaxpr)
-
-
-def _within(paths: Mapping[Any, str]) -> dict[Any, str]:
-    """The paths of parameters within what holds all of them."""
-    folders = [os.path.dirname(path) for path in paths.values() if "/" in path]
-    outer = os.path.commonpath(folders) if folders else ""
-    return {var: path.removeprefix(outer) for var, path in paths.items() if path.startswith(outer + "/")}

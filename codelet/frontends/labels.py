@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import linecache
+import posixpath
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from codelet.errors import Line, SavedLine
-from codelet.jaxprs.equations import variables
+from codelet.jaxprs.equations import inner_jaxprs, variables
 from codelet.jaxprs.primitives import MOVING
 
 BACKWARD = "backward"
@@ -96,6 +97,13 @@ def owner(path: str) -> str:
     return path.partition("/")[2].rpartition("/")[0]
 
 
+def within(paths: Mapping[Any, str]) -> dict[Any, str]:
+    """The paths of parameters within what holds all of them."""
+    folders = [posixpath.dirname(path) for path in paths.values() if "/" in path]
+    outer = posixpath.commonpath(folders) if folders else ""
+    return {var: path.removeprefix(outer) for var, path in paths.items() if path.startswith(outer + "/")}
+
+
 def roots(jaxpr: jax_core.Jaxpr) -> dict[Any, Any]:
     """For each variable that only holds another one moved, the other one."""
     found: dict[Any, Any] = {}
@@ -127,15 +135,20 @@ def labels(jaxpr: jax_core.Jaxpr, paths: Mapping[Any, str]) -> list[str]:
     known, root = origins(jaxpr, paths), roots(jaxpr)
     stacks = [str(eqn.source_info.name_stack) for eqn in jaxpr.eqns]
     owner_of = {var: name for var, path in known.items() if (name := owner(path))}
-    owners = [next((owner_of[var] for var in variables(eqn.invars) if var in owner_of), "") for eqn in jaxpr.eqns]
+    owners = [
+        "" if inner_jaxprs(eqn) else next((owner_of[var] for var in variables(eqn.invars) if var in owner_of), "")
+        for eqn in jaxpr.eqns
+    ]
     read = lambda eqn: [root.get(var, var) for var in variables(eqn.invars) if var not in owner_of]  # noqa: E731
+    in_layers = [any(map(_LAYER.match, scopes_of(stack)[0])) for stack in stacks]
+    outer = _common([own for own, is_layer in zip(owners, in_layers, strict=True) if is_layer])
+    owners = [own.removeprefix(outer) for own in owners]
     read_by: dict[Any, str] = {}  # of what a layer reads, the layer: its gradient reads it again
     found: list[str] = []
     for begin, end in _runs(stacks):
         scopes, is_backward = scopes_of(stacks[begin])
         eqns, own = jaxpr.eqns[begin:end], owners[begin:end]
-        is_layer = any(map(_LAYER.match, scopes))
-        if is_layer:
+        if in_layers[begin]:
             if not any(own):
                 own = [next((read_by[var] for var in read(eqn) if var in read_by), "") for eqn in eqns]
             own = _spread(own)
@@ -143,6 +156,12 @@ def labels(jaxpr: jax_core.Jaxpr, paths: Mapping[Any, str]) -> list[str]:
                 read_by.update(dict.fromkeys(read(eqn), name) if name and not is_backward else {})
         found += [_label(scopes, name, is_backward) for name in own]
     return found
+
+
+def _common(modules: Sequence[str]) -> str:
+    """The beginning that the paths of modules have in common, where there are several."""
+    several = {own for own in modules if own}
+    return posixpath.commonpath(several) + "/" if len(several) > 1 and posixpath.commonpath(several) else ""
 
 
 def _label(scopes: Sequence[str], module: str, is_backward: bool) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
+from jax.core import Tracer
 
+from codelet.errors import CapturedTracerError, TraceError
 from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
-from codelet.frontends.arguments import flatten, is_array
+from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
@@ -18,6 +19,7 @@ from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.graphs.graph import Graph
+from codelet.ops.arguments import checked_grain
 from codelet.target import Target
 
 RULES_OF = (calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows)
@@ -49,18 +51,32 @@ def trace(
     >>> traced(jnp.ones((3, 4)), jnp.arange(4.0)).tolist()
     [6.0, 6.0, 6.0]
     """
-    given = flatten(examples)
-    structs = [jax.ShapeDtypeStruct(*_type(own)) for own in given.arrays]
-    kept: list[tuple[list[Any], Any]] = []
+    if not callable(function):
+        raise TraceError(
+            "something is traced that is no function",
+            given=f"{function!r:.80}",
+            expected="cl.trace(function, *examples), of a function that takes arrays",
+        )
+    checked_grain("trace", grain)
+    given = flatten(examples).described
+    kept: list[tuple[list[Any], list[bool], Any]] = []
 
     def of_arrays(*arrays: Any) -> list[Any]:
         result = function(*given.filled(arrays))
         leaves, tree = jax.tree.flatten(result)
-        kept.append((leaves, tree))
-        return [leaf for leaf in leaves if is_array(leaf)]
+        arrays_of = [is_array(leaf) for leaf in leaves]
+        kept.append(([None if own else leaf for own, leaf in zip(arrays_of, leaves, strict=True)], arrays_of, tree))
+        return [leaf for own, leaf in zip(arrays_of, leaves, strict=True) if own]
 
-    closed = jax.make_jaxpr(of_arrays)(*structs)
-    leaves, tree = kept[-1]
+    closed = jax.make_jaxpr(of_arrays)(*given.arrays)
+    if any(isinstance(constant, Tracer) for constant in closed.consts):
+        raise CapturedTracerError(
+            f"the traced function {_name(function)!r} closes over a value of an enclosing JAX transformation",
+            given="a traced value",
+            expected="values that are known, or arguments",
+            fix="make the value an argument of the function",
+        )
+    result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
     simple = simplify(closed, given.paths)
     walk = Walk(graph, SharedFunctions(simple), grain)
@@ -70,13 +86,11 @@ def trace(
     paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
     results = walk.closed(simple, inputs, paths)
     outputs = [walk.tensor(own) for own in results]
-    return Traced(function, graph, walk.program, given, inputs, leaves, tree, outputs, closed, saved_by_fusion(simple))
+    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
 
 
-def _type(value: Any) -> tuple[tuple[int, ...], Any]:
-    if isinstance(value, (jax.ShapeDtypeStruct, jax.Array)):
-        return value.shape, value.dtype
-    return np.shape(value), jax.dtypes.canonicalize_dtype(jax.numpy.result_type(value))
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _names(function: Callable[..., Any], paths: list[str]) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from codelet.frontends.arguments import Flat, flatten, is_array
+from codelet.frontends.arguments import Flat, flatten
 from codelet.frontends.passes.fuse_elementwise import Saved
-from codelet.frontends.values import unwrapped, wrapped
+from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.tensor import Tensor
@@ -30,31 +30,27 @@ class Traced:
         function: Callable[..., Any],
         graph: Graph,
         program: Program,
-        examples: Flat,
-        inputs: Sequence[Tensor],
-        leaves: Sequence[Any],
-        tree: Any,
-        outputs: Sequence[Tensor],
+        arguments: tuple[Flat, Sequence[Tensor]],
+        results: tuple[Flat, Sequence[Tensor]],
         jaxpr: Any,
         fusion: Saved,
     ):
         self.function, self.graph, self.program, self.jaxpr, self.fusion = function, graph, program, jaxpr, fusion
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
-        self._examples, self._inputs = examples, tuple(inputs)
-        self._leaves, self._tree, self._outputs = tuple(leaves), tree, tuple(outputs)
+        self._arguments, self._inputs = arguments[0], tuple(arguments[1])
+        self._results, self._outputs = results[0], tuple(results[1])
         self._lowered: Any = None
 
     @property
     def inputs(self) -> Any:
         """The variables of the arguments, as these lie in them."""
-        return self._examples.filled(self._inputs)
+        return self._arguments.filled(self._inputs)
 
     @property
     def outputs(self) -> Any:
         """The tensors of the results, as these lie in them."""
-        left = iter(self._outputs)
-        return jax.tree.unflatten(self._tree, [next(left) if is_array(own) else own for own in self._leaves])
+        return self._results.filled(self._outputs)
 
     @property
     def flat_inputs(self) -> tuple[Tensor, ...]:
@@ -78,12 +74,12 @@ class Traced:
     def __call__(self, *arguments: Any) -> Any:
         """What the function gives, computed by the graph."""
         given = flatten(arguments)
-        self._examples.check_like(given, self.__name__)
-        arrays = [unwrapped(jax.numpy.asarray(own)) for own in given.arrays]
+        self._arguments.check_like(given, self.__name__)
+        expected = self._arguments.arrays
+        arrays = [_array(own, kind.dtype) for own, kind in zip(given.arrays, expected, strict=True)]
         results = self.lowered.flat(arrays)
         avals = self.jaxpr.out_avals
-        found = iter([wrapped(own, aval) for own, aval in zip(results, avals, strict=False)])
-        return jax.tree.unflatten(self._tree, [next(found) if is_array(own) else own for own in self._leaves])
+        return self._results.filled([wrapped(own, aval) for own, aval in zip(results, avals, strict=True)])
 
     def __repr__(self) -> str:
         graph = self.graph
@@ -91,3 +87,8 @@ class Traced:
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.fusion}\n{self.program}"
+
+
+def _array(value: Any, dtype: Any) -> Any:
+    """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
+    return unwrapped(value) if is_key(dtype) else jax.numpy.asarray(value, dtype)

@@ -185,9 +185,10 @@ class Walk:
             return None
         if sum(math.prod(data_type(var.aval)[0]) for var in eqn.outvars) > LARGEST_KNOWN:
             return None
-        arrays = [wrapped(jax.numpy.asarray(v), a.aval) for v, a in zip(given, eqn.invars, strict=True)]
-        results = jax.jit(lambda *own: bind(eqn, own))(*arrays)
-        return [
-            np.zeros(()) if isinstance(var, jax_core.DropVar) else known(unwrapped(own))
-            for var, own in zip(eqn.outvars, results, strict=True)
-        ]
+        with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
+            arrays = [wrapped(jax.numpy.asarray(v), a.aval) for v, a in zip(given, eqn.invars, strict=True)]
+            results = jax.jit(lambda *own: bind(eqn, own))(*arrays)
+            return [
+                np.zeros(()) if isinstance(var, jax_core.DropVar) else known(unwrapped(own))
+                for var, own in zip(eqn.outvars, results, strict=True)
+            ]

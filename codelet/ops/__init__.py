@@ -6,10 +6,11 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
 
     arguments, blocks      what operations are given, and vertices block by block
     planning, partials     the search for the cheapest way, and sums of partial results
+    homes, followed        where operands lie, and the plan of an operation of several parts
     blockwise              what is done to the blocks of a grid (block_planning plans it)
     reduce                 sum, prod, max, min, all, any (reduce_gradients); arg_reduce: argmax, argmin
     cumulative             running sums, products, largest and smallest, and their gradients
-    stretches              vertices that each make a stretch of elements
+    pairs                  a codelet for all workers of a tile, and the same of one
     norm                   batch, layer and group norm (norm_codelets, normalizing)
     rms_norm               root-mean-square norm
     moments                means, variances, averages that run from step to step

@@ -21,7 +21,7 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
-from codelet.ops.homes import ELSEWHERE, moved_elements
+from codelet.ops.homes import ELSEWHERE, Home, moved_elements, stretch
 from codelet.ops.pairs import told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target, VertexCycles
@@ -46,6 +46,15 @@ def _size(sizes: Sequence[int], axes: Sequence[int]) -> int:
     return math.prod(sizes[a] for a in axes)
 
 
+def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
+    """Where partial results lie, by (partials, outputs): all those of an output on one tile, or on several."""
+    if any(cuts[a].parts > 1 for a in work.summed):
+        return ELSEWHERE
+    own = [cuts[a] for a in result.axes]
+    each = stretch([cut.extent for cut in own], [cut.block for cut in own])
+    return ELSEWHERE if each is None else (work.num_partials(cuts), each)
+
+
 def _price(
     target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
 ) -> list[StepCost]:
@@ -67,7 +76,8 @@ def _price(
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)
-            steps += plan_sum(target, work.num_partials(cuts), outputs, result.partials, result.dtype, result.add).steps
+            options = result.partials, result.dtype, result.add, home_of_partials(work, result, cuts)
+            steps += plan_sum(target, work.num_partials(cuts), outputs, *options).steps
     return steps
 
 
@@ -239,17 +249,30 @@ def plan_work(target: Target, work: Work, grain: int | None = None, memory_share
 
 
 @functools.lru_cache(maxsize=4096)
-def sum_work(count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up) -> Work:
-    """The work of adding up `count` partials of each of some outputs, which lie on other tiles."""
+def sum_work(
+    count: int,
+    num_outputs: int,
+    dtype: np.dtype,
+    out_dtype: np.dtype,
+    codelet: cl.Codelet = add_up,
+    home: Home = ELSEWHERE,
+) -> Work:
+    """The work of adding up `count` partials of each of some outputs, which lie there."""
     axes = Axis("partials", count, "summed"), Axis("outputs", num_outputs, "kept")
-    fields = (Field("partials", (0, 1), np.dtype(dtype), ELSEWHERE),)
+    fields = (Field("partials", (0, 1), np.dtype(dtype), home),)
     results = (Result("out", (1,), np.dtype(out_dtype), np.dtype(dtype), codelet),)
     return Work("add up", axes, fields, results, codelet)
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_sum(
-    target: Target, count: int, num_outputs: int, dtype: np.dtype, out_dtype: np.dtype, codelet: cl.Codelet = add_up
+    target: Target,
+    count: int,
+    num_outputs: int,
+    dtype: np.dtype,
+    out_dtype: np.dtype,
+    codelet: cl.Codelet = add_up,
+    home: Home = ELSEWHERE,
 ) -> Plan:
     """How `count` partials of each of some outputs are added up.
 
@@ -260,8 +283,9 @@ def plan_sum(
         dtype: of the partials.
         out_dtype: of the sums.
         codelet: what adds up: a field `partials` of shape (partials, outputs), and perhaps a static `dtype`.
+        home: where the partials lie, by these two dimensions.
     """
-    work = sum_work(count, num_outputs, dtype, out_dtype, codelet)
+    work = sum_work(count, num_outputs, dtype, out_dtype, codelet, home)
     options: list[Option] = []
     vectors = 4 * target.num_workers
     # One step; or several, the first of groups of a power of two up to the root.
@@ -269,8 +293,9 @@ def plan_sum(
         each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
         # The more tiles the better, but for what every vertex takes however small it is.
         shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
-        for size in sorted({min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}):
-            bound = each * size * work.fields[0].dtype.itemsize / target.exchange_bytes_per_cycle
+        sizes = {min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}
+        for size in sorted(sizes | set(home[1:] if groups == 1 else ())):
+            bound = 0.0 if home else each * size * work.fields[0].dtype.itemsize / target.exchange_bytes_per_cycle
             options += _ways_of(target, work, bound, (each, size), None)
     return cheapest(str(work), target, options)
 

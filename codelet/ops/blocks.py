@@ -75,6 +75,19 @@ def whole(name: str, extent: int) -> Cut:
     return Cut(name, extent, max(1, extent), max(1, extent))
 
 
+def near(extent: int, size: int) -> int:
+    """A block of about so many elements: one that divides a dimension where one is from 0.7 to 1.4 times as large.
+
+    Then all vertices are alike, and none at the end is smaller.
+
+    >>> near(4096, 11), near(9216, 11), near(13, 11), near(8, 11)
+    (8, 12, 13, 8)
+    """
+    size = max(1, min(extent, size))
+    divisors = [n for n in range(-(-7 * size // 10), min(extent, 14 * size // 10) + 1) if extent % n == 0]
+    return min(divisors, key=lambda n: abs(n - size), default=size)
+
+
 def cuts_of(dimensions: Iterable[tuple[str, int]], blocks: Iterable[int], grains: Iterable[int]) -> tuple[Cut, ...]:
     """The cuts of dimensions into blocks of about these sizes, each of a whole number of grains.
 

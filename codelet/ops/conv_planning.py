@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 import codelet as cl
-from codelet.ops.blocks import cuts_of, num_tiles
+from codelet.ops.blocks import cuts_of, near, num_tiles
 from codelet.ops.conv_prices import estimates, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
@@ -43,12 +43,12 @@ def _grains_of(own: Convolved, grain: int) -> Blocks:
         left = max(1, left // max(1, kernel[d]))
     in_channels = _divisor(extents.in_channels, left)
     left = max(1, left // max(1, in_channels))
-    out_channels = min(extents.out_channels, max(1, math.isqrt(left)))
-    left //= out_channels
+    out_channels = near(extents.out_channels, math.isqrt(left))
+    left //= max(1, out_channels)
     for d in reversed(range(own.rank)):
-        fields[d] = min(fields[d], max(1, left))
+        fields[d] = near(fields[d], left)
         left //= max(1, fields[d])
-    return (1, min(extents.batch, max(1, left)), *fields, in_channels, *kernel, out_channels)
+    return (1, near(extents.batch, left), *fields, in_channels, *kernel, out_channels)
 
 
 def _kind_of(own: Convolved, grains: Blocks) -> Kind:

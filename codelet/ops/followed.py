@@ -2,6 +2,10 @@
 
 Where vertices are added as planned, `follow` says so. `plan_operation` builds an operation in a graph of its own, and
 puts together what was followed meanwhile: one way to ask for the plan of any operation.
+
+A known weakness: the steps of an operation are planned in their order, each knowing what those before it have left
+where. What is cheapest for one may cost the next more than it has saved: `var_gradient`, `max_gradient`,
+`layer_norm_gradient` and `lstm_cell` of some tens of elements take up to a fifth more than by some given grains.
 """
 
 from __future__ import annotations

@@ -46,6 +46,12 @@ def _grid_of(shape: Sequence[int], blocks: Sequence[int]) -> Grid:
     return tuple(found)
 
 
+def stretch(extents: Sequence[int], blocks: Sequence[int]) -> int | None:
+    """The block of a tile along an array that is cut so, as one dimension; None where tiles have no stretches of it."""
+    grid = _grid_of(extents, blocks)
+    return grid[0][1] if len(grid) == 1 else None if grid else 1
+
+
 def _blocks_along(grid: Grid, shape: Sequence[int]) -> Home:
     """The blocks of a grid along the dimensions of a shape; `ELSEWHERE` where they are none."""
     left, blocks = list(grid), []

@@ -88,12 +88,13 @@ def _add(
         return graph.add_variable("out", own.writes.shape, own.writes.dtype)
     cuts = follow(plan_lookup(graph.target, own, codelet, grain, share)).cuts
     chosen, static, parts = own.codelet(cuts, codelet), dict(own.static), own.num_partials(cuts)
+    numbers = [cuts[k].vertices for k in own.summed]
     rows = own.names.index("rows") if own.num_blocks(cuts) > 1 else None
     if rows is not None and static["mode"] == "clip":
         fields = {**fields, "indices": _clipped(graph, fields["indices"], own.extents[rows])}
     out = _columns_first(graph, "out", own.writes, cuts)
     settle(out)
-    written = graph.add_variable("of blocks", (parts, *out.shape), out.dtype) if parts > 1 else out
+    written = graph.add_variable("of blocks", (*numbers, *out.shape), out.dtype) if parts > 1 else out
     if "operand" in fields:
         fields = {**fields, "operand": _laid_out(graph, own, cuts, fields["operand"])}
     tensors = {**fields, "out": written}
@@ -103,7 +104,7 @@ def _add(
         for field, array in arrays:
             cut = dict(array.dimensions)
             view = tuple(blocks[cut[d]].elements if d in cut else slice(None) for d in range(len(array.shape)))
-            number = (blocks[rows].number,) if rows is not None and field == "out" and parts > 1 else ()
+            number = [blocks[k].number for k in own.summed] if field == "out" and parts > 1 else ()
             named[field] = tensors[field][(*number, *view)]
         if rows is not None:
             named["first"] = blocks[rows].elements.start
@@ -115,8 +116,7 @@ def _add(
     if parts > 1:
         plan = plan_sum(graph.target, parts, out.size, out.dtype, out.dtype)
         sum_partials(graph, written.reshape(parts, out.size), out.flatten(), plan)
-        assert rows is not None
-        if static["mode"] == "fill" and static["fill_value"] != 0:
+        if rows is not None and static["mode"] == "fill" and static.get("fill_value", 0) != 0:
             return _filled(graph, out, fields["indices"], own.extents[rows], static["fill_value"])
     return out
 
@@ -249,8 +249,8 @@ def gather_gradient(
             expected=f"{operand.dtype}{list(shape)}",
         )
     static = {"numbers": form.numbers, "mode": own, "dtype": operand.dtype}
-    options = {"cuts_indices": False, "by_rows": scatter_rows_on_zeros}
-    lookup = form.lookup("add up", False, start_indices.dtype, "operand", static, **options)
+    options = {"cuts_indices": True, "by_rows": scatter_rows_on_zeros}
+    lookup = form.lookup("update", False, start_indices.dtype, "operand", static, **options)
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
         grain = checked_grain(name, grain)

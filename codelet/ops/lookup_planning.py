@@ -3,7 +3,7 @@
 Where an index leads is known late, so that a tile that looks up elements must hold all that they may be of: what is
 indexed is not cut, but the columns beside it are, and the indices. Of indices that are cut over tiles each tile
 receives the columns that others look up too; of columns that are cut each receives all the indices. A scatter writes
-what is indexed, and does not cut the indices.
+what is indexed: it cuts the indices only where it adds to zeros, and sums what the tiles have found thereafter.
 
 Where the rows of a column are more than a tile's memory takes they are cut as well: a tile looks which indices are for
 its own rows, and what is gathered is summed over the blocks of rows, all but one of which give zeros. It never saves
@@ -87,8 +87,13 @@ class Lookup:
 
     def num_partials(self, cuts: tuple[Cut, ...]) -> int:
         """How many partial results each element has that is written."""
-        rows = self.names.index("rows") if "rows" in self.names else None
-        return 1 if rows in dict(self.writes.dimensions).values() else self.num_blocks(cuts)
+        return math.prod(cuts[k].vertices for k in self.summed)
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The dimensions that may be cut and that what is written has not: over their vertices it is summed."""
+        kept = dict(self.writes.dimensions).values()
+        return tuple(k for k in range(len(self.names)) if k not in kept)
 
     def __str__(self) -> str:
         arrays = ", ".join(f"{own.name} {own.dtype}{list(own.shape)}" for own in (*self.reads, self.writes))
@@ -115,7 +120,8 @@ def _held(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
     """Bytes of the fullest tile: what is laid out by columns lies there, and is received."""
     blocks = tuple(cut.block for cut in cuts)
     times = {"operand": 2} if rows_to_lay_out(own, cuts, target.num_tiles) is not None else {}
-    return sum(times.get(array.name, 1) * array.num_bytes(blocks) for array in (*own.reads, own.writes))
+    read = sum(times.get(array.name, 1) * array.num_bytes(blocks) for array in own.reads)
+    return read + math.prod(cuts[k].vertices_of_tile for k in own.summed) * own.writes.num_bytes(blocks)
 
 
 def _lay_out(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> list[StepCost]:
@@ -160,6 +166,10 @@ def _bound(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> float:
     blocks = tuple(cut.block for cut in cuts)
     moved = sum(_received(own, array, cuts, False) for array in own.reads) / target.exchange_bytes_per_cycle
     share = math.prod(cut.block / cut.extent for cut in cuts if cut.name not in ("columns", "rows"))
+    parts, size = own.num_partials(cuts), own.writes.num_bytes(own.extents)
+    if parts > 1:  # every tile receives its share of the partial results, and adds up a word a cycle
+        num_bytes = parts * size / target.num_tiles
+        moved += num_bytes / target.exchange_bytes_per_cycle + num_bytes / own.writes.dtype.itemsize
     return moved + 6 * own.count * share + own.writes.num_bytes(blocks) / 16
 
 

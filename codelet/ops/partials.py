@@ -13,7 +13,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.ops.arguments import checked_dtype
-from codelet.ops.block_planning import add_up, plan_sum, sum_work
+from codelet.ops.block_planning import add_up, home_of_partials, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
 from codelet.ops.followed import follow
 from codelet.ops.homes import settle, settle_read
@@ -84,7 +84,8 @@ def add_planned(
     for result in work.results:
         if result.name in left and result.add is not None:
             parts, out = left.pop(result.name), results[result.name].flatten()
-            sums = plan_sum(graph.target, *parts.shape, result.partials, result.dtype, result.add)
+            home = home_of_partials(work, result, plan.cuts)
+            sums = plan_sum(graph.target, *parts.shape, result.partials, result.dtype, result.add, home)
             with graph.scope(f"{work.name} {result.name}" if several else work.name):
                 sum_partials(graph, parts, out, sums, result.add)
     return left

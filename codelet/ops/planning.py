@@ -15,6 +15,7 @@ Source: PopLibs plans convolutions and matrix products so (lib/poplin/ConvPlan.c
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
+from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
 
 MEMORY_SHARE = 0.6
@@ -148,7 +150,12 @@ class Plan:
 def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: object) -> VertexCycles:
     """What a vertex takes whose inputs have these types."""
     types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
-    return target.estimate_cycles(codelet.trace(types, static))  # type: ignore[arg-type]
+    return _estimated(target, codelet.trace(types, static))  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _estimated(target: Target, traced: TracedCodelet) -> VertexCycles:
+    return target.estimate_cycles(traced)
 
 
 def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:

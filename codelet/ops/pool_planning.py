@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import codelet as cl
-from codelet.ops.blocks import Cut, num_tiles
+from codelet.ops.blocks import Cut, near, num_tiles
 from codelet.ops.pairs import Pair, told
 from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.ops.windows import Along, Phase
@@ -161,7 +161,7 @@ def _grains_of(own: Pooled, grain: int) -> tuple[int, ...]:
     """The patch of a vertex that has about so many results, from the last dimension."""
     sizes, left = [], grain
     for field in reversed(own.fields):
-        sizes.append(max(1, min(field.phases[0].count, left)))
+        sizes.append(near(field.phases[0].count, left))
         left = max(1, left // sizes[-1])
     return tuple(reversed(sizes))
 

@@ -23,7 +23,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.ops.block_planning import add_up, plan_sum
-from codelet.ops.blocks import Cut, cuts_of, num_tiles
+from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (
@@ -242,15 +242,15 @@ def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
     left, sizes = grain, [1] * len(own.dimensions)
     for d in reversed(range(len(own.dimensions))):
         if own.dimensions[d].role == "summed":
-            sizes[d] = min(own.dimensions[d].extent, left)
-            left //= sizes[d]
+            sizes[d] = near(own.dimensions[d].extent, left)
+            left = max(1, left // sizes[d])
     free = [d for d in range(len(own.dimensions)) if own.dimensions[d].role in ("rows", "columns")]
     for k, d in enumerate(sorted(free, key=lambda d: own.dimensions[d].extent)):
-        sizes[d] = min(own.dimensions[d].extent, max(1, round(left ** (1 / (len(free) - k)))))
+        sizes[d] = near(own.dimensions[d].extent, round(left ** (1 / (len(free) - k))))
         left = max(1, left // sizes[d])
     for d in range(len(own.dimensions)):
         if own.dimensions[d].role == "batch":
-            sizes[d] = min(own.dimensions[d].extent, left)
+            sizes[d] = near(own.dimensions[d].extent, left)
             left = max(1, left // sizes[d])
     return tuple(sizes)
 

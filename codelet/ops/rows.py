@@ -125,10 +125,15 @@ class Rows:
         """How a work is spread."""
         return plan_work(self.graph.target, work, self.grain, self.memory_share)
 
-    def plans(self, works: Sequence[Work], chief: int = 0) -> list[Plan]:
-        """How the steps of an operation are spread, all cut as the cheapest way for the chief one is."""
-        like = self.plan(works[chief])
-        return [priced(self.graph.target, work, like) for work in works]
+    def plans(self, works: Sequence[Work]) -> list[Plan]:
+        """How the steps of an operation are spread: all cut alike, as one of them would be by itself."""
+        ways = [[priced(self.graph.target, work, self.plan(chief)) for work in works] for chief in works]
+        memory = self.memory_share * self.graph.target.bytes_per_tile
+
+        def cost(plans: list[Plan]) -> tuple[float, int]:
+            return max(0, max(own.tile_bytes for own in plans) - memory), sum(own.total_cycles for own in plans)
+
+        return min(ways, key=cost)
 
     def takes_whole(self, whole: Work, steps: Sequence[Plan]) -> bool:
         """Whether whole rows are the better way than some steps."""

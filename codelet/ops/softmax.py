@@ -185,7 +185,7 @@ def _normalized(
         fields = {"x": ("all", x), "most": ("one", dtype), "total": ("one", sums_dtype(dtype))}
         last = rows.work("divide", last_codelets, fields, all_of, "kept")
         steps = [max_of_rows(rows, x), exponentials_of_rows(rows, x), last]
-        plans = rows.plans(steps, chief=1)
+        plans = rows.plans(steps)
         if rows.takes_whole(whole, plans):
             return rows.add(whole, rows.plan(whole), x=x)[0]
         (most,) = rows.add(steps[0], plans[0], x=x)
@@ -263,7 +263,7 @@ def logsumexp_rows(rows: Rows, graph: cl.Graph, x: cl.Tensor) -> cl.Tensor:
         return out
     whole = rows.work("logsumexp", logsumexp_of_rows, {"x": ("all", x)}, one, "whole")
     steps = [max_of_rows(rows, x), exponentials_of_rows(rows, x)]
-    plans = rows.plans(steps, chief=1)
+    plans = rows.plans(steps)
     if rows.takes_whole(whole, plans):
         return rows.add(whole, rows.plan(whole), x=x)[0]
     each = Rows(graph, (), x[tuple(0 if d in rows.axes else slice(None) for d in range(x.ndim))], memory_share=1.0)

@@ -8,6 +8,7 @@ then compiles the body once. Calls whose arguments overlap in another way stay a
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,11 +51,25 @@ def _elements(tensors: Sequence[Tensor]) -> np.ndarray:
     return np.concatenate([tensor.elements().reshape(-1) for tensor in tensors] or [np.zeros(0, np.int64)])
 
 
+def _touching(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+    """Those of some tensors that are of a variable which others are of."""
+    variables = {variable for tensor in others for variable in source_variables(tensor.source)}
+    return [tensor for tensor in tensors if not variables.isdisjoint(source_variables(tensor.source))]
+
+
 def _overlap(written: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     """Whether an element of one list of tensors is in the other."""
-    variables = {variable for tensor in written for variable in source_variables(tensor.source)}
-    near = [tensor for tensor in others if variables & set(source_variables(tensor.source))]
-    return bool(near) and bool(np.isin(_elements(near), _elements(written)).any())
+    near = _touching(others, written)
+    return bool(near) and bool(np.isin(_elements(near), _elements(_touching(written, near))).any())
+
+
+def _meet(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors have an element in common, or one has an element twice."""
+    counts = Counter(variable for tensor in tensors for variable in source_variables(tensor.source))
+    # A whole variable that is there once cannot meet anything.
+    near = [t for t in tensors if not t.is_whole_variable or counts[next(iter(source_variables(t.source)))] > 1]
+    elements = _elements(near)
+    return len(np.unique(elements)) < len(elements)
 
 
 def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
@@ -77,10 +92,10 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
             continue
         stacked[p] = _stack(own)
     collected = {p: stacked[p] for p in stacked if p in writes}
-    places = [*collected.values(), *(carried[p] for p in carried if p in writes)]
-    read = [*shared.values(), *(stacked[p] for p in stacked if p not in writes), *(carried[p] for p in passed_on)]
-    elements = _elements(places)
-    if len(np.unique(elements)) < len(elements) or _overlap(places, read):
+    places = [own for p in collected for own in given[p]] + [carried[p] for p in carried if p in writes]
+    read = [*shared.values(), *(own for p in stacked if p not in writes for own in given[p])]
+    read += [carried[p] for p in passed_on]
+    if _meet(places) or _overlap(places, read):
         return None
     # Besides what they get, the calls read and write variables of the graph: these must be others.
     written = {v for v in function.writes if v not in given}

@@ -86,3 +86,9 @@ class Classes:
 def spots_of(atom: Atomic) -> list[Spot]:
     """The dimensions of a variable. A literal has none."""
     return [] if isinstance(atom, jax_core.Literal) else [(atom, d) for d in range(len(atom.aval.shape))]
+
+
+def extent_of(spot: Spot) -> int:
+    """How many elements there are along a dimension."""
+    var, d = spot
+    return var.aval.shape[d]

@@ -19,6 +19,7 @@ from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once
+from lowering.jaxprs.single_dimensions import drop_single_dimensions
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
@@ -31,5 +32,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     """
     emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
-    traced = carry_extended(reshape_once(join_reductions(products)))
+    traced = carry_extended(reshape_once(drop_single_dimensions(join_reductions(products))))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))

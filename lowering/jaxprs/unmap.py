@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
@@ -28,10 +27,17 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import Atomic, bind, evaluate
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
-from lowering.arrays import reshape, transpose
-from lowering.jaxprs.dimension_classes import Classes, Spot, Window, spots_of
+from lowering.arrays import reshape
+from lowering.jaxprs.dimension_classes import Classes, Spot, Window, extent_of, spots_of
+from lowering.jaxprs.dimension_rules import (
+    left_by_element,
+    left_moved,
+    left_reduced,
+    link_by_element,
+    link_moved,
+    link_reduced,
+)
 from lowering.jaxprs.left_dimensions import Left, Place
-from lowering.jaxprs.moved_dimensions import pairs_moved
 from lowering.jaxprs.slices_unmapped import keep_slice, link_slice, sliced
 
 # --- what comes out ---------------------------------------------------------------------------------------
@@ -61,28 +67,10 @@ class Unmapped:
 # --- what equations take through --------------------------------------------------------------------------
 
 
-def _link_moved(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
-    own, made = spots_of(eqn.invars[0]), spots_of(eqn.outvars[0])
-    for first, second in pairs_moved(eqn) if own else ():
-        if len(first) == len(second) == 1:
-            classes.unite(own[first[0]], made[second[0]])
-        else:
-            classes.keep([*(own[d] for d in first), *(made[d] for d in second)])
-
-
-def _link_by_element(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
-    for other in (*eqn.invars, *eqn.outvars[1:]):
-        for spot, made in zip(spots_of(other), spots_of(eqn.outvars[0]), strict=False):  # a scalar has no dimensions
-            classes.unite(spot, made)
-
-
 def _link_reduced(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
-    axes = {int(axis) for axis in eqn.params["axes"]}
     own = spots_of(eqn.invars[0])
-    classes.keep([spot for d, spot in enumerate(own) if d in axes])
-    left = (spot for d, spot in enumerate(own) if d not in axes)
-    for spot, made in zip(left, spots_of(eqn.outvars[0]), strict=True):
-        classes.unite(spot, made)
+    classes.keep([own[int(axis)] for axis in eqn.params["axes"]])
+    link_reduced(classes, eqn)
 
 
 def _line_of(eqn: jax_core.JaxprEqn) -> int:
@@ -174,34 +162,10 @@ def _as_it_is(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> li
     return bind(eqn, operands)
 
 
-def _reduced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    axes = left.numbers(eqn.invars[0], eqn.params["axes"])
-    return bind(eqn.replace(params={**eqn.params, "axes": axes}), operands)
-
-
 def _ordered(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
     (along,) = left.numbers(eqn.invars[0], (_line_of(eqn),))
     name = "dimension" if eqn.primitive.name == "sort" else "axis"
     return bind(eqn.replace(params={**eqn.params, name: along}), operands)
-
-
-def _moved(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
-    (own,), (made,) = eqn.invars, eqn.outvars
-    kind = own.aval.dtype  # type: ignore[attr-defined]
-    array = operands[0] if isinstance(own, jax_core.Var) else jnp.asarray(operands[0], kind)
-    shape = left.shape(made)
-    if eqn.primitive.name == "transpose":
-        return [transpose(array, left.numbers(own, eqn.params["permutation"]))]
-    if eqn.primitive.name != "broadcast_in_dim":
-        return [reshape(array, shape)]
-    given = left.shape(own)
-    kept = [d for d, place in enumerate(left.places(own)) if place.left is not None]
-    places = [left.numbers(made, (eqn.params["broadcast_dimensions"][d],)) for d in kept]
-    # What is one element along a dimension that is gone of the result has it no more.
-    array = reshape(array, [n for n, place in zip(given, places, strict=True) if place])
-    if list(array.shape) == shape:
-        return [array]
-    return [lax.broadcast_in_dim(array, tuple(shape), tuple(place for own in places for place in own))]
 
 
 def _dot(eqn: jax_core.JaxprEqn, operands: Sequence[Any], inner: Any, batch: Any) -> list[Any]:
@@ -265,10 +229,10 @@ class _Rule(NamedTuple):
 _UNKNOWN = _Rule(_link_unknown, _as_it_is)
 
 _RULES = (
-    ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(_link_by_element, _as_it_is)),
-    (tuple(REDUCTIONS), _Rule(_link_reduced, _reduced)),
+    ((*ELEMENTWISE, "threefry2x32", "bitcast_convert_type"), _Rule(link_by_element, left_by_element)),
+    (tuple(REDUCTIONS), _Rule(_link_reduced, left_reduced)),
     (("sort", "top_k"), _Rule(_link_ordered, _ordered)),
-    (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(_link_moved, _moved)),
+    (("transpose", "reshape", "squeeze", "broadcast_in_dim"), _Rule(link_moved, left_moved)),
     (("dot_general",), _Rule(_link_product, _product)),
     (("gather",), _Rule(_link_gather, _gathered)),
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
@@ -335,7 +299,7 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]
     shared = set(results[0]).intersection(*results[1:]) - kept - windows.keys()
     axes: dict[Spot, int | None] = {root: k for k, root in enumerate(r for r in results[0] if r in shared)}
     # What is of extent 1 and nowhere in the results was put there for an equation to have it.
-    single = {root for own in roots.values() for root in own if root[0].aval.shape[root[1]] == 1}
+    single = {root for own in roots.values() for root in own if extent_of(root) == 1}
     axes.update(dict.fromkeys(single - kept.union(*results) - windows.keys()))
     if any(len(own) > 1 for own in windows.values()) or windows.keys() & kept.union(*results):
         return None

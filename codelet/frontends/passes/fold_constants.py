@@ -96,7 +96,8 @@ class _Known:
 
         if not wanted:
             return {}
-        return dict(zip(wanted, jax.jit(compute)(), strict=True))
+        with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
+            return dict(zip(wanted, jax.jit(compute)(), strict=True))
 
 
 def _needs_nothing(eqn: jax_core.JaxprEqn) -> bool:

@@ -1,0 +1,91 @@
+"""Training steps of whole networks: `cl.trace` of a step beside the step itself under `jax.jit`.
+
+The networks are those of `codelet/models/networks.py`, a step is `train_step`: forward, backward and descent with
+momentum. Both sides are the same function of the same arguments; ours is traced into a graph of vertices, for the
+planned grain or one that is given, and lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+import codelet as cl
+from benchmarks.harness import Comparison, Row, benchmark
+from codelet.models.networks import step_arguments
+from codelet.models.training import train_step
+
+FINE_GRAIN = 128
+"""Multiply-adds of a vertex, with which AlexNet's step has at least 18.7 million vertices and 115.8 million edges."""
+
+
+def draw_arguments(network: str, batch: int, random: np.random.Generator) -> tuple[Any, ...]:
+    """What a step takes."""
+    return step_arguments(network, batch=batch, key=jax.random.key(int(random.integers(2**31))))
+
+
+def traced_step(network: str, batch: int, grain: int | None) -> Any:
+    """The step of a network as a graph of vertices."""
+    key = jax.random.key(0)
+    return cl.trace(train_step, *eqx.filter_eval_shape(step_arguments, network, batch=batch, key=key), grain=grain)
+
+
+def step_comparison(name: str, network: str, batch: int, bar: float, *, grain: int | None = None) -> Comparison:
+    """A traced step beside plain JAX's; nothing is traced before it is called.
+
+    Args:
+        name: of the comparison.
+        network: by its name in `NETWORKS`.
+        batch: how many inputs a step takes.
+        bar: as in `Comparison`.
+        grain: as `cl.trace` takes it.
+    """
+
+    def ours(*arguments: Any) -> Any:
+        return traced_step(network, batch, grain)(*arguments)
+
+    return Comparison(
+        name,
+        ours=jax.jit(ours),
+        plain=jax.jit(train_step),
+        arguments=partial(draw_arguments, network, batch),
+        bar=bar,
+        tolerance=1e-4,
+    )
+
+
+@benchmark
+def alexnet_step(network: str = "alexnet", grain: int = FINE_GRAIN) -> Generator[Comparison | Row, Row, None]:
+    """A training step of AlexNet, batch 1: at the planned grain, and as more than 18.7 million vertices."""
+    yield step_comparison("alexnet_step", network, 1, 0.9)
+    yield step_comparison("alexnet_step/fine", network, 1, 0.9, grain=grain)
+
+
+@benchmark
+def resnet50_step(network: str = "resnet50") -> Generator[Comparison | Row, Row, None]:
+    """A training step of ResNet-50, batch 1: repeated blocks are one function."""
+    yield step_comparison("resnet50_step", network, 1, 1.0)
+
+
+@benchmark
+def resnet18_step(network: str = "resnet18") -> Generator[Comparison | Row, Row, None]:
+    """A training step of ResNet-18, batch 1."""
+    yield step_comparison("resnet18_step", network, 1, 1.0)
+
+
+@benchmark
+def strain_step(network: str = "strain", batch: int = 32) -> Generator[Comparison | Row, Row, None]:
+    """A training step of the convolutional network over time series, for one and for a batch."""
+    yield step_comparison("strain_step", network, 1, 1.0)
+    yield step_comparison(f"strain_step/batch{batch}", network, batch, 1.0)
+
+
+@benchmark
+def mnist_traced_step(network: str = "mnist", batch: int = 32) -> Generator[Comparison | Row, Row, None]:
+    """A training step of the network of `codelet mnist`, written in Equinox and traced."""
+    yield step_comparison("mnist_traced_step", network, batch, 1.0)

@@ -1,0 +1,259 @@
+"""The job `codelet build`: a network's training step, or any function of JAX, as a graph, and what it costs.
+
+In comes the name of a network of `codelet/models/networks.py`, or `package.module:function`: a function that is called
+without arguments (with `batch=N` where a batch is given) and returns what `cl.trace` takes, a function of JAX and
+examples of its arguments. Out come its counts, the memory of the tiles, the cycles by layer, forward and backward, and
+the time that every stage took.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from codelet.errors import CodeletError, SizeError
+from codelet.frontends.labels import BACKWARD
+from codelet.frontends.trace import trace
+from codelet.frontends.traced import Traced
+from codelet.models.networks import NETWORKS, step_arguments
+from codelet.models.training import train_step
+from codelet.target import Target
+from codelet.views.sources import source_variables
+from ipu_backend.jobs.stages import Stages
+from ipu_backend.model.ipu import IPU
+from ipu_backend.model.profile import Profile
+from ipu_backend.model.profile_plan import profile_machine
+from lowering.check.check import check
+from lowering.check.sizes import check_machine_size
+from lowering.pipeline import compile_fast, plan_fast, plan_machine
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
+from lowering.plan.plan import Plan
+
+STAGES = ("trace", "plan", "check", "lower", "profile")
+_OF_TWO_SCOPES = re.compile(r"\w+_gradient(_\d+)?")  # operations that have another one within them
+NO_LAYER, COPIES = "(no layer)", "(copies)"
+
+
+class BuildError(CodeletError, ValueError):
+    """Something that cannot be built, as it is no network and no function of JAX."""
+
+
+# --- what is built ------------------------------------------------------------------------------------
+
+
+def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
+    """A function of JAX and examples of its arguments, by the name of a network or of a function that returns them.
+
+    Args:
+        name: of a network, whose training step it is; or `package.module:function`.
+        batch: how many inputs a network's step takes, one when left off; given on to the function of that name.
+
+    Raises:
+        BuildError: a name of neither, or a function that returns something else.
+
+    >>> step, training, inputs, labels = find_function("strain", batch=4)
+    >>> inputs.shape
+    (4, 1024)
+    """
+    if name in NETWORKS:
+        key = jax.random.key(0)
+        return train_step, *eqx.filter_eval_shape(step_arguments, name, batch=batch or 1, key=key)
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        expected = f"{', '.join(NETWORKS)}, or package.module:function"
+        raise BuildError("there is no such network", given=name, expected=expected)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` does; a console script looks beside itself alone
+    try:
+        made = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        expected = "a module that can be imported from here, and a function in it"
+        raise BuildError("there is no such function", given=f"{name}: {error}", expected=expected) from error
+    found = made(**({} if batch is None else {"batch": batch}))
+    if not isinstance(found, tuple) or not found or not callable(found[0]):
+        raise BuildError(
+            "what should be traced is no function with examples of its arguments",
+            given=f"{name} returns {type(found).__name__}: {found!r:.80}",
+            expected="a tuple: the function, then an example of each argument",
+            fix="return step, parameters, inputs",
+        )
+    return found
+
+
+# --- what it costs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Cycles of a layer, those of other passes than the backward one in `forward`."""
+
+    name: str
+    forward_cycles: int
+    backward_cycles: int
+
+    @property
+    def total_cycles(self) -> int:
+        """Both."""
+        return self.forward_cycles + self.backward_cycles
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes taken of the tiles' memories, and what part of all memory that is."""
+
+    fullest_tile: int
+    fullest_tile_bytes: int
+    mean_tile_bytes: float
+    bytes_per_tile: int
+    share: float
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a graph came to.
+
+    Attributes:
+        name: as it was given.
+        vertices, edges, variables, compute_sets, functions: how many there are, those of a function once.
+        tiles: of the machine.
+        memory: None where the graph is too large for this computer to plan it on the machine.
+        cycles: of the program; None there, too.
+        layers: those that take the most first.
+        seconds: by stage.
+        unprofiled: why there is no profile.
+    """
+
+    name: str
+    vertices: int
+    edges: int
+    variables: int
+    compute_sets: int
+    functions: int
+    tiles: int
+    memory: Memory | None
+    cycles: int | None
+    layers: tuple[Layer, ...]
+    seconds: Mapping[str, float]
+    unprofiled: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = ("vertices", "edges", "variables", "compute sets", "functions")
+        lines = [f"{self.name}: " + ", ".join(f"{getattr(self, own.replace(' ', '_')):,} {own}" for own in counts)]
+        if self.memory is None:
+            lines.append(f"no profile: {self.unprofiled}")
+        else:
+            own = self.memory
+            full = own.fullest_tile_bytes / own.bytes_per_tile
+            lines.append(
+                f"memory of {self.tiles:,} tiles: {own.share:.1%}; a tile has {own.mean_tile_bytes:,.0f} bytes in the "
+                f"mean, tile {own.fullest_tile} the most: {own.fullest_tile_bytes:,} of {own.bytes_per_tile:,} "
+                f"({full:.1%})"
+            )
+            lines.append(f"cycles: {self.cycles:,}")
+            width = max(map(len, (*(layer.name for layer in self.layers), "by layer")))
+            lines.append(f"  {'by layer':{width}} {'forward':>14} {'backward':>14} {'share':>7}")
+            for layer in self.layers:
+                forward, backward = f"{layer.forward_cycles:14,}", f"{layer.backward_cycles:14,}"
+                share = layer.total_cycles / max(1, self.cycles or 0)
+                lines.append(f"  {layer.name:{width}} {forward} {backward} {share:7.1%}")
+        lines.append("seconds: " + ", ".join(f"{name} {taken:.1f}" for name, taken in self.seconds.items()))
+        return "\n".join(lines)
+
+
+def layer_of(step: str) -> tuple[str, bool]:
+    """The layer that a step of a traced program is of, by its name, and whether it is of a backward pass.
+
+    The name of a compute set is that of the layer, of an operation and of what the operation does there.
+
+    >>> layer_of("backward/convs/0/conv_general_dilated_2/convolve")
+    ('convs/0', True)
+    """
+    if step.startswith("copy "):
+        return COPIES, step.rpartition(" -> ")[2].startswith(f"{BACKWARD}/")
+    parts = step.split("/")
+    is_backward = BACKWARD in parts
+    own = [part for part in parts[:-2] if part != BACKWARD]
+    if own and _OF_TWO_SCOPES.fullmatch(own[-1]):
+        del own[-1]
+    return "/".join(own) or NO_LAYER, is_backward
+
+
+def layers_of(profile: Profile) -> tuple[Layer, ...]:
+    """The cycles of a traced program by layer, those that take the most first."""
+    cycles: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for step in profile.steps:
+        name, is_backward = layer_of(step.name)
+        cycles[name][is_backward] += step.total_cycles
+    found = [Layer(name, forward, backward) for name, (forward, backward) in cycles.items()]
+    return tuple(sorted(found, key=lambda layer: -layer.total_cycles))
+
+
+def _profile(plan: Plan, traced: Traced) -> Profile:
+    """What it costs where what goes in and comes out keeps its memory, as that of the host's or of the next step."""
+    ends = (*traced.flat_inputs, *traced.flat_outputs)
+    keep = list(dict.fromkeys(variable for own in ends for variable in source_variables(own.source)))
+    check_machine_size(plan, keep)
+    return profile_machine(plan_machine(plan, keep=keep, allow_out_of_memory=True))
+
+
+def build(
+    name: str,
+    *,
+    grain: int | None = None,
+    target: Target | None = None,
+    batch: int | None = None,
+) -> BuildResult:
+    """Trace a network's training step or another function, lower it, and profile it.
+
+    Args:
+        name: as `find_function` takes it.
+        grain: as `cl.trace` takes it.
+        target: the machine; an IPU when left off.
+        batch: as `find_function` takes it.
+
+    Raises:
+        BuildError: a name that nothing has.
+    """
+    target = IPU() if target is None else target
+    stages = Stages(STAGES)
+    function, *examples = find_function(name, batch)
+    with stages.stage("trace"):
+        traced = trace(function, *examples, target=target, grain=grain)
+    graph = traced.graph
+    with stages.stage("plan"):
+        sources = tuple(source_variables(own.source)[0] for own in traced.flat_inputs)
+        plan = flow(collect(graph, traced.program, sources, traced.flat_outputs))
+    with stages.stage("check"):
+        plan = check(plan)
+    with stages.stage("lower"):
+        compile_fast(plan_fast(plan))
+    profile, unprofiled = None, ""
+    try:
+        with stages.stage("profile"):
+            profile = _profile(plan, traced)
+    except SizeError as error:
+        unprofiled = error.problem
+    counts = (graph.num_vertices, graph.num_edges, len(graph.variables), len(graph.compute_sets), len(graph.functions))
+    if profile is None:
+        return BuildResult(name, *counts, target.num_tiles, None, None, (), stages.seconds, unprofiled)
+    by_tile = profile.memory_by_tile
+    fullest = profile.fullest_tiles(1)[0]
+    there = target.num_tiles * target.bytes_per_tile
+    memory = Memory(
+        fullest, int(by_tile[fullest]), float(by_tile.mean()), target.bytes_per_tile, float(by_tile.sum() / there)
+    )
+    layers = layers_of(profile)
+    return BuildResult(name, *counts, target.num_tiles, memory, profile.total_cycles, layers, stages.seconds)

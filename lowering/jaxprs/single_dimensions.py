@@ -1,0 +1,92 @@
+"""Single dimensions: what is of one element along a dimension that only a reshape put there has it no more.
+
+A block of one row leaves a dimension of extent 1 among those of its grid: rows of (512, 1024) are then normalized as
+(512, 1, 1024). XLA's CPU backend sums the major dimension of such an array eight times slower than without, in plain
+JAX as well. In comes a jaxpr, out comes one in which no elementwise equation, reduction or move has such a dimension
+along which nothing is repeated. What is given and what comes out keep theirs, and so does what any other equation is
+given or gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+from lowering.jaxprs.dimension_classes import Classes, Spot, extent_of, spots_of
+from lowering.jaxprs.dimension_rules import (
+    left_by_element,
+    left_moved,
+    left_reduced,
+    link_by_element,
+    link_moved,
+    link_reduced,
+)
+from lowering.jaxprs.left_dimensions import Left
+
+_MOVES = ("reshape", "squeeze", "transpose", "broadcast_in_dim")
+
+_RULES = (
+    (tuple(ELEMENTWISE), link_by_element, left_by_element),
+    (tuple(REDUCTIONS), link_reduced, left_reduced),
+    (_MOVES, link_moved, left_moved),
+)
+
+
+def _rule(eqn: jax_core.JaxprEqn) -> tuple[Any, Any] | None:
+    """How an equation takes dimensions through, and what is left of it; None where nothing is known of it."""
+    if eqn.primitive.name == "reshape" and eqn.params["dimensions"] is not None:
+        return None  # in another order
+    return next(((link, left) for names, link, left in _RULES if is_understood(eqn, *names)), None)
+
+
+def _repeated(eqn: jax_core.JaxprEqn) -> list[Spot]:
+    """The dimensions along which an elementwise equation repeats the one element that an operand has."""
+    made = spots_of(eqn.outvars[0])
+    pairs = [pair for atom in eqn.invars for pair in zip(spots_of(atom), made, strict=False)]
+    return [spot for spot, result in pairs if extent_of(spot) != extent_of(result)]
+
+
+def _find(jaxpr: jax_core.Jaxpr) -> Left | None:
+    """The dimensions that are gone, of all variables; None where there are none."""
+    classes, single = Classes(), []
+    for atom in variables([*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars]):
+        classes.keep(spots_of(atom))
+    for eqn in jaxpr.eqns:
+        own = [spot for atom in (*eqn.invars, *eqn.outvars) for spot in spots_of(atom) if extent_of(spot) == 1]
+        rule = _rule(eqn) if own else None
+        if rule is None:
+            classes.keep(own)
+            continue
+        rule[0](classes, eqn)
+        classes.keep(_repeated(eqn) if is_understood(eqn, *ELEMENTWISE) else [])
+        single += own
+    gone = set(map(classes.root, single)) - classes.kept
+    return Left(classes, dict.fromkeys(gone), {}) if gone else None
+
+
+def _puts_one(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation may put a dimension of extent 1 where there was none."""
+    return eqn.primitive.name in ("reshape", "broadcast_in_dim") and 1 in eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+
+
+def drop_single_dimensions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr without dimensions of extent 1 that only reshapes put there, in the bodies of loops as well."""
+    eqns = closed.jaxpr.eqns
+    left = _find(closed.jaxpr) if any(map(_puts_one, eqns)) else None
+    if left is None and not any(map(bodies_of, eqns)):
+        return closed
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        atoms = variables([*eqn.invars, *eqn.outvars])
+        if left is None or all(left.shape(atom) == list(atom.aval.shape) for atom in atoms):  # type: ignore[attr-defined]
+            return builder.equation(with_bodies(eqn, drop_single_dimensions), operands)
+        rule = _rule(eqn)
+        assert rule is not None
+        return builder.traced(lambda *given: rule[1](left, eqn, given), operands)
+
+    return rebuild(closed, run)

@@ -1,0 +1,137 @@
+"""The job `codelet build`: what it counts, how it tells layers and stages, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import codelet as cl
+from codelet.errors import SizeError
+from ipu_backend.cli import main
+from ipu_backend.jobs.build import COPIES, NO_LAYER, STAGES, BuildError, build, find_function, layer_of
+from ipu_backend.jobs.stages import Stages
+
+
+def two_layers(batch=3):
+    """A small function with named layers, and examples of its arguments."""
+
+    def step(w, x):
+        with jax.named_scope("first"):
+            x = jnp.tanh(x @ w)
+        with jax.named_scope("second"):
+            return jnp.sum(x @ w, axis=0)
+
+    return jax.grad(lambda w, x: step(w, x).sum()), jnp.ones((4, 4)), jnp.ones((batch, 4))
+
+
+def nothing():
+    """No function with examples."""
+    return jnp.ones(3)
+
+
+def test_a_network_is_counted_and_profiled():
+    result = build("mnist", grain=1 << 16, target=cl.IPU(num_tiles=16))
+    traced = cl.trace(*find_function("mnist"), target=cl.IPU(num_tiles=16), grain=1 << 16)
+    graph = traced.graph
+    assert (result.vertices, result.edges) == (graph.num_vertices, graph.num_edges)
+    assert (result.compute_sets, result.functions) == (len(graph.compute_sets), len(graph.functions))
+    assert tuple(result.seconds) == STAGES
+    assert result.memory is not None
+    assert 0 < result.memory.mean_tile_bytes <= result.memory.fullest_tile_bytes
+    assert result.memory.share == pytest.approx(result.memory.mean_tile_bytes / result.memory.bytes_per_tile)
+    assert sum(layer.total_cycles for layer in result.layers) == result.cycles
+    both_ways = [layer.name[-1] for layer in result.layers if layer.forward_cycles > 0 < layer.backward_cycles]
+    assert {"0", "1"} <= set(both_ways)
+    text = str(result)
+    assert f"{graph.num_vertices:,} vertices, {graph.num_edges:,} edges" in text
+    assert "memory of 16 tiles" in text
+
+
+def test_a_function_of_the_users_is_built_from_the_command_line(capsys):
+    main(["build", f"{__name__}:two_layers", "--tiles", "4", "--grain", "8", "--batch", "5", "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["name"] == f"{__name__}:two_layers"
+    assert found["tiles"] == 4
+    assert {layer["name"] for layer in found["layers"]} >= {"first", "second"}
+    assert sum(layer["forward_cycles"] + layer["backward_cycles"] for layer in found["layers"]) == found["cycles"]
+    main(["build", f"{__name__}:two_layers", "--tiles", "4"])
+    assert f"{__name__}:two_layers: " in capsys.readouterr().out
+
+
+def test_what_is_too_large_to_profile_is_counted_all_the_same(monkeypatch):
+    def too_large(*_):
+        raise SizeError("it is too large")
+
+    monkeypatch.setattr("ipu_backend.jobs.build.check_machine_size", too_large)
+    result = build(f"{__name__}:two_layers", target=cl.IPU(num_tiles=4))
+    assert result.vertices > 0
+    assert (result.memory, result.cycles, result.layers) == (None, None, ())
+    assert "no profile: it is too large" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("step", "layer"),
+    [
+        ("convs/0/conv_general_dilated/convolve", ("convs/0", False)),
+        ("backward/dense/dot_general_2/multiply", ("dense", True)),
+        ("block/backward/body/0/conv/dot_general/multiply", ("block/body/0/conv", True)),
+        ("backward/pool/max_pool_gradient_3/choose/choose", ("pool", True)),
+        ("backward/pool/max_pool_gradient/gather", ("pool", True)),
+        ("mul_4/map", (NO_LAYER, False)),
+        ("copy relu/max/out -> relu_call/out0", (COPIES, False)),
+        ("copy x -> backward/relu_call/out0", (COPIES, True)),
+    ],
+)
+def test_steps_are_told_by_layer_and_direction(step, layer):
+    assert layer_of(step) == layer
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alexnett", "given:    alexnett"),
+        ("no_such_package:f", "No module named 'no_such_package'"),
+        (f"{__name__}:no_such", "has no attribute 'no_such'"),
+        (f"{__name__}:nothing", "expected: a tuple: the function, then an example of each argument"),
+    ],
+)
+def test_what_cannot_be_built_is_told(name, message):
+    with pytest.raises(BuildError) as told:
+        find_function(name)
+    assert message in str(told.value)
+
+
+def test_a_mistake_is_one_line_of_the_command_line():
+    with pytest.raises(SystemExit, match="codelet build: there is no such network"):
+        main(["build", "alexnett"])
+
+
+def test_every_network_has_examples_without_being_drawn():
+    for name in ("alexnet", "resnet18", "resnet34", "resnet50", "strain", "mnist"):
+        _, *examples = find_function(name, batch=2)
+        arrays = jax.tree.leaves(eqx.filter(examples, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)))
+        assert examples[1].shape[0] == 2
+        assert arrays
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_stages_that_take_long_show_on_the_error_stream(has_tqdm, monkeypatch, capsys):
+    if not has_tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    stages = Stages(("quick", "slow"), delay=0.02)
+    with stages.stage("quick"):
+        pass
+    with stages.stage("slow"):
+        time.sleep(0.1)
+    told = capsys.readouterr().err
+    assert "quick" not in told
+    assert "slow" in told
+    assert ("2 of 2 stages" in told) == has_tqdm
+    assert stages.seconds["quick"] < stages.seconds["slow"]
