@@ -10,7 +10,18 @@ import jax
 from jax.core import Tracer
 
 from codelet.errors import CapturedTracerError, TraceError
-from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
+from codelet.frontends import (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.passes import simplify
@@ -22,7 +33,18 @@ from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
 from codelet.target import Target
 
-RULES_OF = (calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows)
+RULES_OF = (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 """The files whose rules there are."""
 
 

@@ -172,12 +172,12 @@ class Walk:
             return add_by_element(self, eqn, given)
         rule = RULES.get(eqn.primitive.name)
         if rule is not None and rule.understands(eqn.params):
-            understood = {name: value for name, value in eqn.params.items() if name in rule.parameters}
-            results = rule.function(self, *given, **understood)
+            results = rule.function(self, *given, **rule.understood(eqn.params))
             if results is not NotImplemented:
                 return results if isinstance(results, (list, tuple)) else [results]
+        results = add_one_vertex(self, eqn, given)
         warn_of_one_vertex(self, eqn)
-        return add_one_vertex(self, eqn, given)
+        return results
 
     def _computed(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> list[Value] | None:
         """The results of an equation of which all operands are known; None where they are not, or are too large."""

@@ -159,6 +159,8 @@ def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> Pair
     """
 
     def block(*fields: Any, dimensions: Any) -> dict[str, Any]:
+        # An element of a block has no dimensions: fast execution asks for that where it joins blocks.
+        dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
         results = _over_block(function, dimensions, rank)(*fields)
         return {f"out{k}": result for k, result in enumerate(results)}
