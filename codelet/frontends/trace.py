@@ -24,6 +24,8 @@ from codelet.frontends import (
 )
 from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
+from codelet.frontends.passes import simplify
+from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
@@ -98,14 +100,15 @@ def trace(
         )
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
-    walk = Walk(graph, SharedFunctions(closed), grain)
+    simple = simplify(closed, given.paths)
+    walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
-    for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
+    for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
-    paths = dict(zip(closed.jaxpr.invars, given.paths, strict=True))
-    results = walk.closed(closed, inputs, paths)
+    paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
+    results = walk.closed(simple, inputs, paths)
     outputs = [walk.tensor(own) for own in results]
-    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed)
+    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
 
 
 def _name(function: Callable[..., Any]) -> str:
