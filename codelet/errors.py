@@ -231,6 +231,10 @@ class OneVertexWarning(UserWarning):
     """A primitive of a traced function that one vertex runs on one tile, since no rule spreads it."""
 
 
+class CollectiveError(CodeletError):
+    """A function, traced as a graph, that speaks to other devices along a named axis."""
+
+
 class DuplicateNameError(CodeletError):
     """A name used twice in one graph."""
 

@@ -84,6 +84,7 @@ def test_what_is_too_large_to_profile_is_counted_all_the_same(monkeypatch):
         ("block/backward/body/0/conv/dot_general/multiply", ("block/body/0/conv", True)),
         ("backward/pool/max_pool_gradient_3/choose/choose", ("pool", True)),
         ("backward/pool/max_pool_gradient/gather", ("pool", True)),
+        ("backward/second/reduce_sum/reduce/add up", ("second", True)),
         ("mul_4/map", (NO_LAYER, False)),
         ("copy relu/max/out -> relu_call/out0", (COPIES, False)),
         ("copy x -> backward/relu_call/out0", (COPIES, True)),

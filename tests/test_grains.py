@@ -280,3 +280,18 @@ def test_tiles_along_parts_of_an_axis_change_nothing():
     random = np.random.default_rng(0)
     values = {"x": random.normal(size=x.shape).astype("f"), "w": random.normal(size=w.shape).astype("f")}
     np.testing.assert_allclose(run(values)["y"], cl.interpret(graph, values, [y])["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_uneven_blocks_of_a_function_with_its_own_derivative_are_one_map():
+    x = np.linspace(-1, 1, 3 * 40 * 41, dtype=np.float32).reshape(3, 40, 41)
+
+    def build(graph, x):
+        return cl.ops.map(graph, jax.nn.relu, x, grain=50)
+
+    layer = cl.lower(build, target=cl.IPU(num_tiles=16))
+    assert len(layer.at(x).graph.families) == 2
+    jaxpr = str(jax.make_jaxpr(layer)(x))
+    assert jaxpr.count("custom_jvp_call[") == 1
+    assert "concatenate" not in jaxpr
+    slope = jax.grad(lambda own: layer(own).sum())
+    np.testing.assert_array_equal(slope(x), (x > 0).astype(np.float32))

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core as jax_core
+from jax.extend.random import threefry2x32_p
 
 from codelet.frontends.structure import constant_key, dtype_of, parameter_key, shape_of
 from codelet.jaxprs.equations import CALLS, bind, evaluate
@@ -46,8 +48,10 @@ def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
         return False
     if not all(isinstance(dtype_of(atom), np.dtype) for atom in atoms):  # keys
         return False
-    if is_understood(eqn, *ELEMENTWISE):
+    if is_understood(eqn, *ELEMENTWISE, "threefry2x32"):
         return True
+    if is_understood(eqn, "bitcast_convert_type"):
+        return dtype_of(eqn.invars[0]).itemsize == dtype_of(eqn.outvars[0]).itemsize
     if is_understood(eqn, "broadcast_in_dim"):
         return not shape_of(eqn.invars[0])
     if is_understood(eqn, *CALLS):
@@ -78,12 +82,20 @@ def _all_by_element(closed: jax_core.ClosedJaxpr, shape: tuple[int, ...]) -> boo
 # --- what it does to elements --------------------------------------------------------------------------------
 
 
+def threefry(*elements: Any) -> list[Any]:
+    """Two words of two words of a key and two of a counter, which JAX maps over only where it maps over all of them."""
+    nothing = functools.reduce(lax.bitwise_xor, (own ^ own for own in elements))
+    return threefry2x32_p.bind(*(own ^ nothing for own in elements))
+
+
 def _of_elements(closed: jax_core.ClosedJaxpr, elements: Elements) -> list[Any]:
     return evaluate(closed, elements, _on_elements, jnp.asarray)
 
 
 def _on_elements(eqn: jax_core.JaxprEqn, elements: Elements) -> Elements:
     """The results of an equation that is by element, for single elements."""
+    if eqn.primitive.name == "threefry2x32":
+        return threefry(*elements)
     if eqn.primitive.name == "broadcast_in_dim":
         return elements
     if eqn.primitive.name in CALLS:
@@ -171,9 +183,25 @@ def _smooth(atoms: Sequence[Any]) -> list[int]:
     return [k for k, atom in enumerate(atoms) if jnp.issubdtype(dtype_of(atom), jnp.inexact)]
 
 
-@functools.lru_cache(maxsize=1024)
+@dataclass(frozen=True)
+class _SameRule:
+    """An equation of a function with a derivative rule, told from others by its parameters and its types."""
+
+    key: Hashable
+    equation: jax_core.JaxprEqn = field(compare=False)
+
+
 def _rule_of(eqn: jax_core.JaxprEqn) -> _ElementRule | None:
     """A function with a derivative rule, of single elements; None where the rule is not by element."""
+    types = tuple(map(struct, (*eqn.invars, *eqn.outvars)))
+    literals = tuple(constant_key(own.val) if isinstance(own, jax_core.Literal) else None for own in eqn.invars)
+    parameters = tuple((name, id(value)) for name, value in sorted(eqn.params.items()))  # the equation keeps them
+    return _found_rule(_SameRule((eqn.primitive.name, types, literals, parameters), eqn))
+
+
+@functools.lru_cache(maxsize=1024)
+def _found_rule(same: _SameRule) -> _ElementRule | None:
+    eqn = same.equation
     inputs, outputs = _smooth(eqn.invars), _smooth(eqn.outvars)
 
     def smooth_part(primals: Elements) -> Callable[..., list[Any]]:

@@ -14,10 +14,12 @@ from jax.extend import core as jax_core
 
 from codelet.frontends.labels import is_library, within
 from codelet.frontends.rules import rule
+from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import Value, data_type, unwrapped, wrapped
 from codelet.jaxprs.equations import CALLS, bind
 from codelet.programs.functions import Call, Function
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
+from codelet.tracing.codelets import Codelet
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -73,6 +75,13 @@ def closed_call(walk: Walk, *operands: Value, call_jaxpr: Any, name: Any = None)
     return walk.jaxpr(call_jaxpr, (), operands, walk.paths_of(call_jaxpr.invars))
 
 
+@rule("composite", by="what it is made of")
+def composite(walk: Walk, *operands: Value, jaxpr: Any, name: str, attributes: Any, version: Any) -> Any:
+    """A function that some compilers know by its name."""
+    with walk.graph.scope(name):
+        return walk.closed(jaxpr, operands, walk.paths_of(jaxpr.jaxpr.invars))
+
+
 @rule("custom_jvp_call", "custom_vjp_call", by="a function with the derivative that the user gave it")
 def custom(
     walk: Walk,
@@ -86,7 +95,29 @@ def custom(
     out_trees: Any = None,
 ) -> Any:
     """A function with a derivative rule of its own."""
-    eqn = walk.equation
+    function = add_function(
+        walk, call_jaxpr, call_jaxpr.jaxpr.debug_info.func_name or "custom", _derivative(walk.equation)
+    )
+    return call(walk, function, operands)
+
+
+@rule("custom_linear_solve", by="what solves, with the derivative of a solution")
+def custom_linear_solve(walk: Walk, *operands: Value, const_lengths: Any, jaxprs: Any) -> Any:
+    """A system of linear equations, and how it is solved."""
+    first = const_lengths.matvec + const_lengths.vecmat
+    constants = sum(const_lengths)
+
+    def solve(*given: Any) -> list[Any]:
+        own = given[first : first + const_lengths.solve]
+        return jax_core.jaxpr_as_fun(jaxprs.solve)(*own, *given[constants:])
+
+    structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in walk.equation.invars]
+    closed = jax.make_jaxpr(solve)(*structs)
+    return call(walk, add_function(walk, closed, "solve", _derivative(walk.equation)), operands)
+
+
+def _derivative(eqn: jax_core.JaxprEqn) -> Codelet:
+    """A codelet that an equation is, with the derivatives that it has."""
 
     def run(*held: Any) -> list[Any]:
         given = [wrapped(own, atom.aval) for own, atom in zip(held, eqn.invars, strict=True)]
@@ -94,9 +125,7 @@ def custom(
 
     structs = [jax.ShapeDtypeStruct(*data_type(atom.aval)) for atom in eqn.invars]
     inputs, outputs = _names(len(eqn.invars), len(eqn.outvars))
-    derivative = codelet_from_jaxpr(jax.make_jaxpr(run)(*structs), inputs, outputs, name="derivative")
-    function = add_function(walk, call_jaxpr, call_jaxpr.jaxpr.debug_info.func_name or "custom", derivative)
-    return call(walk, function, operands)
+    return codelet_from_jaxpr(jax.make_jaxpr(run)(*structs), inputs, outputs, name="derivative")
 
 
 # --- functions of the graph ------------------------------------------------------------------------------------

@@ -4,15 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
+from codelet.views.concat import concat
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
+
+
+_PARTS = {
+    lax.GatherDimensionNumbers: ("collapsed_slice_dims", "start_index_map"),
+    lax.ScatterDimensionNumbers: ("inserted_window_dims", "scatter_dims_to_operand_dims"),
+}
+
+
+def _without_batches(walk: Walk, numbers: Any, indices: Value) -> tuple[Any, Value]:
+    """Dimension numbers without batches, and indices that say the place in each of these: their number there."""
+    batches = getattr(numbers, "operand_batching_dims", ())
+    if not batches:
+        return numbers, indices
+    left_out, places = _PARTS[type(numbers)]
+    shape = (*indices.shape[:-1], 1)
+    dtype = np.dtype(walk.equation.invars[1].aval.dtype)  # type: ignore[attr-defined]
+    counts = []
+    for d in numbers.start_indices_batching_dims if left_out[0] == "c" else numbers.scatter_indices_batching_dims:
+        row = walk.tensor(np.arange(indices.shape[d], dtype=dtype))
+        counts.append(row.reshape([-1 if k == d else 1 for k in range(len(shape))]).broadcast_to(shape))
+    parts = {
+        left_out: tuple(sorted((*getattr(numbers, left_out), *batches))),
+        places: (*batches, *getattr(numbers, places)),
+    }
+    offsets = {name: getattr(numbers, name) for name in ("offset_dims", "update_window_dims") if hasattr(numbers, name)}
+    return type(numbers)(**offsets, **parts), concat([*counts, walk.tensor(indices)], len(shape) - 1)
 
 
 @rule("gather", by="`ops.gather`")
@@ -29,14 +57,19 @@ def gather(
     fill_value: Any,
 ) -> Any:
     """Slices at places that are known late."""
-    own = dimension_numbers
-    if getattr(own, "operand_batching_dims", ()):
-        return NotImplemented
+    own, indices = _without_batches(walk, dimension_numbers, indices)
     table, places = walk.tensor(operand), walk.tensor(indices)
     return ops.gather(walk.graph, table, places, own, slice_sizes, mode=mode, fill_value=fill_value, grain=walk.grain)
 
 
-_PUTS = {"scatter": "set", "scatter-add": "add", "scatter-mul": "multiply", "scatter-min": "min", "scatter-max": "max"}
+_PUTS = {
+    "scatter": "set",
+    "scatter-add": "add",
+    "scatter-sub": "add",
+    "scatter-mul": "multiply",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
 
 
 def _scatter(primitive: str, op: str) -> None:
@@ -54,14 +87,20 @@ def _scatter(primitive: str, op: str) -> None:
         update_jaxpr: Any,
         update_consts: Any,
     ) -> Any:
-        if getattr(dimension_numbers, "operand_batching_dims", ()):
+        if op != "set" and walk.tensor(operand).dtype == bool:
             return NotImplemented
+        if op == "set" and update_jaxpr is not None:  # of `lax.scatter_apply`: any function of what is there
+            return NotImplemented
+        numbers, places = _without_batches(walk, dimension_numbers, indices)
+        values = walk.tensor(updates)
+        if primitive == "scatter-sub":
+            values = ops.map(walk.graph, jnp.negative, values, grain=walk.grain, name="negative")
         return ops.scatter(
             walk.graph,
             walk.tensor(operand),
-            walk.tensor(indices),
-            walk.tensor(updates),
-            dimension_numbers,
+            walk.tensor(places),
+            values,
+            numbers,
             op=op,
             mode=mode,
             grain=walk.grain,

@@ -156,17 +156,40 @@ def while_(
         holds = walk.graph.add_variable("holds", (), bool)
         with walk.body() as condition:
             (found,) = walk.closed(cond_jaxpr, [*of_condition, *state])
+            each = found if found.shape else None  # `vmap` makes many loops one, which runs while any of them does
+            if each is not None:
+                with walk.recording():
+                    found = ops.any(walk.graph, walk.tensor(each), grain=walk.grain)
             walk.copy(found, holds)
         with walk.body() as body:
             paths = walk.paths_of(body_jaxpr.jaxpr.invars[:body_nconsts], cond_nconsts)
-            _carry(walk, walk.closed(body_jaxpr, [*of_body, *state], paths), state)
+            results = walk.closed(body_jaxpr, [*of_body, *state], paths)
+            if each is not None:
+                results = [_where(walk, each, a, b) for a, b in zip(results, state, strict=True)]
+            _carry(walk, results, state)
         walk.run(RepeatWhile(condition, holds, body))
     return state
 
 
-@rule("cond", by="`Switch`")
-def cond(walk: Walk, chosen: Value, *operands: Value, branches: tuple[jax_core.ClosedJaxpr, ...]) -> Any:
+def _where(walk: Walk, holds: Value, value: Value, other: Tensor) -> Tensor:
+    """A value in those of many loops that run on, and another in those that are at their end."""
+    spread = walk.tensor(holds).reshape((*holds.shape, *(1,) * (other.ndim - holds.ndim))).broadcast_to(other.shape)
+    with walk.recording():
+        return ops.select(walk.graph, spread, walk.tensor(value), other, grain=walk.grain)
+
+
+@rule("cond", by="`Switch`; the branch alone where it is known")
+def cond(
+    walk: Walk,
+    chosen: Value,
+    *operands: Value,
+    branches: tuple[jax_core.ClosedJaxpr, ...],
+    branches_platforms: Any = None,
+) -> Any:
     """One of several branches; the last for a number beyond it, the first for one before."""
+    if isinstance(chosen, np.ndarray):
+        branch = branches[min(max(int(chosen), 0), len(branches) - 1)]
+        return walk.closed(branch, operands, walk.paths_of(branch.jaxpr.invars, 1))
     with walk.graph.scope("cond", unique=True):
         made = [walk.variable_of(var.aval, f"out{k}") for k, var in enumerate(walk.equation.outvars)]
         control = walk.tensor(chosen)

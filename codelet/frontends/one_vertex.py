@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.errors import OneVertexWarning
+from codelet.errors import CollectiveError, OneVertexWarning
 from codelet.frontends.values import Value, data_type, number_of, unwrapped, wrapped
-from codelet.jaxprs.equations import bind
+from codelet.jaxprs.equations import bind, inner_jaxprs
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.views.tensor import Tensor
 
@@ -20,8 +20,36 @@ if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
 
+def _named_axes(eqn: jax_core.JaxprEqn) -> list[str]:
+    """The named axes along which an equation speaks to other devices, or one in it does."""
+    given = [eqn.params[name] for name in ("axes", "axis_name") if name in eqn.params]
+    names = [own for value in given for own in (value if isinstance(value, (tuple, list)) else (value,))]
+    found = [own for own in names if isinstance(own, str)]
+    return found + [own for jaxpr in inner_jaxprs(eqn) for inner in jaxpr.eqns for own in _named_axes(inner)]
+
+
+def check_no_collective(eqn: jax_core.JaxprEqn) -> None:
+    """See that an equation speaks to no other devices.
+
+    Raises:
+        CollectiveError: it does.
+    """
+    if names := _named_axes(eqn):
+        raise CollectiveError(
+            f"{eqn.primitive.name!r} is a collective over devices, and a graph is of one machine",
+            given=f"the named axis {names[0]!r}",
+            expected="no named axes; those that jax.vmap(..., axis_name=...) makes are known",
+            fix="cl.trace the function that each device runs, and join their results outside of it",
+        )
+
+
 def add_one_vertex(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -> list[Value]:
-    """Add a vertex that runs an equation: its results."""
+    """Add a vertex that runs an equation: its results.
+
+    Raises:
+        CollectiveError: it speaks to other devices.
+    """
+    check_no_collective(eqn)
     fields: dict[str, Tensor] = {}
     names: list[str | None] = []
     for value in given:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
+
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
@@ -19,7 +21,9 @@ def dot_general(
     """A matrix product with any dimensions summed. The machine has one precision of each dtype."""
     x, y = walk.tensor(a), walk.tensor(b)
     if x.dtype != y.dtype:
-        return NotImplemented
+        both = jnp.promote_types(x.dtype, y.dtype)
+        x, y = (own if own.dtype == both else ops.cast(walk.graph, own, both, grain=walk.grain) for own in (x, y))
+        preferred_element_type = walk.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     return ops.dot_general(
         walk.graph, x, y, dimension_numbers, preferred_element_type=preferred_element_type, grain=walk.grain
     )

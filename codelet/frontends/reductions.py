@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from codelet import ops
-from codelet.frontends.rules import rule
+from codelet.frontends.for_each import add_for_each_line
+from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
 
+def _by_line(walk: Walk, tensors: Sequence[Value], axes: Sequence[int], *scalars: Value) -> Any:
+    """A reduction by one vertex for each result."""
+    return add_for_each_line(
+        walk,
+        tensors,
+        axes,
+        lambda own: {("dimensions" if "dimensions" in walk.equation.params else "axes"): tuple(range(own))},
+        scalars,
+    )
+
+
 def _reduction(primitive: str, name: str, dtypes: str) -> None:
     """Make an operation the rule of a primitive, for dtypes of some kinds."""
 
-    @rule(primitive, by=f"`ops.{name}`")
+    @rule(primitive, by=f"`ops.{name}`; for other dtypes a vertex for each result")
     def reduce(walk: Walk, x: Value, *, axes: tuple[int, ...]) -> Any:
         tensor = walk.tensor(x)
         if not axes:
             return tensor
         empty = not tensor.size
         if tensor.dtype.kind not in dtypes or (empty and name in ("max", "min")):
-            return NotImplemented
+            return _by_line(walk, [tensor], axes)
         more = {"dtype": tensor.dtype} if name in ("sum", "prod") else {}
         return getattr(ops, name)(walk.graph, tensor, tuple(map(int, axes)), grain=walk.grain, name=primitive, **more)
 
@@ -35,6 +48,32 @@ _reduction("reduce_max", "max", "iufV")
 _reduction("reduce_min", "min", "iufV")
 _reduction("reduce_and", "all", "b")
 _reduction("reduce_or", "any", "b")
+
+
+@rule("reduce_xor", by="a vertex for each result")
+def reduce_xor(walk: Walk, x: Value, *, axes: tuple[int, ...]) -> Any:
+    """Whether an odd number is true; by bits."""
+    return _by_line(walk, [x], axes)
+
+
+@rule("reduce", by="a vertex for each result")
+def reduce(walk: Walk, *operands: Value, computation: Any, jaxpr: Any, dimensions: tuple[int, ...]) -> Any:
+    """A reduction by any function."""
+    half = len(operands) // 2
+    return _by_line(walk, operands[:half], dimensions, *operands[half:])
+
+
+def _all_reduced(primitive: str, reduced: str) -> None:
+    @rule(primitive, by=f"as `{reduced}`, over the axis that `jax.vmap` names")
+    def over_axes(walk: Walk, *operands: Value, axes: tuple[Any, ...], axis_index_groups: Any = None) -> Any:
+        if axis_index_groups is not None or not all(isinstance(axis, int) for axis in axes):
+            return NotImplemented
+        return [RULES[reduced].function(walk, own, axes=axes) for own in operands]
+
+
+_all_reduced("psum", "reduce_sum")
+_all_reduced("pmax", "reduce_max")
+_all_reduced("pmin", "reduce_min")
 
 
 def _place(primitive: str) -> None:
@@ -63,6 +102,19 @@ for _name in ("cumsum", "cumprod", "cummax", "cummin"):
     _running(_name)
 
 
+@rule("cumlogsumexp", by="a vertex for each line")
+def cumlogsumexp(walk: Walk, x: Value, *, axis: int, reverse: bool) -> Any:
+    """Running logarithms of sums of exponentials."""
+    return add_for_each_line(walk, [x], [axis], lambda _: {"axis": 0})
+
+
+@rule("approx_top_k", by="a vertex for each line")
+def approx_top_k(walk: Walk, x: Value, **parameters: Any) -> Any:
+    """About the greatest elements of lines, and where they are."""
+    axis = parameters["reduction_dimension"] % len(x.shape)
+    return add_for_each_line(walk, [x], [axis], lambda _: {"reduction_dimension": 0})
+
+
 @rule("sort", by="`ops.sort_together`")
 def sort(walk: Walk, *operands: Value, dimension: int, is_stable: bool, num_keys: int) -> Any:
     """Lines sorted by the first of several arrays."""
@@ -77,7 +129,7 @@ def sort(walk: Walk, *operands: Value, dimension: int, is_stable: bool, num_keys
 
 
 @rule("top_k", by="`ops.top_k`")
-def top_k(walk: Walk, x: Value, *, k: int, axis: int = -1, is_stable: Any = None, **_: Any) -> Any:
+def top_k(walk: Walk, x: Value, *, k: int, axis: int = -1, is_stable: Any = None) -> Any:
     """The greatest elements of lines, and where they are."""
     return list(ops.top_k(walk.graph, walk.tensor(x), k, axis=axis, grain=walk.grain))
 

@@ -1,8 +1,9 @@
 """Rules: which primitive is added to a graph by which function.
 
 A rule is a function of the walk, the values of the operands and, by keyword, all parameters of the primitive that it
-understands; a parameter that it does not name must be None. It returns the results' values, or `NotImplemented` where
-it does not know how: then one vertex runs the primitive, as where there is no rule.
+understands; a parameter that it does not name must be None, unless it takes all (`**parameters`) and passes them on.
+It returns the results' values, or `NotImplemented` where it does not know how: then one vertex runs the primitive, as
+where there is no rule.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ class Rule(NamedTuple):
 
     Attributes:
         function: what adds it.
-        parameters: the names of those that it understands.
+        parameters: the names of those that it understands; None where it passes all of them on.
         by: what it adds, in words, for the table in the docs.
     """
 
     function: Function
-    parameters: frozenset[str]
+    parameters: frozenset[str] | None
     by: str
 
     def understands(self, parameters: Mapping[str, Any]) -> bool:
         """Whether nothing is asked for that it does not know."""
+        if self.parameters is None:
+            return True
         return all(name in self.parameters or value is None for name, value in parameters.items())
+
+    def understood(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that it is given."""
+        return {k: v for k, v in parameters.items() if self.parameters is None or k in self.parameters}
 
 
 RULES: dict[str, Rule] = {}
@@ -46,7 +53,8 @@ def rule(*primitives: str, by: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
-        names = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+        passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        names = None if passes_on else frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         for primitive in primitives:
             assert primitive not in RULES, primitive
             RULES[primitive] = Rule(function, names, by)

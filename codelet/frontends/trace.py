@@ -10,9 +10,22 @@ import jax
 from jax.core import Tracer
 
 from codelet.errors import CapturedTracerError, TraceError
-from codelet.frontends import calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows
+from codelet.frontends import (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
+from codelet.frontends.passes import simplify
+from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
@@ -22,7 +35,18 @@ from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
 from codelet.views.sources import source_variables
 
-RULES_OF = (calls, elementwise, indexing, loops, products, random_numbers, reductions, views, windows)
+RULES_OF = (
+    calls,
+    elementwise,
+    indexing,
+    linear_algebra,
+    loops,
+    products,
+    random_numbers,
+    reductions,
+    views,
+    windows,
+)
 """The files whose rules there are."""
 
 
@@ -84,18 +108,19 @@ def trace(
         )
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
-    walk = Walk(graph, SharedFunctions(closed), grain)
+    simple = simplify(closed, given.paths)
+    walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
-    for path, var in zip(_names(function, given.paths), closed.jaxpr.invars, strict=True):
+    for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
-    paths = dict(zip(closed.jaxpr.invars, given.paths, strict=True))
-    outputs = [walk.tensor(own) for own in walk.closed(closed, inputs, paths)]
+    paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
+    outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
     held = {variable for tensor in outputs for variable in source_variables(tensor.source)}
     donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
     for path, tensor in zip(given.paths, inputs, strict=True):
         if int(path.partition("/")[0]) in donated and tensor.source not in held:
             walk.run(WriteUndef(tensor))
-    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed)
+    return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from codelet import ops
 from codelet.frontends.rules import rule
-from codelet.frontends.values import Value, is_key, number_of, reshaped
+from codelet.frontends.values import Value, data_type, is_key, number_of, reshaped
 from codelet.views.concat import concat
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def _key_dimensions(walk: Walk) -> int:
 @rule("reshape", by=VIEW)
 def reshape(walk: Walk, x: Value, *, new_sizes: tuple[int, ...], dimensions: Any, sharding: Any = None) -> Any:
     """The same elements in another shape."""
-    if dimensions is not None:
-        return NotImplemented
     inside = x.shape[len(x.shape) - _key_dimensions(walk) :]
+    if dimensions is not None:
+        x = x.transpose(*map(int, dimensions), *range(len(dimensions), len(x.shape)))
     return reshaped(x, (*new_sizes, *inside))
 
 
@@ -74,6 +74,24 @@ def broadcast_in_dim(
     spread = reshaped(x, [*placed, *inside])
     whole = (*shape, *inside)
     return np.broadcast_to(spread, whole) if isinstance(spread, np.ndarray) else spread.broadcast_to(whole)
+
+
+@rule("tile", by=VIEW)
+def tile(walk: Walk, x: Value, *, reps: tuple[int, ...]) -> Any:
+    """The same elements again and again along dimensions."""
+    inside = x.shape[len(x.shape) - _key_dimensions(walk) :]
+    own = x.shape[: len(x.shape) - len(inside)]
+    own = (*(1,) * (len(reps) - len(own)), *own)
+    apart = reshaped(x, [n for size in own for n in (1, size)] + list(inside))
+    whole = [n for times, size in zip(reps, own, strict=True) for n in (int(times), size)] + list(inside)
+    spread = np.broadcast_to(apart, whole) if isinstance(apart, np.ndarray) else apart.broadcast_to(whole)
+    return reshaped(spread, [int(times) * size for times, size in zip(reps, own, strict=True)] + list(inside))
+
+
+@rule("empty", "empty2", by="nothing: zeros")
+def empty(walk: Walk, *, shape: tuple[int, ...] = (), dtype: Any = None) -> Any:
+    """An array of which nothing is known."""
+    return np.broadcast_to(np.zeros((), data_type(walk.equation.outvars[0].aval)[1]), shape)
 
 
 @rule("rev", by=VIEW)

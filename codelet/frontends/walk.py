@@ -21,7 +21,7 @@ from codelet.frontends.elementwise import add_by_element
 from codelet.frontends.labels import labels, line_of, origins
 from codelet.frontends.one_vertex import add_one_vertex, warn_of_one_vertex
 from codelet.frontends.rules import RULES
-from codelet.frontends.values import Value, data_type, known, number_of, unwrapped, wrapped
+from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.equations import bind
 from codelet.programs.copies import Copy
@@ -31,9 +31,6 @@ from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.frontends.functions import SharedFunctions
-
-LARGEST_KNOWN = 1 << 16
-"""The most elements of an array that is computed while a function is traced."""
 
 
 class Walk:
@@ -175,12 +172,12 @@ class Walk:
             return add_by_element(self, eqn, given)
         rule = RULES.get(eqn.primitive.name)
         if rule is not None and rule.understands(eqn.params):
-            understood = {name: value for name, value in eqn.params.items() if name in rule.parameters}
-            results = rule.function(self, *given, **understood)
+            results = rule.function(self, *given, **rule.understood(eqn.params))
             if results is not NotImplemented:
                 return results if isinstance(results, (list, tuple)) else [results]
+        results = add_one_vertex(self, eqn, given)
         warn_of_one_vertex(self, eqn)
-        return add_one_vertex(self, eqn, given)
+        return results
 
     def _computed(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> list[Value] | None:
         """The results of an equation of which all operands are known; None where they are not, or are too large."""

@@ -17,7 +17,7 @@ def _is_plain(dilation: Any, padding: Any) -> bool:
     return all(n == 1 for own in dilation for n in own) and all(n >= 0 for pair in padding for n in pair)
 
 
-@rule("reduce_window_max", by="`ops.max_pool`")
+@rule("reduce_window_max", by="`ops.max_pool`, or `ops.reduce_window`")
 def reduce_window_max(
     walk: Walk,
     x: Value,
@@ -30,12 +30,40 @@ def reduce_window_max(
 ) -> Any:
     """The largest of each window."""
     tensor = walk.tensor(x)
-    if not _is_plain((base_dilation, window_dilation), padding) or tensor.dtype.kind not in "iufV":
+    if tensor.dtype.kind not in "iufV":
         return NotImplemented
+    if not _is_plain((base_dilation, window_dilation), padding):
+        windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
+        return ops.reduce_window(walk.graph, tensor, "max", *windows, grain=walk.grain, name="reduce_window_max")
     axes, window, strides, pads = _moving(window_dimensions, window_strides, padding)
     if not axes:
         return tensor
     return ops.max_pool(walk.graph, tensor, window, strides, pads, axes=axes, grain=walk.grain)
+
+
+def _windows(primitive: str, kind: str, dtypes: str) -> None:
+    """Make `ops.reduce_window` the rule of a primitive, for dtypes of some kinds."""
+
+    @rule(primitive, by="`ops.reduce_window`")
+    def reduce_window(
+        walk: Walk,
+        x: Value,
+        *,
+        window_dimensions: Any,
+        window_strides: Any,
+        padding: Any,
+        base_dilation: Any,
+        window_dilation: Any,
+    ) -> Any:
+        tensor = walk.tensor(x)
+        if tensor.dtype.kind not in dtypes:
+            return NotImplemented
+        windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
+        return ops.reduce_window(walk.graph, tensor, kind, *windows, grain=walk.grain, name=primitive)
+
+
+_windows("reduce_window_sum", "sum", "iufcV")
+_windows("reduce_window_min", "min", "iufV")
 
 
 @rule("select_and_scatter_add", by="`ops.max_pool_gradient`")

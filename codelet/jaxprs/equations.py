@@ -28,12 +28,17 @@ def variables(atoms: Iterable[Atomic]) -> list[Any]:
 def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
     """Run an equation with its own parameters, so that custom derivative rules are kept.
 
-    As a jaxpr of one equation, which is how JAX's public interface lets an equation be run.
+    As a jaxpr of one equation, which is how JAX's public interface lets an equation be run. Operands that are one
+    variable in the equation may be several values.
     """
+    own = variables(eqn.invars)
+    if len(set(own)) < len(own):
+        apart = [a if isinstance(a, jax_core.Literal) else jax_core.Var(a.aval) for a in eqn.invars]
+        eqn = eqn.replace(invars=apart)
     given: dict[Any, Any] = {}
     for atom, operand in zip(eqn.invars, inputs, strict=True):
         if not isinstance(atom, jax_core.Literal):
-            given.setdefault(atom, operand)
+            given[atom] = operand
     kept = [var for var in eqn.outvars if not isinstance(var, jax_core.DropVar)]
     jaxpr = jax_core.Jaxpr((), list(given), kept, [eqn], eqn.effects, debug_info=_DEBUG_INFO)
     results = iter(jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, ()))(*given.values()))

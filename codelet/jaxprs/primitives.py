@@ -59,6 +59,7 @@ _BY_ELEMENT = {
     **_named("digamma div eq erf erf_inv erfc floor ge gt imag is_finite le lgamma lt max min mul ne neg nextafter"),
     **_named("not or population_count pow real rem select_n shift_left shift_right_arithmetic shift_right_logical"),
     **_named("one_minus_square sign sinh square stop_gradient sub xor"),
+    **_named("bessel_i0e bessel_i1e igamma igamma_grad_a igammac mulhi polygamma regularized_incomplete_beta zeta"),
     **_named("cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh", "accuracy"),
     **_named("conj", "input_dtype"),
     **_named("convert_element_type", "new_dtype", "weak_type"),

@@ -23,7 +23,8 @@ built of codelets and `graph.add_vertex` alone, as a user's own operation would 
     sort, top_k            sorting, the greatest elements (sort_planning; lines; put_lines: their gradients)
     convolution            convolutions and their gradients (convolved: what they all are; conv_arguments; conv_prices,
                            conv_planning; windows: where windows lie)
-    pooling                maximum and average pooling, and their gradients (pooling_codelets, pool_planning)
+    pooling                maximum and average pooling, and their gradients (pooling_codelets, pool_planning,
+                           pool_vertices); reduce_window: sums, greatest and least elements of any windows
     elementwise            any function of elements (element_functions, element_layout; elementwise_planning plans it)
     choices                select, clamp, cast
     fill                   numbers made of nothing
@@ -131,6 +132,7 @@ from codelet.ops.reduce import sum as sum
 from codelet.ops.reduce_gradients import max_gradient as max_gradient
 from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
+from codelet.ops.reduce_window import reduce_window as reduce_window
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
 from codelet.ops.scatter_gradients import scatter_add_gradient as scatter_add_gradient

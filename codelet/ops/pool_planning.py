@@ -69,6 +69,7 @@ class Pooled:
             **dict(self.static),
             "window": tuple(own.taps for own in phase),
             "strides": tuple(field.stride for field in self.fields),
+            "dilation": tuple(field.step for field in self.fields),
         }
         if "numbers" in self.codelets.shared.static:
             values["numbers"] = self.taps(phase)
@@ -151,7 +152,7 @@ _PRICED = 48
 @functools.lru_cache(maxsize=1024)
 def _rate(target: Target, own: Pooled) -> float:
     """Cycles of a tile for a result, about."""
-    phase = own.phases[0]
+    phase = next(phase for phase in own.phases if all(one.taps for one in phase))
     sizes = [min(one.count, 8) for one in phase]
     cuts = [Cut(name, one.count, n, n) for name, one, n in zip(_names(len(sizes)), phase, sizes, strict=True)]
     return _cycles(target, own, own.codelets.shared, cuts, phase).tile_cycles(target.num_workers) / math.prod(sizes)

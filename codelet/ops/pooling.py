@@ -9,7 +9,7 @@ of the windows that have chosen it. Elements with other windows than their neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,9 @@ import numpy as np
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
-from codelet.ops.blocks import Block, add_blocks
-from codelet.ops.fill import filled
-from codelet.ops.followed import follow
-from codelet.ops.homes import home_of, settle
 from codelet.ops.planning import MEMORY_SHARE, Plan
-from codelet.ops.pool_planning import Pooled, cuts_of_phase, plan_pooled
+from codelet.ops.pool_planning import Pooled, plan_pooled
+from codelet.ops.pool_vertices import add_pooled
 from codelet.ops.pooling_codelets import CODELETS, least
 from codelet.ops.windows import Along, along, checked_padding, num_windows, whole_numbers
 
@@ -140,79 +137,6 @@ def _check_cotangent(name: str, cotangent: cl.Tensor, own: _Window) -> None:
         )
 
 
-# --- vertices ---------------------------------------------------------------------------------------------
-
-
-def _pool(
-    graph: cl.Graph,
-    step: str,
-    codelet: str,
-    fields: tuple[Along, ...],
-    windows: Mapping[str, tuple[cl.Tensor, Any]],
-    results: Mapping[str, cl.Tensor],
-    dtype: Any,
-    grain: int | None,
-    memory_share: float,
-    *,
-    is_elsewhere: bool = False,
-    **static: Any,
-) -> cl.Tensor:
-    """The vertices of a compute set that pools, planned.
-
-    Args:
-        graph: where.
-        step: the name of the compute set.
-        codelet: by its name.
-        fields: how windows move along each dimension.
-        windows: what they move over, by field, with what stands in padding.
-        results: fields that have the shape of the results.
-        dtype: of the results.
-        grain: about how many of them a vertex has.
-        memory_share: of a tile's memory.
-        is_elsewhere: whether what it reads was made on other tiles.
-        static: values of the codelet.
-    """
-    codelets = CODELETS[codelet]
-    out = graph.add_variable("out", tuple(field.results for field in fields), dtype)
-    if not out.size:
-        return out
-    settle(out)
-    is_elsewhere = is_elsewhere or any(home_of(own) is not None for own, _ in windows.values())
-    types = tuple((name, own.dtype) for name, (own, _) in windows.items())
-    beside = tuple((name, own.dtype) for name, own in results.items())
-    kinds = tuple(sorted(static.items()))
-    work = Pooled(step, fields, types, beside, np.dtype(dtype), codelets, is_elsewhere, kinds)
-    widths = [field.widths for field in fields]
-    around = {
-        name: own.pad(widths, value=value) if any(map(any, widths)) else own for name, (own, value) in windows.items()
-    }
-    plan = follow(plan_pooled(graph.target, work, grain, memory_share))
-    chosen, of_nothing = (own.of(plan.detail("workers")) for own in (codelets, filled))
-    for phase in work.phases:
-        empty = not all(one.taps for one in phase)
-
-        def patch(*blocks: Block, phase: Any = phase, empty: bool = empty) -> dict[str, Any]:
-            reads, places = [], []
-            for field, one, block in zip(fields, phase, blocks, strict=True):
-                more = block.elements.stop - block.elements.start - 1
-                start = one.start + field.widths[0] + field.stride * block.elements.start
-                reads.append(slice(start, start + field.stride * more + field.step * (one.taps - 1) + 1))
-                first = one.first + field.apart * block.elements.start
-                places.append(slice(first, first + field.apart * more + 1, field.apart))
-            written = out[tuple(places)]
-            if empty:
-                return {"out": written, "shape": written.shape, "value": 0, "dtype": out.dtype.name}
-            read = {name: own[tuple(reads)] for name, own in around.items()}
-            read.update({name: own[tuple(places)] for name, own in results.items()})
-            return {**read, "out": written, **work.values(phase)}
-
-        if all(one.count for one in phase):
-            own = cuts_of_phase(plan.cuts, phase)
-            parts = [cut.parts for cut in plan.cuts]
-            add_blocks(graph, step, of_nothing if empty else chosen, own, patch, parts=parts)
-    return out
-
-
 # --- operations -------------------------------------------------------------------------------------------
 
 
@@ -254,7 +178,7 @@ def max_pool(
     grain = checked_grain(name, grain)
     with graph.scope(name, unique=True):
         windows = {"x": (x, least(x.dtype))}
-        return _pool(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
+        return add_pooled(graph, "pool", "greatest", own.forward, windows, {}, x.dtype, grain, memory_share)
 
 
 def plan_max_pool(
@@ -328,9 +252,11 @@ def max_pool_gradient(
     with graph.scope(name, unique=True):
         with graph.scope("choose"):
             windows = {"x": (x, least(x.dtype))}
-            chosen = _pool(graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_share)
+            chosen = add_pooled(
+                graph, "choose", "first_greatest", own.forward, windows, {}, np.int32, grain, memory_share
+            )
         slopes = {"g": (cotangent, 0), "chosen": (chosen, -1)}
-        return _pool(
+        return add_pooled(
             graph,
             "gather",
             "slopes_of_chosen",
@@ -382,9 +308,11 @@ def avg_pool(
         windows = {"x": (x, 0)}
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
-            return _pool(graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_share, count=count)
+            return add_pooled(
+                graph, "pool", "average", own.forward, windows, {}, x.dtype, grain, memory_share, count=count
+            )
         counts = graph.add_constant("counts", own.counts(x.dtype)).broadcast_to(own.results)
-        return _pool(
+        return add_pooled(
             graph, "pool", "average_of_counts", own.forward, windows, {"counts": counts}, x.dtype, grain, memory_share
         )
 
@@ -430,7 +358,7 @@ def avg_pool_gradient(
         slopes = {"g": (own.spread(cotangent), 0)}
         if count_include_pad or not any(map(any, own.padding)):
             count = math.prod(own.window)
-            return _pool(
+            return add_pooled(
                 graph,
                 "gather",
                 "slopes_of_sums",
@@ -444,6 +372,6 @@ def avg_pool_gradient(
             )
         counts = graph.add_constant("counts", own.counts(cotangent.dtype)).broadcast_to(own.results)
         slopes["counts"] = (own.spread(counts), 1)
-        return _pool(
+        return add_pooled(
             graph, "gather", "slopes_of_counts", own.backward_of_sums, slopes, {}, cotangent.dtype, grain, memory_share
         )

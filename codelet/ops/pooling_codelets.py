@@ -20,13 +20,38 @@ def least(dtype: Any) -> Any:
     return np.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False
 
 
-def _sums(x, window, strides):
-    return lax.reduce_window(x, np.zeros((), x.dtype)[()], lax.add, window, strides, "VALID")
+def greatest_of(dtype: Any) -> Any:
+    """What is no less than any number of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.inf
+    return np.iinfo(dtype).max if jnp.issubdtype(dtype, jnp.integer) else True
+
+
+def _sums(x, window, strides, dilation=None):
+    none = np.zeros((), x.dtype)[()]
+    return lax.reduce_window(x, none, lax.add, window, strides, "VALID", window_dilation=dilation)
 
 
 def greatest(x, *, window, strides):
     """The greatest element of each window of a patch."""
     return lax.reduce_window(x, np.asarray(least(x.dtype), x.dtype)[()], lax.max, window, strides, "VALID")
+
+
+def total(x, *, window, strides, dilation):
+    """The sum of each window of a patch, whose taps are apart by a dilation."""
+    return _sums(x, window, strides, dilation)
+
+
+def largest(x, *, window, strides, dilation):
+    """The greatest element of such a window."""
+    least_of = np.asarray(least(x.dtype), x.dtype)[()]
+    return lax.reduce_window(x, least_of, lax.max, window, strides, "VALID", window_dilation=dilation)
+
+
+def smallest(x, *, window, strides, dilation):
+    """The least element of such a window."""
+    most = np.asarray(greatest_of(x.dtype), x.dtype)[()]
+    return lax.reduce_window(x, most, lax.min, window, strides, "VALID", window_dilation=dilation)
 
 
 def average(x, *, window, strides, count):
@@ -82,6 +107,9 @@ CODELETS: dict[str, Pair] = {
     function.__name__: both(function)
     for function in (
         greatest,
+        total,
+        largest,
+        smallest,
         average,
         average_of_counts,
         first_greatest,

@@ -241,7 +241,8 @@ def scatter_form(
     """
     try:
         structs = (jax.ShapeDtypeStruct(own.shape, own.dtype) for own in (operand, indices, updates))
-        jax.eval_shape(lambda x, i, y: lax.scatter_add(x, i, y, numbers, mode=mode), *structs)
+        put = lax.scatter if operand.dtype == bool else lax.scatter_add  # truth values are put, never added
+        jax.eval_shape(lambda x, i, y: put(x, i, y, numbers, mode=mode), *structs)
     except (TypeError, ValueError, AttributeError) as error:
         arrays = ", ".join(f"{own.dtype}{list(own.shape)}" for own in (operand, indices, updates))
         raise _refused(name, error, f"{arrays}, {numbers}") from error

@@ -21,6 +21,7 @@ import jax
 
 from codelet.errors import CodeletError, SizeError
 from codelet.frontends.labels import BACKWARD
+from codelet.frontends.rules import RULES
 from codelet.frontends.trace import trace
 from codelet.frontends.traced import Traced
 from codelet.models.networks import NETWORKS, step_arguments
@@ -39,7 +40,6 @@ from lowering.plan.dataflow import flow
 from lowering.plan.plan import Plan
 
 STAGES = ("trace", "plan", "check", "lower", "profile")
-_OF_TWO_SCOPES = re.compile(r"\w+_gradient(_\d+)?")  # operations that have another one within them
 NO_LAYER, COPIES = "(no layer)", "(copies)"
 
 
@@ -173,6 +173,11 @@ class BuildResult:
         return "\n".join(lines)
 
 
+def _is_operation(part: str) -> bool:
+    """Whether a part of a name is the scope of an operation that has others, or parts, within it."""
+    return (name := re.sub(r"_\d+$", "", part)) in RULES or name.endswith("_gradient")
+
+
 def layer_of(step: str) -> tuple[str, bool]:
     """The layer that a step of a traced program is of, by its name, and whether it is of a backward pass.
 
@@ -185,9 +190,9 @@ def layer_of(step: str) -> tuple[str, bool]:
         return COPIES, step.rpartition(" -> ")[2].startswith(f"{BACKWARD}/")
     parts = step.split("/")
     is_backward = BACKWARD in parts
-    own = [part for part in parts[:-2] if part != BACKWARD]
-    if own and _OF_TWO_SCOPES.fullmatch(own[-1]):
-        del own[-1]
+    names = [part for part in parts if part != BACKWARD]
+    operation = next((k for k, part in enumerate(names[:-1]) if _is_operation(part)), max(0, len(names) - 2))
+    own = names[:operation]
     return "/".join(own) or NO_LAYER, is_backward
 
 

@@ -21,7 +21,8 @@ from codelet.jaxprs.rebuild import Builder, rebuild, retrace
 
 _LINEAR = frozenset({"add", "add_any", "sub", "neg", "convert_element_type", "copy"})
 
-_AGAIN = (ELEMENTWISE | MOVING) - {"digamma", "erf_inv", "erfc", "lgamma"}
+_SERIES = "bessel_i0e bessel_i1e digamma erf_inv erfc igamma igamma_grad_a igammac lgamma polygamma zeta"
+_AGAIN = (ELEMENTWISE | MOVING) - {*_SERIES.split(), "regularized_incomplete_beta"}
 """What is quickly computed again."""
 
 LIGHT = 32

@@ -1,0 +1,210 @@
+"""`cl.trace` of every public function of `jax.lax`: nothing is refused, and nothing is computed otherwise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import codelet as cl
+from tests.ops_cases import assert_alike
+from tests.test_every_primitive import CASES, IMAGE, B, I, M, S, U, V, of
+
+POSITIVE = ("linalg.cholesky", "linalg.cholesky_update")
+"""Functions of positive definite matrices."""
+
+DRAWN = ("rng_uniform",)
+"""What draws other numbers at each call."""
+
+LONG = ("linalg.qdwh",)
+"""What takes seconds to build: only in the slow suite."""
+
+WINDOWS = (1, 1, 2, 3), (1, 1, 2, 1), ((0, 0), (0, 0), (1, 0), (2, 1)), (1, 1, 1, 2), (1, 1, 2, 1)
+"""Windows, strides, padding, dilations of what they move over and of themselves."""
+
+BATCHED = jax.vmap(
+    lambda y: (lax.psum(y, "i"), lax.pmean(y, "i"), lax.pmax(y, "i"), y - lax.pmin(y, "i")), axis_name="i"
+)
+
+FURTHER: dict[str, tuple[Any, ...]] = {
+    "collectives over what vmap maps": (lambda x: (BATCHED(x), lax.psum(x, ())), M),
+    "sums of windows": (lambda x: lax.reduce_window(x, np.float32(0), lax.add, *WINDOWS), IMAGE),
+    "greatest of windows": (lambda x: lax.reduce_window(x, -np.inf, lax.max, *WINDOWS), IMAGE),
+    "least of windows": (lambda x: lax.reduce_window(x, np.inf, lax.min, *WINDOWS), IMAGE),
+    "whole numbers of windows": (
+        lambda x: lax.reduce_window(x, np.int32(0), lax.add, (2, 2), (2, 1), "SAME"),
+        of(5, 6, dtype=I),
+    ),
+    "jvp of max pooling": (
+        lambda x: jax.jvp(lambda y: lax.reduce_window(y, -np.inf, lax.max, (2,), (1,), "SAME"), (x,), (2 * x,)),
+        V,
+    ),
+    "products of dtypes": (
+        lambda x, y: lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=jnp.float32),
+        *(of(3, 4, dtype=np.dtype(np.float16)), of(4, 2)),
+    ),
+    "bits": (lambda x: lax.bitcast_convert_type(x, jnp.uint8), V),
+    "bits of one": (lambda x: lax.bitcast_convert_type(x, jnp.uint8), S),
+    "by lines": (
+        lambda x, p: (lax.reduce_and(x, (0,)), lax.reduce_xor(x, (1,)), lax.reduce_or(p, (0, 1)), p.argmax(1)),
+        *(of(3, 4, dtype=I), of(3, 4, dtype=B)),
+    ),
+    "reduced by a function": (
+        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + 2 * b, (0, 2)),
+        of(3, 4, 2),
+    ),
+    "matrices of a batch": (lambda x: (jnp.linalg.qr(x), jnp.linalg.det(x), jnp.fft.rfft(x)), of(2, 3, 3)),
+    "keys": (
+        lambda k, n: jax.vmap(
+            lambda key, n: (
+                jax.random.bits(key, (3,)),
+                jax.random.key_data(jax.random.split(jax.random.fold_in(key, n))),
+                jax.random.gamma(key, 2.0),
+            )
+        )(jax.random.wrap_key_data(k), n),
+        *(of(3, 2, dtype=U), of(3, dtype=I)),
+    ),
+    "many keys": (lambda k: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(k), 20)), of(2, dtype=U)),
+    "other generators": (
+        lambda k: jax.random.normal(jax.random.wrap_key_data(k, impl="rbg"), (3,)),
+        of(4, dtype=U),
+    ),
+    "callback": (lambda x: jax.pure_callback(lambda y: np.sin(y), V, x, vmap_method="sequential"), V),
+    "nothing reduced": (lambda x: (lax.reduce_max(x, ()), lax.psum(x, ())), V),
+}
+
+
+def values(struct: Any, seed: int, name: str) -> Any:
+    """An array of a type: numbers between 0.1 and 1.6, places below 3, matrices that are positive definite."""
+    random = np.random.RandomState(seed)
+    if struct.dtype == bool:
+        return jnp.asarray(random.rand(*struct.shape) < 0.5)
+    if jnp.issubdtype(struct.dtype, jnp.integer):
+        return jnp.asarray(random.randint(0, 3, struct.shape), struct.dtype)
+    made = random.rand(*struct.shape) * 1.5 + 0.1
+    if name in POSITIVE and len(struct.shape) == 2:
+        made = made @ made.T + np.eye(len(made))
+    return jnp.asarray(made + 0.5j * made if struct.dtype.kind == "c" else made, struct.dtype)
+
+
+def arguments(name: str, table: Mapping[str, tuple[Any, ...]]) -> list[Any]:
+    given = list(enumerate(table[name][1:]))
+    return [jax.tree.map(lambda own, k=k: values(own, k, name), struct) for k, struct in given]
+
+
+def smooth(leaves: list[Any]) -> list[int]:
+    return [k for k, own in enumerate(leaves) if jnp.issubdtype(own.dtype, jnp.floating)]
+
+
+def mapped(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """A function over a batch of two."""
+    return jax.vmap(function), jax.tree.map(
+        lambda own: jnp.stack([own, own[..., ::-1] if own.ndim else own]), list(given)
+    )
+
+
+def _of_smooth(function: Callable[..., Any], given: list[Any]) -> Callable[..., Any]:
+    inputs = smooth(given)
+
+    def run(*own: Any) -> list[Any]:
+        every = list(given)
+        for k, value in zip(inputs, own, strict=True):
+            every[k] = value
+        leaves = jax.tree.leaves(function(*every))
+        return [leaves[k] for k in smooth(leaves)]
+
+    return run
+
+
+def pulled(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The gradient of a function, traced as a function itself."""
+
+    def gradient(*own: Any) -> Any:
+        results, pull = jax.vjp(_of_smooth(function, list(own)), *(own[k] for k in smooth(list(own))))
+        return pull([jnp.cos(jnp.arange(r.size, dtype=r.dtype)).reshape(r.shape) for r in results])
+
+    return gradient, list(given)
+
+
+def pushed(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """What a function does to directions, traced as a function itself."""
+
+    def push(*own: Any) -> Any:
+        directions = [own[k] * 0.5 + 0.25 for k in smooth(list(own))]
+        return jax.jvp(_of_smooth(function, list(own)), [own[k] for k in smooth(list(own))], directions)
+
+    return push, list(given)
+
+
+def check(cases: list[tuple[str, Callable[..., Any], list[Any]]]) -> None:
+    """See that functions, traced, are what they were: all of them in one program."""
+    traced = []
+    for _, function, given in cases:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.OneVertexWarning)
+            traced.append(cl.trace(function, *given, target=cl.IPU(num_tiles=8)))
+
+    def both(every: list[Any]) -> Any:
+        ours = [own(*given) for own, given in zip(traced, every, strict=True)]
+        plain = [function(*given) for (_, function, _), given in zip(cases, every, strict=True)]
+        return ours, plain
+
+    compiled = jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})
+    unlike = {}
+    for (name, *_), ours, plain in zip(cases, *compiled([given for *_, given in cases]), strict=True):
+        try:
+            jax.tree.map(assert_alike, ours, plain)
+        except AssertionError as error:
+            unlike[name] = str(error)
+    assert not unlike
+
+
+_together = jax.custom_jvp(lambda a, b: a * b)
+_together.defjvp(lambda own, to: (own[0] * own[1], 3 * to[0] * own[1] + 5 * own[0] * to[1]))
+
+FURTHER |= {
+    "one value twice, then two": (lambda x, y: (x * x, y + y, x * y, x + y, _together(x, x), _together(x, y)), V, V),
+    "one value twice, differentiated": (
+        lambda x, y: jax.grad(lambda a, b: (_together(a, a) + _together(a, b) + _together(a * b, b)).sum(), (0, 1))(
+            x, y
+        ),
+        *(V, V),
+    ),
+    "truth values put": (lambda p, q, k: p.at[k].set(q), of(8, dtype=B), of(3, dtype=B), of(3, dtype=I)),
+    "unique": (lambda x: (jnp.unique(x, size=3), jnp.histogram(x, 3), jnp.median(x)), V),
+}
+
+EVERY = {**CASES, **FURTHER}
+
+
+def test_every_function_has_the_values_that_it_has():
+    check([(name, EVERY[name][0], arguments(name, EVERY)) for name in EVERY if name not in (*DRAWN, *LONG)])
+
+
+def test_collectives_over_devices_are_told():
+    traced = jax.pmap(lambda x: lax.psum(x, "devices"), axis_name="devices")
+    with pytest.raises(cl.CollectiveError, match=r"(?s)'devices'.*fix: .*at: .*test_trace_primitives"):
+        cl.trace(traced, jnp.ones((1, 4)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [mapped, pulled, pushed])
+def test_every_function_is_itself_transformed(transform: Callable[..., Any]):
+    cases = []
+    for name in EVERY:
+        given = arguments(name, EVERY)
+        if name in DRAWN or not given or any(not hasattr(own, "dtype") for own in given):
+            continue
+        function, given = transform(EVERY[name][0], *given)
+        try:  # what JAX itself does not transform
+            jax.make_jaxpr(function)(*given)
+        except (NotImplementedError, TypeError, ValueError):
+            continue
+        cases.append((name, function, given))
+    check(cases)
