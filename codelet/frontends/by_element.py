@@ -183,9 +183,25 @@ def _smooth(atoms: Sequence[Any]) -> list[int]:
     return [k for k, atom in enumerate(atoms) if jnp.issubdtype(dtype_of(atom), jnp.inexact)]
 
 
-@functools.lru_cache(maxsize=1024)
+@dataclass(frozen=True)
+class _SameRule:
+    """An equation of a function with a derivative rule, told from others by its parameters and its types."""
+
+    key: Hashable
+    equation: jax_core.JaxprEqn = field(compare=False)
+
+
 def _rule_of(eqn: jax_core.JaxprEqn) -> _ElementRule | None:
     """A function with a derivative rule, of single elements; None where the rule is not by element."""
+    types = tuple(map(struct, (*eqn.invars, *eqn.outvars)))
+    literals = tuple(constant_key(own.val) if isinstance(own, jax_core.Literal) else None for own in eqn.invars)
+    parameters = tuple((name, id(value)) for name, value in sorted(eqn.params.items()))  # the equation keeps them
+    return _found_rule(_SameRule((eqn.primitive.name, types, literals, parameters), eqn))
+
+
+@functools.lru_cache(maxsize=1024)
+def _found_rule(same: _SameRule) -> _ElementRule | None:
+    eqn = same.equation
     inputs, outputs = _smooth(eqn.invars), _smooth(eqn.outvars)
 
     def smooth_part(primals: Elements) -> Callable[..., list[Any]]:

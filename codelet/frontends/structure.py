@@ -30,7 +30,7 @@ def dtype_of(atom: Any) -> Any:
 
 
 def _type(aval: Any) -> Hashable:
-    return aval.shape, str(aval.dtype), bool(getattr(aval, "weak_type", False))
+    return aval.shape, aval.dtype, bool(getattr(aval, "weak_type", False))
 
 
 def constant_key(value: Any) -> Hashable:

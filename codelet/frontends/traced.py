@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from codelet.frontends.arguments import Flat, flatten
+from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
@@ -21,6 +22,7 @@ class Traced:
         graph: its vertices.
         program: what runs when.
         jaxpr: what was traced.
+        fusion: what was saved by making neighbouring elementwise operations one.
     """
 
     def __init__(
@@ -31,8 +33,9 @@ class Traced:
         arguments: tuple[Flat, Sequence[Tensor]],
         results: tuple[Flat, Sequence[Tensor]],
         jaxpr: Any,
+        fusion: Saved,
     ):
-        self.function, self.graph, self.program, self.jaxpr = function, graph, program, jaxpr
+        self.function, self.graph, self.program, self.jaxpr, self.fusion = function, graph, program, jaxpr, fusion
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__doc__ = function.__doc__
         self._arguments, self._inputs = arguments[0], tuple(arguments[1])
@@ -83,7 +86,7 @@ class Traced:
         return f"<Traced {self.__name__}: {graph.num_vertices:,} vertices in {len(graph.compute_sets):,} compute sets>"
 
     def __str__(self) -> str:
-        return f"{self!r}\n{self.program}"
+        return f"{self!r}\n{self.fusion}\n{self.program}"
 
 
 def _array(value: Any, dtype: Any) -> Any:

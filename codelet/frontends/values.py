@@ -19,6 +19,9 @@ from codelet.views.tensor import Tensor
 
 Value = Tensor | np.ndarray
 
+LARGEST_KNOWN = 1 << 16
+"""The most elements of an array that is computed while a function is traced."""
+
 
 def is_key(dtype: Any) -> bool:
     """Whether a dtype is that of typed PRNG keys."""

@@ -21,7 +21,7 @@ from codelet.frontends.elementwise import add_by_element
 from codelet.frontends.labels import labels, line_of, origins
 from codelet.frontends.one_vertex import add_one_vertex, warn_of_one_vertex
 from codelet.frontends.rules import RULES
-from codelet.frontends.values import Value, data_type, known, number_of, unwrapped, wrapped
+from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
 from codelet.graphs.graph import Graph
 from codelet.jaxprs.equations import bind
 from codelet.programs.copies import Copy
@@ -31,9 +31,6 @@ from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.frontends.functions import SharedFunctions
-
-LARGEST_KNOWN = 1 << 16
-"""The most elements of an array that is computed while a function is traced."""
 
 
 class Walk:

@@ -26,8 +26,9 @@ Run = Callable[["Builder", jax_core.JaxprEqn, list[Atomic]], Sequence[Atomic]]
 class Builder:
     """A jaxpr under construction, from equations of others and from functions that are traced."""
 
-    def __init__(self, like: Sequence[Any]):
-        """With inputs like some variables."""
+    def __init__(self, like: Sequence[Any], debug_info: Any = _DEBUG_INFO):
+        """With inputs like some variables, and what is known of where it is from."""
+        self.debug_info = debug_info
         self.invars = [jax_core.Var(var.aval) for var in like]
         self._eqns: list[jax_core.JaxprEqn] = []
         self._constants: dict[int, tuple[jax_core.Var, Any]] = {}
@@ -76,7 +77,7 @@ class Builder:
         """The jaxpr."""
         constvars, consts = zip(*self._constants.values(), strict=True) if self._constants else ((), ())
         effects = frozenset[Any]().union(*(eqn.effects for eqn in self._eqns))
-        jaxpr = jax_core.Jaxpr(constvars, self.invars, list(results), self._eqns, effects, debug_info=_DEBUG_INFO)
+        jaxpr = jax_core.Jaxpr(constvars, self.invars, list(results), self._eqns, effects, debug_info=self.debug_info)
         return jax_core.ClosedJaxpr(jaxpr, list(consts))
 
 
@@ -87,7 +88,7 @@ def struct(var: Any) -> jax.ShapeDtypeStruct:
 
 def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operands_of) -> jax_core.ClosedJaxpr:
     """A jaxpr of what `run` adds for each equation of another that is needed, from its sources."""
-    builder = Builder(closed.jaxpr.invars)
+    builder = Builder(closed.jaxpr.invars, closed.jaxpr.debug_info)
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
 
 

@@ -1,0 +1,150 @@
+"""Fold constants: equations of which all operands are known, evaluated while a function is traced.
+
+In comes a jaxpr, out comes one with their results: numbers as literals, arrays as constants. An array that is one
+number everywhere stays that number, broadcast, whatever its size; others are computed where they have at most
+`LARGEST_KNOWN` elements. All equations of a jaxpr are evaluated by one compiled function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+
+from codelet.frontends.by_element import element_function, is_by_element
+from codelet.frontends.passes.bodies import Bodies
+from codelet.frontends.structure import dtype_of, shape_of
+from codelet.frontends.values import LARGEST_KNOWN, is_key
+from codelet.jaxprs.equations import Atomic, bind, variables
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+
+_SPREAD = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "slice", "copy")
+"""What moves elements of one operand, and so keeps one number everywhere."""
+
+
+class _Known:
+    """What is known of a jaxpr's values.
+
+    Attributes:
+        held: those values that are known, by variable: constants, and what equations make of them.
+        uniform: of these, the ones that are one number everywhere.
+        todo: equations to be evaluated, in order.
+    """
+
+    def __init__(self, closed: jax_core.ClosedJaxpr):
+        jaxpr = closed.jaxpr
+        self.constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+        self.held = {var for var in jaxpr.constvars if math.prod(shape_of(var)) <= LARGEST_KNOWN}
+        self.uniform = {var for var in self.held if shape_of(var) == () and not is_key(dtype_of(var))}
+        self.todo: list[jax_core.JaxprEqn] = []
+        for eqn in jaxpr.eqns:
+            self._look_at(eqn)
+
+    def is_uniform(self, atom: Atomic) -> bool:
+        """Whether a value is known to be one number everywhere."""
+        return isinstance(atom, jax_core.Literal) or atom in self.uniform
+
+    def _look_at(self, eqn: jax_core.JaxprEqn) -> None:
+        if eqn.effects or not eqn.outvars:
+            return
+        if not all(isinstance(atom, jax_core.Literal) or atom in self.held for atom in eqn.invars):
+            return
+        if self._stays_uniform(eqn):
+            self.uniform.update(eqn.outvars)
+        elif sum(math.prod(shape_of(atom)) for atom in (*eqn.invars, *eqn.outvars)) > LARGEST_KNOWN:
+            return
+        self.held.update(eqn.outvars)
+        self.todo.append(eqn)
+
+    def _stays_uniform(self, eqn: jax_core.JaxprEqn) -> bool:
+        if not eqn.invars or not all(map(self.is_uniform, eqn.invars)):
+            return False
+        if not all(isinstance(dtype_of(var), np.dtype) and math.prod(shape_of(var)) for var in eqn.outvars):
+            return False
+        return is_by_element(eqn) or is_understood(eqn, *_SPREAD)
+
+    def values(self, wanted: Sequence[Any]) -> dict[Any, Any]:
+        """The values of some variables; of one that is a number everywhere, the number."""
+
+        def value(atom: Atomic) -> Any:
+            return np.asarray(atom.val, dtype_of(atom)) if isinstance(atom, jax_core.Literal) else found[atom]
+
+        def whole(atom: Atomic) -> Any:
+            return jax.numpy.broadcast_to(value(atom), shape_of(atom)) if self.is_uniform(atom) else value(atom)
+
+        found: dict[Any, Any] = {}
+
+        def compute() -> list[Any]:
+            found.update(self.constants)
+            for eqn in self.todo:
+                if not all(var in self.uniform for var in eqn.outvars):
+                    results = bind(eqn, list(map(whole, eqn.invars)))
+                elif eqn.primitive.name in _SPREAD:
+                    results = [value(eqn.invars[0])]
+                else:
+                    literal = {k: own for k, own in enumerate(eqn.invars) if isinstance(own, jax_core.Literal)}
+                    numbers = {k: value(own)[()] for k, own in literal.items()}
+                    rest = [value(own) for k, own in enumerate(eqn.invars) if k not in literal]
+                    results = element_function(eqn, numbers)(*rest)
+                found.update(zip(eqn.outvars, results, strict=True))
+            return [found[var] for var in wanted]
+
+        if not wanted:
+            return {}
+        with jax.ensure_compile_time_eval():  # where it is traced within a jitted function, too
+            return dict(zip(wanted, jax.jit(compute)(), strict=True))
+
+
+def _needs_nothing(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation only spreads a literal, which costs nothing as it is."""
+    return eqn.primitive.name == "broadcast_in_dim" and isinstance(eqn.invars[0], jax_core.Literal)
+
+
+def _spread(builder: Builder, number: Atomic, var: Any) -> Atomic:
+    """A number everywhere, in the shape of a variable."""
+    if shape_of(var) == ():
+        return number
+    (result,) = builder.traced(lambda own: [jax.lax.broadcast(own, shape_of(var))], [number])
+    return result
+
+
+def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
+    known = _Known(closed)
+    computed = [eqn for eqn in known.todo if not _needs_nothing(eqn)]
+    folded = set(map(id, computed))
+    rest = [atom for eqn in closed.jaxpr.eqns if id(eqn) not in folded for atom in eqn.invars]
+    read = dict.fromkeys(variables((*rest, *closed.jaxpr.outvars)))
+    folded.update(id(eqn) for eqn in known.todo if read.keys().isdisjoint(eqn.outvars))
+    values = known.values([var for eqn in computed for var in eqn.outvars if var in read])
+    kept: list[Any] = []  # constants are told apart by identity
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+        if id(eqn) not in folded:
+            return builder.equation(bodies.changed(eqn), operands)
+        return [_given(builder, var) if var in values else var for var in eqn.outvars]
+
+    def _given(builder: Builder, var: Any) -> Atomic:
+        value = values[var]
+        if is_key(dtype_of(var)):
+            kept.append(value)
+            return builder.constant(value)
+        held = np.asarray(value)
+        bits = np.frombuffer(held.tobytes(), np.uint8).reshape(held.size, -1)
+        if held.size and (bits == bits[:1]).all():
+            aval = jax.typeof(held.reshape(-1)[0]) if shape_of(var) else var.aval
+            return _spread(builder, jax_core.Literal(held.reshape(-1)[0], aval), var)
+        kept.append(held)
+        return builder.constant(held)
+
+    return rebuild(closed, run)
+
+
+def fold_constants(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr in which what only depends on what is known is known, in each of its bodies too."""
+    bodies = Bodies(lambda body, _: _fold(body, bodies))
+    return _fold(closed, bodies)
