@@ -48,6 +48,20 @@ def test_what_alone_leaves_or_is_no_map_stays():
     shaped(lambda x: ((own := x.reshape(24) > 3).reshape(4, 6), own.reshape(2, 12), own[:2]), X)
 
 
+def test_operands_that_are_broadcast_are_left():
+    def function(x, row):
+        made = jax.lax.sub(x.reshape(2, 12), row)
+        return made.reshape(4, 6), made + 1
+
+    broadcast = jax.make_jaxpr(lambda x, row: function(x, jnp.broadcast_to(row, (2, 12))))(X, X[0, :1].reshape(1, 1))
+    kept = [eqn for eqn in broadcast.jaxpr.eqns if eqn.primitive.name != "broadcast_in_dim"]
+    (spread,) = (eqn.outvars[0] for eqn in broadcast.jaxpr.eqns if eqn.primitive.name == "broadcast_in_dim")
+    row = broadcast.jaxpr.invars[1]
+    kept = [eqn.replace(invars=[row if atom is spread else atom for atom in eqn.invars]) for eqn in kept]
+    closed = jax_core.ClosedJaxpr(broadcast.jaxpr.replace(eqns=kept), broadcast.consts)
+    assert shape_as_they_leave(closed) is closed
+
+
 def test_a_step_with_momentum_is_as_one_would_write_it():
     def step(v, p, g):
         v = 0.9 * v + g.T

@@ -22,6 +22,14 @@ from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape
 
 
+def _is_map(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation makes one array by element, of arrays of its shape and numbers."""
+    if not is_understood(eqn, *ELEMENTWISE) or len(eqn.outvars) != 1:
+        return False
+    shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+    return all(atom.aval.shape in ((), shape) for atom in eqn.invars)  # type: ignore[attr-defined]
+
+
 def shape_as_they_leave(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose results, where they are also used within, are made by element in their own shapes."""
     jaxpr = closed.jaxpr
@@ -34,14 +42,14 @@ def shape_as_they_leave(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
             continue
         (own,) = leaving.invars
         maker = makers.get(own)
-        if maker is not None and is_understood(maker, *ELEMENTWISE) and len(maker.outvars) == 1 and uses[own] > 1:
+        if maker is not None and uses[own] > 1 and _is_map(maker):
             shapes.setdefault(own, result.aval.shape)  # type: ignore[attr-defined]
     if not shapes:
         return closed
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         shape, (own, *_) = shapes.get(eqn.outvars[0]), eqn.outvars
-        if shape is None or any(np.shape(a.val) for a in operands if isinstance(a, jax_core.Literal)):
+        if shape is None:
             return builder.equation(eqn, operands)
         flat = own.aval.shape  # type: ignore[attr-defined]
 
