@@ -719,27 +719,6 @@ def test_calls_that_meet_stay_calls(decoy):
     assert "scan" not in primitives(run)
 
 
-@pytest.mark.parametrize(("width", "is_loop"), [(100, True), (40_000, False)])
-def test_calls_on_large_variables_of_their_own_are_not_stacked(width, is_loop):
-    @cl.codelet
-    def add(x, w):
-        return x + w
-
-    graph = cl.Graph()
-    x, w, y = (graph.add_variable(name, (width,)) for name in "xwy")
-    i = cl.grid(width)
-    with graph.record() as body:
-        graph.add_vertex("add", add, x=x[i], w=w[i], out=y[i])
-    function = graph.add_function(body, {"x": x, "w": w, "y": y})
-    weights = [graph.add_variable(f"w{k}", (width,)) for k in range(4)]
-    ends = [graph.add_variable(f"x{k}", (width,)) for k in range(5)]
-    calls = [cl.Call(function, x=ends[k], w=weights[k], y=ends[k + 1]) for k in range(4)]
-    run = cl.lower(graph, cl.Sequence(*calls), inputs=[ends[0], *weights], outputs=[ends[4]])
-    assert (primitives(run).count("scan"), primitives(run).count("jit")) == ((1, 0) if is_loop else (0, 4))
-    given = {"x0": np.ones(width, np.float32), **{f"w{k}": np.full(width, k, np.float32) for k in range(4)}}
-    np.testing.assert_array_equal(run(given)["x4"], np.full(width, 7, np.float32))
-
-
 def test_a_variable_that_the_body_writes_too():
     m = Mixing()
     arguments = lambda k: {"a": m.a[k], "b": m.b[k], "c": m.c[k]}  # noqa: E731
