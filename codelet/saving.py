@@ -78,6 +78,7 @@ def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...],
         SavingError: a lambda or a function within a function that is not found by a name.
     """
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    name = getattr(function, "__name__", None) if name is None else name  # a ufunc of jax.numpy has only that
     if isinstance(module, str) and isinstance(name, str):
         if _has(module, name, made):
             return _found, (module, name)

@@ -25,6 +25,7 @@
            -> products of parts side by side one    products_side_by_side (parts)
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> dimensions of one element left out    single_dimensions
+           -> results made in the shapes they have  leaving_shapes
            -> reshapes in a row as one              reshape_once
            -> loops that carry what they extend     carry_extended
            -> updates that XLA would miscompile     in_place

@@ -261,6 +261,18 @@ def test_cycles_are_as_planned(columns, target):
     assert abs(found - plan.total_cycles) <= 0.1 * found
 
 
+def test_tiles_that_send_many_partial_results_are_planned_as_such():
+    types = [((4096, 64), jnp.float32), ((1000, 64), jnp.float32), ((4096,), jnp.int32)]
+    plan = cl.ops.plan_operation(
+        cl.IPU("mk2"), cl.ops.embedding_gradient, *(jax.ShapeDtypeStruct(*own) for own in types)
+    )
+    graph = cl.Graph(cl.IPU("mk2"))
+    cl.ops.embedding_gradient(graph, *(graph.add_variable(f"x{k}", *own) for k, own in enumerate(types)))
+    found = cl.Engine(graph).profile().total_cycles
+    assert found < 10_500
+    assert plan.total_cycles == pytest.approx(found, rel=0.1)
+
+
 @pytest.mark.parametrize(("rows", "columns", "count"), [(40, 12, 30), (50, 1, 64), (9, 100, 3)])
 def test_the_choice_is_near_the_best(rows, columns, count):
     graph = cl.Graph(cl.IPU(num_tiles=12))

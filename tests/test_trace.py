@@ -264,3 +264,23 @@ def test_a_derivative_is_of_the_functions_parameters():
     ):
         with pytest.raises(cl.ProgramError, match=words):
             add(wrong)
+
+
+def test_donated_arguments_leave_their_memory_to_results():
+    def step(weights, x):
+        return [own + x for own in weights]
+
+    weights, x = [jnp.ones(1000) for _ in range(4)], jnp.ones(1000)
+
+    def fullest(donated):
+        traced = cl.trace(step, weights, x, target=cl.IPU(num_tiles=1), donate_argnums=donated)
+        jax.tree.map(assert_alike, traced(weights, x), step(weights, x))
+        ends = [*traced.flat_inputs, *traced.flat_outputs]
+        return int(cl.Engine(traced.graph, traced.program).profile(keep=ends).memory_by_tile.max())
+
+    assert fullest(()) - fullest(0) >= 4 * 4000
+    traced = cl.trace(step, weights, x, target=cl.IPU(num_tiles=2), donate_argnums=0)
+    engine = cl.Engine(traced.graph, traced.program, execution="addresses")
+    engine.write({own: jnp.full(1000, k + 1.0) for k, own in enumerate(traced.flat_inputs)})
+    engine.run()
+    assert [float(engine.read(own)[0]) for own in traced.flat_outputs] == [6.0, 7.0, 8.0, 9.0]

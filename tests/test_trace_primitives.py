@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from codelet.frontends.rule_table import PAGE, page_with_table
 from tests.ops_cases import assert_alike
 from tests.test_every_primitive import CASES, IMAGE, B, I, M, S, U, V, of
 
@@ -142,13 +143,13 @@ def pushed(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any
     return push, list(given)
 
 
-def check(cases: list[tuple[str, Callable[..., Any], list[Any]]]) -> None:
+def check(cases: list[tuple[str, Callable[..., Any], list[Any]]], grain: int | None = None) -> None:
     """See that functions, traced, are what they were: all of them in one program."""
     traced = []
     for _, function, given in cases:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.OneVertexWarning)
-            traced.append(cl.trace(function, *given, target=cl.IPU(num_tiles=8)))
+            traced.append(cl.trace(function, *given, target=cl.IPU(num_tiles=8), grain=grain))
 
     def both(every: list[Any]) -> Any:
         ours = [own(*given) for own, given in zip(traced, every, strict=True)]
@@ -184,7 +185,11 @@ EVERY = {**CASES, **FURTHER}
 
 
 def test_every_function_has_the_values_that_it_has():
-    check([(name, EVERY[name][0], arguments(name, EVERY)) for name in EVERY if name not in (*DRAWN, *LONG)])
+    check([(name, EVERY[name][0], arguments(name, EVERY)) for name in EVERY if name not in (*DRAWN, *LONG)], grain=16)
+
+
+def test_the_page_has_the_table_of_rules():
+    assert PAGE.read_text() == page_with_table(PAGE.read_text()), "python -m codelet.frontends.rule_table --write"
 
 
 def test_collectives_over_devices_are_told():

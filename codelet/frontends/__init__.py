@@ -12,6 +12,7 @@ out. Everything is added by the operations of `codelet/ops` and by `graph.add_ve
                            the rules, by kind
     calls, loops           functions, loops and choices
     for_each               a vertex for each matrix, line or key of a batch
+    rule_table             the table of docs/frontends.md, made of the rules
     one_vertex             what has no rule: a vertex that runs the primitive
     passes                 from jaxpr to jaxpr, before anything is added
 """

@@ -26,6 +26,9 @@ from codelet.jaxprs.rebuild import Builder, rebuild, struct
 
 Elements = Sequence[Any]
 
+ALSO_BY_ELEMENT = ("threefry2x32", "bitcast_convert_type")
+"""Primitives that are by element too: of keys, and where dtypes are of one width."""
+
 
 def _fits(shape: tuple[int, ...], atoms: Sequence[Any]) -> bool:
     """Whether values are scalars, or of a shape, or of one where they are spread out along whole dimensions."""
@@ -48,10 +51,9 @@ def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
         return False
     if not all(isinstance(dtype_of(atom), np.dtype) for atom in atoms):  # keys
         return False
-    if is_understood(eqn, *ELEMENTWISE, "threefry2x32"):
-        return True
-    if is_understood(eqn, "bitcast_convert_type"):
-        return dtype_of(eqn.invars[0]).itemsize == dtype_of(eqn.outvars[0]).itemsize
+    if is_understood(eqn, *ELEMENTWISE, *ALSO_BY_ELEMENT):
+        same_width = dtype_of(eqn.invars[0]).itemsize == dtype_of(eqn.outvars[0]).itemsize
+        return same_width or eqn.primitive.name != "bitcast_convert_type"
     if is_understood(eqn, "broadcast_in_dim"):
         return not shape_of(eqn.invars[0])
     if is_understood(eqn, *CALLS):

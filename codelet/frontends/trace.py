@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -31,7 +31,9 @@ from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
+from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
+from codelet.views.sources import source_variables
 
 RULES_OF = (
     calls,
@@ -49,7 +51,11 @@ RULES_OF = (
 
 
 def trace(
-    function: Callable[..., Any], *examples: Any, target: Target | None = None, grain: int | None = None
+    function: Callable[..., Any],
+    *examples: Any,
+    target: Target | None = None,
+    grain: int | None = None,
+    donate_argnums: int | Sequence[int] = (),
 ) -> Traced:
     """A function of JAX as a graph of vertices: the inverse of `cl.lower`.
 
@@ -59,6 +65,8 @@ def trace(
             numbers in Equinox modules.
         target: the machine that the graph is for.
         grain: about how many elements, or multiply-adds, a vertex has; the planners choose when it is left off.
+        donate_argnums: which arguments are not needed after a run, as in `jax.jit`: on the machine, results may take
+            their memory. Values are the same.
 
     Returns:
         The graph, its program, what goes in and what comes out; it can be called as the function itself.
@@ -106,8 +114,12 @@ def trace(
     for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
         inputs.append(graph.add_variable(path, *data_type(var.aval)))
     paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
-    results = walk.closed(simple, inputs, paths)
-    outputs = [walk.tensor(own) for own in results]
+    outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
+    held = {variable for tensor in outputs for variable in source_variables(tensor.source)}
+    donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
+    for path, tensor in zip(given.paths, inputs, strict=True):
+        if int(path.partition("/")[0]) in donated and tensor.source not in held:
+            walk.run(WriteUndef(tensor))
     return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
 
 

@@ -71,13 +71,33 @@ class Traced:
             self._lowered = cl.lower(self)
         return self._lowered
 
-    def __call__(self, *arguments: Any) -> Any:
-        """What the function gives, computed by the graph."""
+    def arrays(self, *arguments: Any) -> dict[Tensor, Any]:
+        """What an engine is to write of arguments, by variable: `engine.write(traced.arrays(x, y))`.
+
+        Raises:
+            ArrayError: other arguments than those that were traced.
+        """
+        return dict(zip(self._inputs, self._given(arguments), strict=True))
+
+    def profile(self, **options: Any) -> Any:
+        """What the graph costs on its machine: the profile of an engine of it.
+
+        Args:
+            options: of `cl.Engine`.
+        """
+        import codelet as cl
+
+        return cl.Engine(self, **options).profile()
+
+    def _given(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """The arrays of arguments, which fit."""
         given = flatten(arguments)
         self._arguments.check_like(given, self.__name__)
-        expected = self._arguments.arrays
-        arrays = [_array(own, kind.dtype) for own, kind in zip(given.arrays, expected, strict=True)]
-        results = self.lowered.flat(arrays)
+        return [_array(own, kind.dtype) for own, kind in zip(given.arrays, self._arguments.arrays, strict=True)]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function gives, computed by the graph."""
+        results = self.lowered.flat(self._given(arguments))
         avals = self.jaxpr.out_avals
         return self._results.filled([wrapped(own, aval) for own, aval in zip(results, avals, strict=True)])
 

@@ -10,6 +10,7 @@ K, of which each serves N / K heads of queries.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,35 @@ _MASKED = float(np.float32(-0.7) * np.finfo(np.float32).max)
 def _four(tensor: cl.Tensor) -> cl.Tensor:
     """With a dimension for the batch."""
     return tensor.reshape((1,) * (4 - tensor.ndim) + tensor.shape)
+
+
+def masked(value, masks, otherwise, *, has_mask, is_causal):
+    """An element, or another where it is masked."""
+    left = list(masks)
+    if has_mask:
+        value = jnp.where(left.pop(0), value, otherwise)
+    if is_causal:
+        queries, keys = left
+        value = jnp.where(queries >= keys, value, otherwise)
+    return value
+
+
+def weigh(product, *others, scale, has_bias, has_mask, is_causal):
+    """A weight before the softmax, of the product of a query and a key, a bias and what masks it."""
+    own = product * scale
+    if has_bias:
+        own = (own + others[0]).astype(product.dtype)
+    return masked(own, others[has_bias:], _MASKED, has_mask=has_mask, is_causal=is_causal)
+
+
+def unweigh(slope, *masks, scale, has_mask, is_causal):
+    """The slope by a product, of that by a weight before the softmax."""
+    return masked(slope * scale, masks, 0.0, has_mask=has_mask, is_causal=is_causal)
+
+
+def unmask(slope, *masks, has_mask, is_causal):
+    """The slope by a bias."""
+    return masked(slope, masks, 0.0, has_mask=has_mask, is_causal=is_causal)
 
 
 class _Attention:
@@ -156,48 +186,32 @@ class _Attention:
             found += [queries.reshape((self.length, *([1] if self.groups == 1 else [1, 1]))), keys]
         return found
 
-    def masked(self, value: Any, masks: Sequence[Any], otherwise: float) -> Any:
-        """An element, or another where it is masked."""
-        left = list(masks)
-        if self.mask is not None:
-            value = jnp.where(left.pop(0), value, otherwise)
-        if self.is_causal:
-            queries, keys = left
-            value = jnp.where(queries >= keys, value, otherwise)
-        return value
+    @property
+    def masking(self) -> dict[str, bool]:
+        """How elements are masked."""
+        return {"has_mask": self.mask is not None, "is_causal": self.is_causal}
 
     def weights(self, masks: Sequence[cl.Tensor]) -> cl.Tensor:
         """The softmax of the products of queries and keys."""
-        scale, has_bias = self.scale, self.bias is not None
-
-        def weigh(product: Any, *others: Any) -> Any:
-            own = product * scale
-            if has_bias:
-                own = (own + others[0]).astype(product.dtype)
-            return self.masked(own, others[has_bias:], _MASKED)
-
+        own = functools.partial(weigh, scale=self.scale, has_bias=self.bias is not None, **self.masking)
         products = self.with_keys(self.query, self.key, "multiply_keys")
         others = [*([] if self.bias is None else [self.bias]), *masks]
-        logits = map_of(self.graph, weigh, products, *others, grain=self.grain, name="weigh")
+        logits = map_of(self.graph, own, products, *others, grain=self.grain, name="weigh")
         if logits.dtype != np.float32:
             logits = cast(self.graph, logits, np.float32)
         return softmax(self.graph, logits, grain=self.grain)
 
     def by_products(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor]) -> cl.Tensor:
         """The gradient by the products of queries and keys."""
-        scale = self.scale
-
-        def unweigh(slope: Any, *masks: Any) -> Any:
-            return self.masked(slope * scale, masks, 0.0)
-
-        return self.in_own(map_of(self.graph, unweigh, by_logits, *masks, grain=self.grain, name="unweigh"))
+        own = functools.partial(unweigh, scale=self.scale, **self.masking)
+        return self.in_own(map_of(self.graph, own, by_logits, *masks, grain=self.grain, name="unweigh"))
 
     def by_bias(self, by_logits: cl.Tensor, masks: Sequence[cl.Tensor], bias: cl.Tensor) -> cl.Tensor:
         """The gradient by the bias: summed where it is broadcast."""
         assert self.bias is not None
         if masks:
-            unmask = lambda slope, *masks: self.masked(slope, masks, 0.0)  # noqa: E731
-            by_logits = map_of(self.graph, unmask, by_logits, *masks, grain=self.grain, name="unmask")
+            own = functools.partial(unmask, **self.masking)
+            by_logits = map_of(self.graph, own, by_logits, *masks, grain=self.grain, name="unmask")
         pairs = enumerate(zip(self.bias.shape, by_logits.shape, strict=True))
         axes = [d for d, (own, extent) in pairs if own != extent]
         if axes:

@@ -5,6 +5,7 @@ And `cast`, the choice of another dtype. Operands are broadcast to one another.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -17,6 +18,11 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import check_same_dtype, check_tensors, checked_dtype
 from codelet.ops.element_functions import is_smooth
 from codelet.ops.elementwise import map, map_gradient
+
+
+def converted(x, *, dtype):
+    """An element in another dtype."""
+    return lax.convert_element_type(x, dtype)
 
 
 def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None, name: str = "cast") -> cl.Tensor:
@@ -40,11 +46,7 @@ def cast(graph: cl.Graph, x: cl.Tensor, dtype: Any, *, grain: int | None = None,
     own = checked_dtype(name, "dtype", dtype)
     if own == x.dtype:
         return x
-
-    def converted(x):
-        return lax.convert_element_type(x, own)
-
-    return map(graph, converted, x, grain=grain, name=name)
+    return map(graph, functools.partial(converted, dtype=own), x, grain=grain, name=name)
 
 
 def cast_gradient(

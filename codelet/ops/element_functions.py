@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
-from codelet.errors import CodeletError, OperationError
+from codelet.errors import CodeletError, OperationError, SavingError
 from codelet.ops.pairs import Pair, both
+from codelet.ops.saved_functions import SavedFunction, saved_function
 from codelet.tracing.captured import Captured, captured
-from codelet.tracing.statics import Settings, static_key, trace_settings
+from codelet.tracing.hints import Hints
+from codelet.tracing.statics import Settings, restored, static_key, trace_settings
 
 Number = bool | int | float | complex | np.generic
 
@@ -38,6 +40,7 @@ class ElementFunction:
         number_keys: what tells the numbers among its parameters apart.
         settings: of JAX.
         numbers: the numbers, by position.
+        given: the function as it was given, which is what a file names.
         held: the function as it was given, with what it captures, which keeps alive what `key` names by identity.
     """
 
@@ -48,6 +51,7 @@ class ElementFunction:
     number_keys: Hashable
     settings: Settings
     numbers: dict[int, Any] = field(compare=False)
+    given: Any = field(compare=False)
     held: Captured = field(compare=False)
 
     @property
@@ -63,6 +67,18 @@ class ElementFunction:
         )
 
 
+def _element_function(
+    operation: str, function: Any, dtypes: tuple[np.dtype | None, ...], numbers: dict[int, Any]
+) -> ElementFunction:
+    held = captured(function)
+    keys = tuple((k, static_key(own)) for k, own in numbers.items())
+    named = function
+    while isinstance(named, functools.partial):
+        named = named.func
+    name = getattr(named, "__name__", type(named).__name__)
+    return ElementFunction(operation, name, held.key, dtypes, keys, trace_settings(), numbers, function, held)
+
+
 def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor | Number]) -> ElementFunction:
     """A function of single elements, as it is now.
 
@@ -71,12 +87,9 @@ def element_function(operation: str, function: Any, operands: Sequence[cl.Tensor
         function: any that JAX traces.
         operands: what its parameters are given.
     """
-    held = captured(function)
     numbers = {k: own for k, own in enumerate(operands) if not isinstance(own, cl.Tensor)}
     dtypes = tuple(own.dtype if isinstance(own, cl.Tensor) else None for own in operands)
-    keys = tuple((k, static_key(own)) for k, own in numbers.items())
-    name = getattr(function, "__name__", type(function).__name__)
-    return ElementFunction(operation, name, held.key, dtypes, keys, trace_settings(), numbers, held)
+    return _element_function(operation, function, dtypes, numbers)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -134,11 +147,6 @@ def _slopes(own: ElementFunction, given: tuple[bool, ...], *elements: Any) -> li
     return list(pull(list(cotangents)))
 
 
-def _picked(own: ElementFunction, given: tuple[bool, ...], picked: tuple[int, ...], *elements: Any) -> list[Any]:
-    slopes = _slopes(own, given, *elements)
-    return [slopes[k] for k in picked]
-
-
 def _over_block(
     function: Callable[..., list[Any]], dimensions: Sequence[tuple[int, ...]], rank: int
 ) -> Callable[..., Any]:
@@ -151,7 +159,80 @@ def _over_block(
     return function
 
 
-def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> Pair:
+@dataclass(frozen=True)
+class _Computed:
+    """What the codelets of a function of elements give: its results, or some of its slopes.
+
+    Attributes:
+        own: the function.
+        given: of which of its results there are cotangents: these are the first fields. None for the results.
+        picked: which slopes.
+    """
+
+    own: ElementFunction
+    given: tuple[bool, ...] | None = None
+    picked: tuple[int, ...] = ()
+
+    def on(self, *elements: Any) -> list[Any]:
+        """They, of single elements."""
+        if self.given is None:
+            return _results(self.own, *elements)
+        slopes = _slopes(self.own, self.given, *elements)
+        return [slopes[k] for k in self.picked]
+
+    @property
+    def name(self) -> str:
+        """The name of the codelets."""
+        name = self.own.name if self.own.name.isidentifier() else "map"
+        return name if self.given is None else f"{name}_gradient"
+
+
+class _ElementCodelet(cl.Codelet):
+    """A codelet of blocks, which is named in a file by the function of elements that it was made of."""
+
+    def __init__(self, function: Callable[..., Any], computed: _Computed, hints: Hints):
+        super().__init__(function, hints)
+        self.computed = computed
+
+    def _of(self, *functions: Callable[..., Any]) -> cl.Codelet:
+        function, *hinting = functions
+        return _ElementCodelet(function, self.computed, self.hints.of(*hinting))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is not None:
+            return super().__reduce__()
+        own = self.computed.own
+        what = f"the function of ops.{own.operation}"
+        function = saved_function(own.given, what)
+        if captured(own.given).key != own.key:
+            raise SavingError(
+                f"{what} cannot be pickled: the numbers around it have changed since",
+                given=f"{own.name}, as it was when it was given",
+                expected="numbers that are found again where it is defined",
+                fix="give them to it as operands: ops.map takes numbers beside tensors",
+            )
+        given, picked, is_shared = self.computed.given, self.computed.picked, self.hints.workers > 1
+        return _read_again, (own.operation, function, own.dtypes, own.numbers, own.settings, given, picked, is_shared)
+
+
+def _read_again(
+    operation: str,
+    function: SavedFunction,
+    dtypes: tuple[np.dtype | None, ...],
+    numbers: dict[int, Any],
+    settings: Settings,
+    given: tuple[bool, ...] | None,
+    picked: tuple[int, ...],
+    is_shared: bool,
+) -> cl.Codelet:
+    with restored(settings):
+        own = _element_function(operation, function.found(), dtypes, numbers)
+    pair = _codelets(_Computed(own, given, picked))
+    return pair.shared if is_shared else pair.worker
+
+
+@functools.lru_cache(maxsize=2048)
+def _codelets(computed: _Computed) -> Pair:
     """Codelets that give the results of a function of elements for blocks of them.
 
     Their fields are x0, x1, ..., blocks of the operands, and out0, out1, ...; their static value says which dimensions
@@ -162,20 +243,20 @@ def _codelets(function: Callable[..., list[Any]], name: str, count: int) -> Pair
         # An element of a block has no dimensions: fast execution asks for that where it joins blocks.
         dimensions = dimensions if any(map(jnp.ndim, fields)) else ((),) * len(fields)
         rank = 1 + max((d for own in dimensions for d in own), default=-1)
-        results = _over_block(function, dimensions, rank)(*fields)
+        results = _over_block(computed.on, dimensions, rank)(*fields)
         return {f"out{k}": result for k, result in enumerate(results)}
 
+    count = computed.own.num_fields + sum(computed.given or ())
     fields = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count)]
     static = inspect.Parameter("dimensions", inspect.Parameter.KEYWORD_ONLY)
     block.__signature__ = inspect.Signature([*fields, static])  # type: ignore[attr-defined]
-    block.__name__ = block.__qualname__ = name if name.isidentifier() else "map"
-    return both(block)
+    block.__name__ = block.__qualname__ = computed.name
+    return Pair(*(_ElementCodelet(block, computed, own.hints) for own in both(block)))
 
 
-@functools.lru_cache(maxsize=1024)
 def value_codelets(own: ElementFunction) -> Pair:
     """Codelets that give the results of a function."""
-    return _codelets(functools.partial(_results, own), own.name, own.num_fields)
+    return _codelets(_Computed(own))
 
 
 class Slopes(NamedTuple):
@@ -215,6 +296,5 @@ def slopes_of(own: ElementFunction, given: tuple[bool, ...]) -> Slopes:
         same = next((n for n, other in enumerate(picked) if jaxpr.outvars[other] is out), len(picked))
         sources.append(("result", same))
         picked += [k] * (same == len(picked))
-    name = f"{own.name}_gradient"
-    codelets = _codelets(functools.partial(_picked, own, given, tuple(picked)), name, len(dtypes)) if picked else None
+    codelets = _codelets(_Computed(own, given, tuple(picked))) if picked else None
     return Slopes(codelets, tuple(np.dtype(jaxpr.outvars[k].aval.dtype) for k in picked), tuple(sources))

@@ -6,6 +6,7 @@ In come tensors and dimension numbers; both become one form (`slice_forms.py`), 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,13 +122,25 @@ def _add(
     return out
 
 
+def within(index, *, extent):
+    """An index that leads beyond the ends as that of the end."""
+    return jnp.clip(index, 0, extent - 1)
+
+
+def chosen(own, index, *, extent, value):
+    """What was gathered, or a value where its index leads beyond the ends."""
+    return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
+
+
+def counted(index, *, extent, dtype):
+    """An index counted from the beginning."""
+    index = index.astype(dtype)
+    return jnp.where(index < 0, index + extent, index)
+
+
 def _clipped(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tensor:
     """Indices that lead beyond the ends as those of the ends."""
-
-    def within(index):
-        return jnp.clip(index, 0, extent - 1)
-
-    return map(graph, within, indices, name="clip")
+    return map(graph, functools.partial(within, extent=extent), indices, name="clip")
 
 
 def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, value: Any) -> cl.Tensor:
@@ -137,12 +150,8 @@ def _filled(graph: cl.Graph, made: cl.Tensor, indices: cl.Tensor, extent: int, v
         ends = jnp.iinfo(made.dtype) if integers else None
         signed = jnp.issubdtype(made.dtype, jnp.signedinteger)
         value = float("nan") if ends is None else int(ends.min if signed else ends.max)
-
-    def chosen(own, index):
-        return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
-
     spread = indices.reshape((*indices.shape[:-1], *(1 for _ in range(made.ndim - indices.ndim + 1))))
-    return map(graph, chosen, made, spread, name="fill")
+    return map(graph, functools.partial(chosen, extent=extent, value=value), made, spread, name="fill")
 
 
 # --- the operations ---------------------------------------------------------------------------------------
@@ -342,12 +351,7 @@ def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tenso
     if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
         return indices
     wide = jnp.promote_types(indices.dtype, jnp.int32)
-
-    def counted(index):
-        index = index.astype(wide)
-        return jnp.where(index < 0, index + extent, index)
-
-    return map(graph, counted, indices, name="from the beginning")
+    return map(graph, functools.partial(counted, extent=extent, dtype=wide), indices, name="from the beginning")
 
 
 def rows_as_slices(

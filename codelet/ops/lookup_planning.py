@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,8 +25,18 @@ import codelet as cl
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.lookup_codelets import laid_out
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
-from codelet.target import Target
+from codelet.ops.planning import (
+    MEMORY_SHARE,
+    Option,
+    Plan,
+    StepCost,
+    block_sizes,
+    cheapest,
+    moved_cycles,
+    step_cost,
+    vertex_cycles,
+)
+from codelet.target import Target, VertexCycles
 
 _CANDIDATES = 12
 """So many of the ways to cut over tiles, those of the least bounds, are looked at."""
@@ -116,12 +126,18 @@ def rows_to_lay_out(own: Lookup, cuts: Sequence[Cut], num_tiles: int) -> tuple[i
     return before[0], Cut("rows", array.shape[before[0]], share, share)
 
 
+def _sent(own: Lookup, cuts: tuple[Cut, ...]) -> int:
+    """Bytes of partial results that the fullest tile has, and sends to those that add them up."""
+    blocks = tuple(cut.block for cut in cuts)
+    return math.prod(cuts[k].vertices_of_tile for k in own.summed) * own.writes.num_bytes(blocks)
+
+
 def _held(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
     """Bytes of the fullest tile: what is laid out by columns lies there, and is received."""
     blocks = tuple(cut.block for cut in cuts)
     times = {"operand": 2} if rows_to_lay_out(own, cuts, target.num_tiles) is not None else {}
     read = sum(times.get(array.name, 1) * array.num_bytes(blocks) for array in own.reads)
-    return read + math.prod(cuts[k].vertices_of_tile for k in own.summed) * own.writes.num_bytes(blocks)
+    return read + _sent(own, cuts)
 
 
 def _lay_out(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> list[StepCost]:
@@ -143,13 +159,26 @@ def _received(own: Lookup, array: Array, cuts: tuple[Cut, ...], moved: bool) -> 
     return array.num_bytes(tuple(cut.block for cut in cuts))
 
 
-def _price(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    grains = tuple(cut.grain for cut in cuts)
-    codelet = own.codelet(cuts, codelet)
+def _vertex(target: Target, own: Lookup, codelet: cl.Codelet, grains: tuple[int, ...]) -> VertexCycles:
+    """What a vertex takes that has so many of each dimension."""
     types = {array.name: (array.block(grains), array.dtype) for array in own.reads}
     types |= {"first": ((), np.dtype(np.int32))} if "first" in codelet.inputs else {}
     sizes = {"shape": own.writes.block(grains)} if "shape" in codelet.static else {}
-    vertex = vertex_cycles(target, codelet, types, **dict(own.static), **sizes)
+    return vertex_cycles(target, codelet, types, **dict(own.static), **sizes)
+
+
+def _least_of_sums(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> int:
+    """What it takes at least to add up partial results: tiles receive shares, and add eight bytes a cycle."""
+    num_bytes = own.num_partials(cuts) * own.writes.num_bytes(own.extents) / target.num_tiles
+    fixed = target.sync_cycles + target.exchange_overhead_cycles + target.launch_cycles
+    return int(fixed + max(num_bytes, _sent(own, cuts)) / target.exchange_bytes_per_cycle + num_bytes / 8)
+
+
+def _price(
+    target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...], *, with_sums: bool = True
+) -> list[StepCost]:
+    """What the steps take; what adds up partial results as it is planned, or at least."""
+    vertex = _vertex(target, own, own.codelet(cuts, codelet), tuple(cut.grain for cut in cuts))
     first = _lay_out(target, own, cuts)
     received = sum(_received(own, array, cuts, bool(first) and array.name == "operand") for array in own.reads)
     held = _held(target, own, cuts)
@@ -157,20 +186,60 @@ def _price(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ..
     count = own.num_partials(cuts)
     if count == 1:
         return [*first, step]
+    if not with_sums:
+        return [*first, step, StepCost("sums", 1, 1, 0, 0, _least_of_sums(target, own, cuts), 0)]
     size, dtype = math.prod(own.writes.shape), own.writes.dtype
-    return [*first, step, *plan_sum(target, count, size, dtype, dtype).steps]
+    add, *others = plan_sum(target, count, size, dtype, dtype).steps
+    # The planner of sums supposes that all tiles send alike.
+    exchange = max(add.exchange, moved_cycles(target, 0, add.num_tiles, _sent(own, cuts)))
+    return [*first, step, replace(add, exchange=exchange), *others]
 
 
-def _bound(target: Target, own: Lookup, cuts: tuple[Cut, ...]) -> float:
-    """About half of the cycles that it takes at least: a few for each index, one for every other word."""
-    blocks = tuple(cut.block for cut in cuts)
-    moved = sum(_received(own, array, cuts, False) for array in own.reads) / target.exchange_bytes_per_cycle
-    share = math.prod(cut.block / cut.extent for cut in cuts if cut.name not in ("columns", "rows"))
-    parts, size = own.num_partials(cuts), own.writes.num_bytes(own.extents)
-    if parts > 1:  # every tile receives its share of the partial results, and adds up a word a cycle
-        num_bytes = parts * size / target.num_tiles
-        moved += num_bytes / target.exchange_bytes_per_cycle + num_bytes / own.writes.dtype.itemsize
-    return moved + 6 * own.count * share + own.writes.num_bytes(blocks) / 16
+def _num_indices(own: Lookup, grains: Sequence[int]) -> float:
+    """How many indices a vertex goes through that has so many of each dimension."""
+    dimensions = zip(own.names, own.extents, grains, strict=True)
+    return own.count * math.prod(n / extent for name, extent, n in dimensions if name not in ("columns", "rows"))
+
+
+def _num_columns(own: Lookup, grains: Sequence[int]) -> int:
+    """How many columns a vertex has, with so many of each dimension."""
+    return dict(zip(own.names, grains, strict=True)).get("columns", 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines(target: Target, own: Lookup, codelet: cl.Codelet) -> tuple[tuple[float, float, float], ...]:
+    """What vertices of two columns, and of all, take: the columns, cycles before the first index, and for each."""
+    found = []
+    for columns in (2, max(2, _num_columns(own, own.extents))):
+        points = []
+        for indices in (1, 2):
+            most = {"rows": math.inf, "columns": columns}
+            named = zip(own.names, own.extents, strict=True)
+            grains = tuple(int(min(extent, most.get(name, indices))) for name, extent in named)
+            points.append((_num_indices(own, grains), _vertex(target, own, codelet, grains).worker))
+        (few, first), (more, second) = points
+        each = (second - first) / (more - few) if more > few else 0.0
+        found.append((columns, first - each * few, each))
+    return tuple(found)
+
+
+def _worker_cycles(target: Target, own: Lookup, codelet: cl.Codelet, grains: Sequence[int]) -> float:
+    """About what a vertex takes that has so many of each dimension: between those of two columns, and of all."""
+    (two, before, each), (every, before_all, each_all) = _lines(target, own, codelet)
+    share = max(0.0, (_num_columns(own, grains) - two) / max(1, every - two))
+    between = before + share * (before_all - before), each + share * (each_all - each)
+    return between[0] + between[1] * _num_indices(own, grains)
+
+
+def _bound(target: Target, own: Lookup, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> float:
+    """About what it takes at least: the exchange, what the workers of a tile compute, and the sums."""
+    moved = sum(_received(own, array, cuts, False) for array in own.reads)
+    fixed = target.sync_cycles + target.exchange_overhead_cycles if moved else 0
+    turns = -(-math.prod(cut.vertices_of_tile for cut in cuts) // target.num_workers)
+    vertex = _worker_cycles(target, own, codelet, [cut.grain for cut in cuts])
+    computed = target.launch_cycles + target.num_workers * turns * vertex
+    sums = _least_of_sums(target, own, cuts) if own.num_partials(cuts) > 1 else 0
+    return fixed + moved / target.exchange_bytes_per_cycle + computed + sums
 
 
 def _sizes(target: Target, own: Lookup, blocks: int) -> Iterator[tuple[int, ...]]:
@@ -199,7 +268,7 @@ def _grains(own: Lookup, grain: int) -> tuple[int, ...]:
 
 
 def _ways(
-    target: Target, own: Lookup, grain: int | None, blocks: int, memory: float
+    target: Target, own: Lookup, codelet: cl.Codelet, grain: int | None, blocks: int, memory: float
 ) -> Iterator[tuple[float, tuple[Cut, ...]]]:
     """Cuts with rows in so many blocks whose fullest tile fits a memory, with bounds."""
     for sizes in _sizes(target, own, blocks):
@@ -212,7 +281,7 @@ def _ways(
         for grains in dict.fromkeys(ways):
             cuts = cuts_of(zip(own.names, own.extents, strict=True), sizes, grains)
             if num_tiles(cuts) <= target.num_tiles and _held(target, own, cuts) <= memory:
-                yield _bound(target, own, cuts), cuts
+                yield _bound(target, own, codelet, cuts), cuts
 
 
 def _options(
@@ -221,14 +290,16 @@ def _options(
     memory, found, blocks = memory_share * target.bytes_per_tile, [], 1
     most = min(target.num_tiles, own.extents[own.names.index("rows")]) if "rows" in own.names else 1
     while not found and blocks <= most:
-        found = list(_ways(target, own, grain, blocks, memory))
+        found = list(_ways(target, own, codelet, grain, blocks, memory))
         blocks *= 2
-    found = found or list(_ways(target, own, grain, 1, math.inf))
+    found = found or list(_ways(target, own, codelet, grain, 1, math.inf))
     ordered = sorted(found, key=lambda entry: entry[0])
     for whole in (False, True):  # of those whose columns have to be laid out first, and of the others
         alike = [entry for entry in ordered if (rows_to_lay_out(own, entry[1], target.num_tiles) is None) is whole]
         for bound, cuts in alike[: _CANDIDATES * max(1, len(own.extents))]:
-            yield Option(cuts, bound, functools.partial(_price, target, own, codelet, cuts))
+            price = functools.partial(_price, target, own, codelet, cuts)
+            refine = functools.partial(price, with_sums=True) if own.num_partials(cuts) > 1 else None
+            yield Option(cuts, bound, functools.partial(price, with_sums=False), refine=refine)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ What is known while the graph is built needs none of them: it is a view, which c
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -41,15 +42,21 @@ def _rows(
     return source, numbers, tuple(1 if d == at else n for d, n in enumerate(source.shape)), at
 
 
+def wrapped(index, *, extent, dtype):
+    """An index that leads beyond the ends as one that begins again there."""
+    return index.astype(dtype) % extent
+
+
+def as_int32(start):
+    """A start in 32 bits, which leads beyond the end if it does so in more."""
+    return jnp.minimum(start, 2**31 - 1).astype(jnp.int32)
+
+
 def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str | None) -> cl.Tensor:
     """Indices as a gather takes them, with a last dimension of one number."""
     if mode == "wrap":
         wide = jnp.promote_types(indices.dtype, jnp.int32)
-
-        def wrapped(index):
-            return index.astype(wide) % extent
-
-        indices = map(graph, wrapped, indices, name="wrap")
+        indices = map(graph, functools.partial(wrapped, extent=extent, dtype=wide), indices, name="wrap")
     elif mode != "clip":
         indices = from_beginning(graph, indices, extent)
     return indices.expand(indices.ndim)
@@ -198,7 +205,7 @@ def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int]) -> cl.
         if isinstance(start, cl.Tensor):
             own = from_beginning(graph, start, extent)
             if own.dtype != np.int32:
-                own = map(graph, lambda start: jnp.minimum(start, 2**31 - 1).astype(jnp.int32), own, name="as int32")
+                own = map(graph, as_int32, own, name="as int32")
             parts.append(own.reshape(1))
         else:
             number = int(start) + (extent if start < 0 else 0)

@@ -6,9 +6,8 @@ for which a second pass is made.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,11 +44,13 @@ def _floating(dtype: np.dtype) -> np.dtype:
     return dtype if jnp.issubdtype(dtype, jnp.inexact) else np.dtype(jnp.zeros((), float).dtype)
 
 
-def _divided(graph: cl.Graph, total: cl.Tensor, count: float, dtype: np.dtype) -> cl.Tensor:
-    def divide(total):
-        return (total / count if count > 0 else jnp.full_like(total, jnp.nan)).astype(dtype)
+def divide(total, *, count, dtype):
+    """A sum by what it counts."""
+    return (total / count if count > 0 else jnp.full_like(total, jnp.nan)).astype(dtype)
 
-    return map(graph, divide, total, name="divide")
+
+def _divided(graph: cl.Graph, total: cl.Tensor, count: float, dtype: np.dtype) -> cl.Tensor:
+    return map(graph, functools.partial(divide, count=count, dtype=dtype), total, name="divide")
 
 
 def mean(
@@ -217,14 +218,12 @@ def running_average(
     Array([3., 7.], dtype=float32)
     """
     _checked_averages("running_average", graph, average, own)
-    return map(graph, _moved(momentum), average, own, grain=grain, name=name)
+    return map(graph, functools.partial(moved, momentum=momentum), average, own, grain=grain, name=name)
 
 
-def _moved(momentum: float) -> Callable[..., Any]:
-    def moved(average, own):
-        return momentum * average + (1 - momentum) * own
-
-    return moved
+def moved(average, own, *, momentum):
+    """A running average, with one more."""
+    return momentum * average + (1 - momentum) * own
 
 
 def running_average_gradient(
@@ -239,4 +238,6 @@ def running_average_gradient(
 ) -> tuple[cl.Tensor, cl.Tensor]:
     """The gradients of `running_average` by the average so far and the step's own; arguments as of it."""
     _checked_averages("running_average_gradient", graph, average, own)
-    return map_gradient(graph, _moved(momentum), cotangent, average, own, grain=grain, name=name)  # type: ignore[return-value]
+    return map_gradient(
+        graph, functools.partial(moved, momentum=momentum), cotangent, average, own, grain=grain, name=name
+    )  # type: ignore[return-value]

@@ -7,6 +7,7 @@ the square of the mean, as flax has it by default: large means with small deviat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from jax import lax
@@ -94,6 +95,16 @@ def batch_norm_inference(
         return own.normalized(x=x, mean=mean, variance=variance, scale=scale, offset=offset)
 
 
+def by_element(cotangent, scale, variance, *, eps):
+    """The slope by an element, of given statistics."""
+    return (cotangent * (scale * lax.rsqrt(variance + eps))).astype(cotangent.dtype)
+
+
+def by_statistics(products, total, scale, variance, *, eps):
+    """The slopes by the mean and the variance."""
+    return -total * scale * lax.rsqrt(variance + eps), -products * scale / (2 * (variance + eps))
+
+
 def batch_norm_inference_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -114,20 +125,17 @@ def batch_norm_inference_gradient(
     axes, channel = _channels(operation, x, axis)
     given = {"scale": scale, "mean": mean, "variance": variance}
 
-    def by_element(cotangent, scale, variance):
-        return (cotangent * (scale * lax.rsqrt(variance + eps))).astype(cotangent.dtype)
-
-    def by_statistics(products, total, scale, variance):
-        return -total * scale * lax.rsqrt(variance + eps), -products * scale / (2 * (variance + eps))
-
     with graph.scope(name, unique=True):
         own = Norm(operation, graph, axes, channel, eps, grain, memory_share, x, given, cotangent=cotangent)
         wide = own.as_dtype(variance, own.sums)
         products, total = own.slopes(cotangent, x, own.as_dtype(mean, own.sums), wide)
         by_channel = tuple(n if d in channel else 1 for d, n in enumerate(x.shape))
         spread = scale.reshape(by_channel), wide.reshape(by_channel)
-        slopes = map(graph, by_element, cotangent, *spread, grain=grain, name="scale slopes")
-        by_mean, by_variance = map(graph, by_statistics, products, total, scale, wide, name="statistics")
+        slopes = map(
+            graph, functools.partial(by_element, eps=eps), cotangent, *spread, grain=grain, name="scale slopes"
+        )
+        of_statistics = functools.partial(by_statistics, eps=eps)
+        by_mean, by_variance = map(graph, of_statistics, products, total, scale, wide, name="statistics")
         by_scale, by_offset = own.as_dtype(products, scale.dtype), own.as_dtype(total, scale.dtype)
         return slopes, by_scale, by_offset, own.as_dtype(by_mean, mean.dtype), own.as_dtype(by_variance, variance.dtype)
 

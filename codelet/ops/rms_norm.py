@@ -5,6 +5,7 @@ Rows are whole where one codelet does all the cheapest; else sums of squares are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
 
 
-def _inverse(squares, count, eps):
+def inverse_root(squares, count, eps):
     """What rows are multiplied by, from the sums of their squares."""
     return lax.rsqrt(squares / count + eps)
 
@@ -36,7 +37,7 @@ def sum_squares(x, *, axes, partials):
 @both
 def scale_by(x, squares, scale, *, axes, spread, count, eps):
     """Rows by the root of the mean of their squares, scaled."""
-    inverse = jnp.expand_dims(_inverse(squares, count, eps), axes)
+    inverse = jnp.expand_dims(inverse_root(squares, count, eps), axes)
     return (x.astype(squares.dtype) * inverse * jnp.expand_dims(scale, spread)).astype(x.dtype)
 
 
@@ -44,7 +45,7 @@ def scale_by(x, squares, scale, *, axes, spread, count, eps):
 def scale_rows(x, scale, *, axes, spread, count, eps, partials):
     """Whole rows by the root of the mean of their squares, scaled."""
     wide = x.astype(partials)
-    inverse = jnp.expand_dims(_inverse(jnp.sum(lax.square(wide), axes), count, eps), axes)
+    inverse = jnp.expand_dims(inverse_root(jnp.sum(lax.square(wide), axes), count, eps), axes)
     return (wide * inverse * jnp.expand_dims(scale, spread)).astype(x.dtype)
 
 
@@ -59,7 +60,7 @@ def sum_products(cotangent, x, scale, *, axes, spread, partials):
 def move_slopes_by_root(cotangent, x, scale, squares, products, *, axes, spread, count, eps):
     """The slopes by the elements of rows, from their sums."""
     wide, own = x.astype(squares.dtype), cotangent.astype(squares.dtype) * jnp.expand_dims(scale, spread)
-    inverse = _inverse(squares, count, eps)
+    inverse = inverse_root(squares, count, eps)
     share = jnp.expand_dims(inverse * inverse * products / count, axes)
     return ((own - wide * share) * jnp.expand_dims(inverse, axes)).astype(x.dtype)
 
@@ -172,7 +173,9 @@ def rms_norm_gradient(
         squares, products = rows.add(first, plans[0], **given)
         (slopes,) = rows.add(last, plans[1], **given, squares=squares, products=products)
 
-        inverse = map(graph, lambda own: _inverse(own, rows.length, eps), squares, name="inverse")
+        inverse = map(
+            graph, functools.partial(inverse_root, count=rows.length, eps=float(eps)), squares, name="inverse"
+        )
         beside = tuple(d for d in range(x.ndim) if d not in rows.axes)
         of_scale = Rows(
             *(graph, beside, x, cotangent),

@@ -193,6 +193,22 @@ def scatter_multiply_gradient(
         return by_operand, own.looked_up(products, "look up")
 
 
+def won(update, most):
+    """One where an update is the result."""
+    return (update == most).astype(update.dtype)
+
+
+def shares(cotangent, before, most, ties):
+    """What was there before has its share of a slope where it is the result; and the share of each that is."""
+    share = cotangent / (ties + (before == most))
+    return jnp.where(before == most, share, 0), share
+
+
+def taken(update, most, share):
+    """The share of an update that is the result."""
+    return jnp.where(update == most, share, 0)
+
+
 def scatter_max_gradient(
     graph: cl.Graph,
     cotangent: cl.Tensor,
@@ -214,16 +230,6 @@ def scatter_max_gradient(
     operation = "scatter_max_gradient"
     given = cotangent, indices, updates, dimension_numbers, mode, grain, memory_share
     own = _checked(operation, graph, *given, operand=operand, result=result)
-
-    def won(update, most):
-        return (update == most).astype(update.dtype)
-
-    def shares(cotangent, before, most, ties):
-        share = cotangent / (ties + (before == most))
-        return jnp.where(before == most, share, 0), share
-
-    def taken(update, most, share):
-        return jnp.where(update == most, share, 0)
 
     with graph.scope(name, unique=True):
         own = own.from_beginning()

@@ -13,6 +13,7 @@ import numpy as np
 
 from codelet.display import as_html, as_table
 from codelet.errors import ArrayError, StateLostError, StreamError
+from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
@@ -34,7 +35,7 @@ from ipu_backend.running.engine_state import (
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_options, check_tile, chosen_program, named_programs
+from ipu_backend.running.options import check_tile, checked_options, chosen_program, named_programs
 from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
 from ipu_backend.running.streaming import Connections
@@ -49,7 +50,7 @@ class Engine:
     """Runs a graph's program on state that it keeps. As Poplar's engine: write, run, read.
 
     Args:
-        graph: what to load; later changes of the graph do not concern the engine.
+        graph: what to load, or a `cl.Traced`, with its program; later changes do not concern the engine.
         program: what `run` runs; all compute sets in the order they were added when left off. Several programs,
             in a dict by name, share one state: `engine.run("train")`, `engine.run("predict")`.
         check_finite: refuse host data, and results read, that hold NaN or infinity.
@@ -85,7 +86,7 @@ class Engine:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | Traced,
         program: object = None,
         *,
         check_finite: bool = False,
@@ -93,7 +94,7 @@ class Engine:
         execution: Literal["fused", "tiles", "addresses"] = "fused",
         placement: Place = "balanced",
     ):
-        check_options(graph, execution, placement, stream_bytes)
+        graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
         self._options = {

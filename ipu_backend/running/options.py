@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from codelet.errors import ProgramError, TileError
+from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from lowering.machine.place import METHODS
 
@@ -17,17 +18,21 @@ def is_whole(number: object) -> TypeGuard[int]:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
-def check_options(graph: object, execution: object, placement: object, stream_bytes: object) -> None:
-    """See that an engine can be made of what was given.
+def checked_options(
+    graph: object, program: object, execution: object, placement: object, stream_bytes: object
+) -> tuple[Graph, object]:
+    """The graph and the program of an engine: of a traced function its own, unless another program is given.
 
     Raises:
         ProgramError: something that is no graph, or an option that there is not.
     """
+    if isinstance(graph, Traced):
+        graph, program = graph.graph, graph.program if program is None else program
     if not isinstance(graph, Graph):
         raise ProgramError(
             "an engine is made of something that is no graph",
             given=f"{type(graph).__name__}: {graph!r:.80}",
-            expected="a cl.Graph, and what of it is to run",
+            expected="a cl.Graph, and what of it is to run, or a cl.Traced",
             fix="call what builds it first: graph = cl.Graph(); build(graph, ...)" if callable(graph) else None,
         )
     if execution not in ("fused", "tiles", "addresses"):
@@ -44,6 +49,7 @@ def check_options(graph: object, execution: object, placement: object, stream_by
         raise ProgramError(
             "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
         )
+    return graph, program
 
 
 def check_tile(tile: object, num_tiles: int) -> None:

@@ -75,7 +75,8 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
     target = plan.graph.target
     there = target.num_tiles * target.bytes_per_tile
     outputs = [variable for tensor in plan.outputs for variable in source_variables(tensor.source)]
-    kept = dict.fromkeys([*plan.inputs, *outputs] if keep is None else keep)
+    always, ended = [*plan.inputs, *outputs] if keep is None else keep, plan.ended
+    kept = dict.fromkeys(variable for variable in always if variable not in ended)
     # Of what is not always there one variable at least is there at once.
     others = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} - kept.keys()
     size = lambda variable: variable.size * variable.dtype.itemsize  # noqa: E731

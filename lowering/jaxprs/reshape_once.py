@@ -17,7 +17,7 @@ from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 
 
-def _is_reshape(eqn: jax_core.JaxprEqn) -> bool:
+def is_reshape(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation reshapes an array, in row-major order."""
     given = eqn.invars[0] if is_understood(eqn, "reshape") and len(eqn.invars) == 1 else None
     return isinstance(given, jax_core.Var) and eqn.params["dimensions"] is None and eqn.params["sharding"] is None
@@ -27,17 +27,17 @@ def reshape_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr that reshapes each array to each shape once, in the bodies of loops as well."""
     roots: dict[Any, Any] = {}
     for eqn in closed.jaxpr.eqns:
-        if _is_reshape(eqn):
+        if is_reshape(eqn):
             roots[eqn.outvars[0]] = roots.get(eqn.invars[0], eqn.invars[0])
     if not roots and not any(map(bodies_of, closed.jaxpr.eqns)):
         return closed
     made: dict[tuple[Atomic, tuple[int, ...]], Sequence[Atomic]] = {}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        return [roots[eqn.outvars[0]]] if _is_reshape(eqn) else eqn.invars
+        return [roots[eqn.outvars[0]]] if is_reshape(eqn) else eqn.invars
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        if not _is_reshape(eqn):
+        if not is_reshape(eqn):
             return builder.equation(with_bodies(eqn, reshape_once), operands)
         (operand,), shape = operands, tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
         if shape == operand.aval.shape:  # type: ignore[attr-defined]

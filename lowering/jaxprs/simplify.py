@@ -14,6 +14,7 @@ from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
+from lowering.jaxprs.leaving_shapes import shape_as_they_leave
 from lowering.jaxprs.narrow_products import multiply_narrowly
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
@@ -32,5 +33,6 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
     """
     emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
-    traced = carry_extended(reshape_once(drop_single_dimensions(join_reductions(products))))
+    shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
+    traced = carry_extended(shaped)
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))

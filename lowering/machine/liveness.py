@@ -129,7 +129,10 @@ def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> froz
     """The variables that hold a value from before a program starts until after it ends.
 
     They are those that the caller names, constants, and those of which the program may read elements that it has
-    not written yet, on whatever way it takes.
+    not written yet, on whatever way it takes; but for those whose life the program itself ends last.
+
+    A program that ends any says what it needs of what it was given: what is kept of the rest and written before it is
+    read, its results, then is live from there on.
 
     Args:
         plan: the plan.
@@ -138,7 +141,16 @@ def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> froz
     outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     kept = {*plan.inputs, *outputs} if keep is None else set(keep)
     kept |= {variable for variable in plan.variables if variable.value is not None}
-    return frozenset(kept | read_before_written(plan, kept))
+    kept |= read_before_written(plan, kept)
+    return frozenset(kept - plan.ended - made_anew(plan, kept))
+
+
+def made_anew(plan: Plan, kept: Collection[Variable]) -> frozenset[Variable]:
+    """Of what is kept, that which a program that ends the life of anything makes anew."""
+    if not plan.ended:
+        return frozenset()
+    written = {variable for step in plan.steps for variable in step.writes}
+    return frozenset(kept) & written - read_before_written(plan, ())
 
 
 # --- live variables -----------------------------------------------------------------------------------
@@ -211,11 +223,17 @@ class _Flow(NamedTuple):
     during: list[int]
 
 
-def _flow(plan: Plan, moments: Sequence[Moment], variables: Sequence[Variable]) -> _Flow:
-    """The variables that are live at each moment: those that are written and needed."""
+def _flow(
+    plan: Plan,
+    moments: Sequence[Moment],
+    variables: Sequence[Variable],
+    held: Collection[Variable],
+    wanted_after: Collection[Variable],
+) -> _Flow:
+    """The variables that are live at each moment: those that are written, or `held` before, and needed, or after."""
     written, needed = _Written(moments, variables), _Needed(moments, variables)
-    written.visit(plan.steps, 0)
-    needed.visit(plan.steps, 0)
+    written.visit(plan.steps, written.bits(held))
+    needed.visit(plan.steps, needed.bits(wanted_after))
     flow = _Flow([], [], [])
     for moment, has, wanted in zip(moments, written.facts, reversed(needed.facts), strict=True):
         before, after = needed.own(moment.step, wanted) & has, wanted & written.own(moment.step, has)
@@ -373,10 +391,13 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     line = timeline(plan)
     kept = kept_variables(plan, keep)
     named = {variable for moment in line.moments for variable in (*moment.reads, *moment.writes)}
-    named |= {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
+    named_outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
+    named |= named_outputs
     named |= {*plan.inputs, *(keep or ())}
     passing = [v for v in plan.variables if v in named and v not in kept]
-    flow = _flow(plan, line.moments, passing)
+    wanted = {*plan.inputs, *named_outputs} if keep is None else set(keep)
+    results = made_anew(plan, wanted)
+    flow = _flow(plan, line.moments, passing, plan.ended & read_before_written(plan, ()), results)
     count = len(line.moments)
     ranges = [
         LiveRange(variable.name, (variable,), True, np.ones(count, bool), _resident_bytes(variable, placement))

@@ -11,12 +11,13 @@ from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program
-from codelet.views.sources import Variable
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.plan.steps import (
     CallStep,
     ExecuteStep,
     Step,
+    UndefStep,
     all_steps,
 )
 
@@ -57,6 +58,17 @@ class Plan:
         """The families of all steps, each once, in the order in which they first run."""
         executes = (step for step in all_steps(self.steps) if isinstance(step, ExecuteStep))
         return tuple(dict.fromkeys(family for step in executes for family in step.families))
+
+    @property
+    def ended(self) -> frozenset[Variable]:
+        """The variables that hold nothing after the program: whose life one of its last steps ends."""
+        written: set[Variable] = set()
+        found: set[Variable] = set()
+        for step in reversed(self.steps):
+            if isinstance(step, UndefStep) and step.tensor.is_whole_variable:
+                found |= set(source_variables(step.tensor.source)) - written
+            written.update(step.writes)
+        return frozenset(found)
 
     def add_variable(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Plan, Variable]:
         """The plan with a variable more, which prints as `<name>`, and that variable.

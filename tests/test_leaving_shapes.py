@@ -1,0 +1,76 @@
+"""What leaves and is used further is made in the shape in which it leaves, and means the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+
+import codelet as cl
+from lowering.jaxprs.leaving_shapes import shape_as_they_leave
+from lowering.jaxprs.reshape_once import reshape_once
+
+
+def names(closed):
+    return [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+
+
+def shaped(function, *arguments):
+    """A function after the rule, seen to mean the same."""
+    closed = jax.make_jaxpr(function)(*arguments)
+    made = reshape_once(shape_as_they_leave(closed))
+    found = jax_core.jaxpr_as_fun(made)(*arguments)
+    for own, other in zip(found, jax.tree.leaves(function(*arguments)), strict=True):
+        np.testing.assert_array_equal(own, other)
+    return made
+
+
+X = jnp.arange(24.0).reshape(4, 6)
+
+
+def test_what_is_also_used_within_is_made_as_it_leaves():
+    def function(v, g, p):
+        v = 0.9 * v.reshape(24) + g.T.reshape(24)
+        return v.reshape(4, 6), (p.reshape(24) - 0.1 * v).reshape(4, 6)
+
+    made = shaped(function, X, X.reshape(6, 4), X + 1)
+    (momentum, _) = made.jaxpr.outvars
+    (eqn,) = (eqn for eqn in made.jaxpr.eqns if momentum in eqn.outvars)
+    assert eqn.primitive.name == "add"
+
+
+def test_what_alone_leaves_or_is_no_map_stays():
+    for function in (
+        lambda x: (2 * x.reshape(24)).reshape(4, 6),
+        lambda x: (jnp.cumsum(x.reshape(24)).reshape(4, 6), jnp.cumsum(x.reshape(24)) + 1),
+    ):
+        closed = jax.make_jaxpr(function)(X)
+        assert shape_as_they_leave(closed) is closed
+    shaped(lambda x: ((own := x.reshape(24) > 3).reshape(4, 6), own.reshape(2, 12), own[:2]), X)
+
+
+def test_operands_that_are_broadcast_are_left():
+    def function(x, row):
+        made = jax.lax.sub(x.reshape(2, 12), row)
+        return made.reshape(4, 6), made + 1
+
+    broadcast = jax.make_jaxpr(lambda x, row: function(x, jnp.broadcast_to(row, (2, 12))))(X, X[0, :1].reshape(1, 1))
+    kept = [eqn for eqn in broadcast.jaxpr.eqns if eqn.primitive.name != "broadcast_in_dim"]
+    (spread,) = (eqn.outvars[0] for eqn in broadcast.jaxpr.eqns if eqn.primitive.name == "broadcast_in_dim")
+    row = broadcast.jaxpr.invars[1]
+    kept = [eqn.replace(invars=[row if atom is spread else atom for atom in eqn.invars]) for eqn in kept]
+    closed = jax_core.ClosedJaxpr(broadcast.jaxpr.replace(eqns=kept), broadcast.consts)
+    assert shape_as_they_leave(closed) is closed
+
+
+def test_a_step_with_momentum_is_as_one_would_write_it():
+    def step(v, p, g):
+        v = 0.9 * v + g.T
+        return v, p - 0.1 * v
+
+    traced = cl.trace(step, X, X, X.T, target=cl.IPU(num_tiles=4))
+    made = traced.lowered.jaxpr
+    momentum, _ = made.jaxpr.outvars
+    assert names(made).count("transpose") == 1
+    np.testing.assert_allclose(traced(X, X, X.T)[1], step(X, X, X.T)[1], rtol=1e-6)
+    (eqn,) = (eqn for eqn in made.jaxpr.eqns if momentum in eqn.outvars)
+    assert eqn.primitive.name == "add"
