@@ -136,9 +136,7 @@ def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
         held = np.asarray(value)
         first = held.reshape(-1)[:1]
         if held.size and held.tobytes() == held.size * first.tobytes():  # bits, which tell zeros by their signs
-            return _spread(
-                builder, jax_core.Literal(first[0], var.aval if not held.shape else jax.typeof(first[0])), var
-            )
+            return _spread(builder, first[0], var)
         kept.append(held)
         return builder.constant(held)
 
