@@ -6,7 +6,7 @@ where they are called, in a scope of their name where the user wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -135,7 +135,13 @@ def _names(inputs: int, outputs: int) -> tuple[list[str], list[str]]:
     return [f"x{k}" for k in range(inputs)], [f"out{k}" for k in range(outputs)]
 
 
-def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative: Any = None) -> Function:
+def add_function(
+    walk: Walk,
+    closed: jax_core.ClosedJaxpr,
+    name: str,
+    derivative: Any = None,
+    build: Callable[[Sequence[Tensor]], Sequence[Value]] | None = None,
+) -> Function:
     """A jaxpr as a function of the graph.
 
     Args:
@@ -143,6 +149,7 @@ def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative
         closed: what it does.
         name: what it is called.
         derivative: what its derivatives are those of, when they are not its own.
+        build: what adds it in the place of the jaxpr's equations, from its arguments.
     """
     jaxpr = closed.jaxpr
     inputs, outputs = _names(len(jaxpr.invars), len(jaxpr.outvars))
@@ -151,7 +158,8 @@ def add_function(walk: Walk, closed: jax_core.ClosedJaxpr, name: str, derivative
         given = [
             walk.graph.add_variable(own, *data_type(var.aval)) for own, var in zip(inputs, jaxpr.invars, strict=True)
         ]
-        results = walk.closed(closed, given, within(walk.paths_of(jaxpr.invars)))
+        paths = within(walk.paths_of(jaxpr.invars))
+        results = walk.closed(closed, given, paths) if build is None else build(given)
         made = []
         for own, var, result in zip(outputs, jaxpr.outvars, results, strict=True):
             made.append(walk.graph.add_variable(own, *data_type(var.aval)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
+from codelet.frontends.replaced import Replacements
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
@@ -56,6 +57,7 @@ def trace(
     target: Target | None = None,
     grain: int | None = None,
     donate_argnums: int | Sequence[int] = (),
+    replace: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Traced:
     """A function of JAX as a graph of vertices: the inverse of `cl.lower`.
 
@@ -67,6 +69,8 @@ def trace(
         grain: about how many elements, or multiply-adds, a vertex has; the planners choose when it is left off.
         donate_argnums: which arguments are not needed after a run, as in `jax.jit`: on the machine, results may take
             their memory. Values are the same.
+        replace: for jitted functions, or their names, what adds them by hand: `builder(graph, *tensors)` is given the
+            tensors of the arguments, as `jax.tree.leaves` has these, and returns those of the results, likewise.
 
     Returns:
         The graph, its program, what goes in and what comes out; it can be called as the function itself.
@@ -108,7 +112,7 @@ def trace(
         )
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
-    simple = simplify(closed, given.paths)
+    simple = simplify(Replacements({} if replace is None else replace).marked(closed), given.paths)
     walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
     for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
