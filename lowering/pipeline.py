@@ -14,8 +14,9 @@
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
-                                                      convolutions, pooling, vmapped with reduced_windows, by
-                                                      window_reductions, small_windows and draws), how
+                                                      convolutions, pooling (moving_windows of both), vmapped
+                                                      with reduced_windows, by window_reductions,
+                                                      small_windows and draws), how
                                                       all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that

@@ -22,7 +22,7 @@ from tests.ops_cases import assert_alike
 Step = Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawn:
     """A function and arguments for it.
 

@@ -407,3 +407,24 @@ def test_a_function_is_built_under_any_transformation(transform):
     x = jnp.array([[1.0, 2, 3, 4], [4, 5, 6, 7]])
     x = x if transform is jax.vmap else x[0]
     np.testing.assert_allclose(transform(cl.lower(build))(x), transform(plain)(x))
+
+
+@pytest.mark.parametrize("size", [16, 1 << 15])
+def test_calls_in_a_row_are_a_loop_unless_that_copies_much(size):
+    @cl.codelet
+    def twice(x):
+        return 2 * x
+
+    graph = cl.Graph()
+    x, y = graph.add_variable("x", (size,)), graph.add_variable("y", (size,))
+    with graph.record() as body:
+        i = cl.grid(size)
+        graph.add_vertex("double", twice, x=x[i], out=y[i])
+    function = graph.add_function(body, {"x": x, "y": y})
+    given = [graph.add_variable(f"given{k}", (size,)) for k in range(4)]
+    made = [graph.add_variable(f"made{k}", (size,)) for k in range(4)]
+    program = [cl.Call(function, x=a, y=b) for a, b in zip(given, made, strict=True)]
+    run = cl.lower(graph, program, inputs=given, outputs=made)
+    assert ("scan" in {eqn.primitive.name for eqn in run.jaxpr.eqns}) is (size == 16)
+    values = {f"given{k}": np.full(size, k, np.float32) for k in range(4)}
+    assert [float(run(values)[f"made{k}"][-1]) for k in range(4)] == [0, 2, 4, 6]

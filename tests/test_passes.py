@@ -177,6 +177,15 @@ def test_keys_are_known_too_and_signs_of_zeros_are_kept():
     np.testing.assert_array_equal(jax.random.key_data(ours[2]), jax.random.key_data(plain[2]))
 
 
+def test_constants_of_no_elements_and_of_short_floats_are_known():
+    function = lambda x: (x, jnp.zeros((0, 3)).T * jnp.arange(0), jnp.arange(3, dtype=jnp.bfloat16) * 0 + 2)  # noqa: E731
+    folded = fold_constants(jax.make_jaxpr(function)(ROW))
+    assert names(folded) == ["broadcast_in_dim"]
+    ours, plain = jax_core.jaxpr_as_fun(folded)(ROW), function(ROW)
+    jax.tree.map(np.testing.assert_array_equal, list(ours), list(plain))
+    assert [own.dtype for own in ours] == [own.dtype for own in plain]
+
+
 def test_what_is_known_is_computed_within_a_jitted_function_too():
     own = lambda x: x * (jnp.arange(4) * 2) + jax.random.normal(jax.random.key(1), (4,))  # noqa: E731
     np.testing.assert_allclose(jax.jit(lambda x: cl.trace(own, ROW)(x))(ROW), own(ROW), rtol=1e-6)

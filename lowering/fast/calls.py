@@ -2,7 +2,8 @@
 
 In come steps, out the same with calls of one function that follow each other as one `CallsStep`: what they all name is
 read once, what differs is stacked and scanned over, what one call writes and the next reads is carried. XLA
-then compiles the body once. Calls whose arguments overlap in another way stay as they are.
+then compiles the body once. Calls whose arguments overlap in another way, or would be copied to lie side by side, stay
+as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from lowering.plan.steps import CallsStep, CallStep, FunctionBody, Step
 
 FEWEST = 3
 """Calls in a row that become a loop; fewer are compiled one by one."""
+
+MOST_COPIED = 1 << 16
+"""Elements that may have to be put side by side first, since each call gets them of another variable: with more, the
+copies take longer than compiling the calls one by one."""
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -91,6 +96,8 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
             carried[p], passed_on[p] = own[0], source
             continue
         stacked[p] = _stack(own)
+    if sum(own.size for own in stacked.values() if not isinstance(own.source, Variable)) > MOST_COPIED:
+        return None
     collected = {p: stacked[p] for p in stacked if p in writes}
     places = [own for p in collected for own in given[p]] + [carried[p] for p in carried if p in writes]
     read = [*shared.values(), *(own for p in stacked if p not in writes for own in given[p])]

@@ -24,12 +24,13 @@ from codelet.tracing.codelets import TracedCodelet
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
+from lowering.fast.moving_windows import moving_windows
 from lowering.fast.over_grid import Operand
 from lowering.fast.small_windows import overlaps
 from lowering.fast.sources import Viewed, plan_among_zeros, steps_among_zeros
 from lowering.jaxprs.contraction import is_exact, precision_of
 from lowering.jaxprs.rearrangement import rearrangement
-from lowering.plan.access import Dimension, take_apart
+from lowering.plan.access import Dimension
 
 # --- codelets that are inner products -------------------------------------------------------------------
 
@@ -177,30 +178,23 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
     """A family as a convolution of the windows that one field is with the other; or why it is none."""
     assert image.tensor is not None
     assert kernel.tensor is not None
-    access = take_apart(image.tensor.source.shape, image.tensor.index)
-    if access.reversed_keys or access.shape != image.tensor.source.shape:
-        return "its windows run backwards or across dimensions"
+    found = moving_windows(image)
+    if isinstance(found, str):
+        return found
     kernel_axes, spread = set(kernel.tensor.index.axes), steps_among_zeros(image.tensor.source)
     windows, batch, groups, channels = [], [], [], []
-    for d, (_, terms) in enumerate(access.dimensions):
-        if any(term.table is not None for term in terms) or len(terms) > 2:
-            return "its windows move by a table or by several symbols"
-        steps = [(key, term.grain) for term in terms for key in term.keys]
-        moving = [(key, step) for key, step in steps if isinstance(key, Axis)]
-        inside = [(key, step) for key, step in steps if isinstance(key, int)]
-        if len(moving) > 1 or len(inside) > 1:
-            return "its windows move by several symbols along one dimension"
-        if moving and moving[0][0] in kernel_axes:
-            if inside and moving[0][1] != inside[0][1] * image.type.shape[inside[0][0]]:
+    for d, (along, inside) in enumerate((own.along, own.inside) for own in found.moving):
+        if along is not None and along[0] in kernel_axes:
+            if inside is not None and along[1] != inside[1] * image.type.shape[inside[0]]:
                 return f"{kernel.name} moves with it"
-            groups.append((d, moving[0][0]))
-            channels += [(d, key) for key, _ in inside]
-        elif moving and (inside or spread[d] > 1):
-            windows.append(Window(d, *moving[0], *(inside[0] if inside else ())))
-        elif moving:
-            batch.append((d, moving[0][0]))
-        elif inside:
-            channels.append((d, inside[0][0]))
+            groups.append((d, along[0]))
+            channels += [] if inside is None else [(d, inside[0])]
+        elif along is not None and (inside is not None or spread[d] > 1):
+            windows.append(Window(d, *along, *(inside or ())))
+        elif along is not None:
+            batch.append((d, along[0]))
+        elif inside is not None:
+            channels.append((d, inside[0]))
     shape = image.type.shape
     reaches = [1 if window.key is None else (shape[window.key] - 1) * window.dilation + 1 for window in windows]
     dilated = any(spread[window.dimension] > 1 for window in windows)
@@ -212,7 +206,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
     if len({axis for _, axis in groups}) < len(groups):
         return f"{kernel.name} moves with several dimensions of it"
     ((name, kind),) = family.codelet.outputs.items()
-    kept = set(range(len(access.shape))) - {window.dimension for window in windows}
+    kept = set(range(len(found.moving))) - {window.dimension for window in windows}
     array, widths, dilations = plan_among_zeros(image.tensor.source, kept)
     return Convolution(
         image,
@@ -222,7 +216,7 @@ def _match(family: Family, inputs: Inputs, image: Field, kernel: Field, product:
         widths,
         dilations,
         inputs.of(kernel, family.axes),
-        access.dimensions,
+        found.dimensions,
         tuple(windows),
         tuple(batch),
         tuple(groups),

@@ -26,11 +26,12 @@ from codelet.views.grids import Axis
 from codelet.views.sources import Patchwork
 from lowering.arrays import Arrays, reshape, slice_
 from lowering.fast.inputs import Input, Inputs
+from lowering.fast.moving_windows import moving_windows
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
 from lowering.fast.sources import Viewed, WithinZeros
-from lowering.plan.access import Dimension, take_apart
+from lowering.plan.access import Dimension
 
 _DEBUG_INFO = jax_core.DebugInfo("what follows a reduction of windows", "", None, None)
 
@@ -186,22 +187,12 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     if not jnp.issubdtype(kind, jnp.floating) and not jnp.issubdtype(kind, jnp.integer):
         return "it is of truth values, or of complex numbers"
-    access = take_apart(image.tensor.source.shape, image.tensor.index)
-    if access.reversed_keys or access.shape != image.tensor.source.shape:
-        return "its windows run backwards or across dimensions"
-    moving: list[tuple[Axis, int] | None] = []
-    window, dilation = [], []
-    for _, terms in access.dimensions:
-        if any(term.table is not None for term in terms):
-            return "its windows move by a table"
-        steps = [(key, term.grain) for term in terms for key in term.keys]
-        along = [(key, step) for key, step in steps if isinstance(key, Axis)]
-        inside = [(key, step) for key, step in steps if isinstance(key, int)]
-        if len(along) > 1 or len(inside) > 1:
-            return "its windows move by several symbols along one dimension"
-        moving.append(along[0] if along else None)
-        window.append(image.type.shape[inside[0][0]] if inside else 1)
-        dilation.append(inside[0][1] if inside else 1)
+    found = moving_windows(image)
+    if isinstance(found, str):
+        return found
+    moving = tuple(own.along for own in found.moving)
+    window = tuple(1 if own.inside is None else image.type.shape[own.inside[0]] for own in found.moving)
+    dilation = tuple(1 if own.inside is None else own.inside[1] for own in found.moving)
     axes = [own[0] for own in moving if own is not None]
     if len(set(axes)) < len(axes) or np.prod(window) != image.tensor.size:
         return "its windows move along several dimensions at once"
@@ -213,10 +204,10 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
         reduced,
         viewed,
         widths,
-        access.dimensions,
-        tuple(moving),
-        tuple(window),
-        tuple(dilation),
+        found.dimensions,
+        moving,
+        window,
+        dilation,
         others,
         mapped_axes(keys, family.axes),
     )

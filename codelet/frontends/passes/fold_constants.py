@@ -105,11 +105,11 @@ def _needs_nothing(eqn: jax_core.JaxprEqn) -> bool:
     return eqn.primitive.name == "broadcast_in_dim" and isinstance(eqn.invars[0], jax_core.Literal)
 
 
-def _spread(builder: Builder, number: Atomic, var: Any) -> Atomic:
+def _spread(builder: Builder, number: Any, var: Any) -> Atomic:
     """A number everywhere, in the shape of a variable."""
     if shape_of(var) == ():
-        return number
-    (result,) = builder.traced(lambda own: [jax.lax.broadcast(own, shape_of(var))], [number])
+        return jax_core.Literal(number, var.aval)
+    (result,) = builder.traced(lambda: [jax.lax.broadcast(number, shape_of(var))], [])
     return result
 
 
@@ -134,10 +134,9 @@ def _fold(closed: jax_core.ClosedJaxpr, bodies: Bodies) -> jax_core.ClosedJaxpr:
             kept.append(value)
             return builder.constant(value)
         held = np.asarray(value)
-        bits = np.frombuffer(held.tobytes(), np.uint8).reshape(held.size, -1)
-        if held.size and (bits == bits[:1]).all():
-            aval = jax.typeof(held.reshape(-1)[0]) if shape_of(var) else var.aval
-            return _spread(builder, jax_core.Literal(held.reshape(-1)[0], aval), var)
+        first = held.reshape(-1)[:1]
+        if held.size and held.tobytes() == held.size * first.tobytes():  # bits, which tell zeros by their signs
+            return _spread(builder, first[0], var)
         kept.append(held)
         return builder.constant(held)
 
