@@ -106,10 +106,12 @@ def custom_linear_solve(walk: Walk, *operands: Value, const_lengths: Any, jaxprs
     """A system of linear equations, and how it is solved."""
     first = const_lengths.matvec + const_lengths.vecmat
     constants = sum(const_lengths)
+    dtypes = [dtype_of(var) for var in walk.equation.outvars]
 
     def solve(*given: Any) -> list[Any]:
         own = given[first : first + const_lengths.solve]
-        return jax_core.jaxpr_as_fun(jaxprs.solve)(*own, *given[constants:])
+        results = jax_core.jaxpr_as_fun(jaxprs.solve)(*own, *given[constants:])
+        return [own.astype(dtype) for own, dtype in zip(results, dtypes, strict=True)]
 
     structs = [jax.ShapeDtypeStruct(shape_of(atom), dtype_of(atom)) for atom in walk.equation.invars]
     closed = jax.make_jaxpr(solve)(*structs)

@@ -46,6 +46,8 @@ def conv_general_dilated(
     preferred_element_type: Any,
 ) -> Any:
     """A convolution, or a gradient of one, which is a convolution too."""
+    if walk.tensor(lhs).dtype == bool:
+        return NotImplemented
     return ops.conv_general_dilated(
         walk.graph,
         walk.tensor(lhs),

@@ -1,0 +1,57 @@
+"""Reductions of windows as an operation, beside `jax.lax.reduce_window`: holes, elements apart, edges cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import codelet as cl
+from tests.ops_cases import Case, array, check
+
+KINDS = {"sum": (lax.add, 0), "max": (lax.max, -np.inf), "min": (lax.min, np.inf)}
+
+WINDOWS = [
+    ((2, 3), (2, 1), ((1, -1), (0, 2)), (2, 1), (1, 2)),
+    ((3, 1), (1, 2), ((2, 2), (0, 0)), (1, 3), (2, 1)),
+    ((1, 2), (3, 3), ((-1, 3), (1, 1)), (3, 2), (2, 2)),
+    ((1, 1), (2, 2), ((1, 1), (-1, -1)), (2, 2), (1, 1)),
+]
+"""Windows, strides, padding, dilations of what they move over and of themselves."""
+
+
+@pytest.mark.parametrize("grain", [None, 3])
+def test_windows_are_reduced_as_by_jax(grain):
+    rows = [(kind, windows) for kind in KINDS for windows in WINDOWS]
+
+    def build(graph, x, n):
+        whole = cl.ops.reduce_window(graph, n, "max", (2, 2), padding="SAME", grain=grain)
+        return [whole, *(cl.ops.reduce_window(graph, x, kind, *windows, grain=grain) for kind, windows in rows)]
+
+    def plain(x, n):
+        whole = lax.reduce_window(n, np.int32(np.iinfo(np.int32).min), lax.max, (2, 2), (1, 1), "SAME")
+        own = [(*KINDS[kind], windows) for kind, windows in rows]
+        return [whole, *(lax.reduce_window(x, np.float32(start), op, *windows) for op, start, windows in own)]
+
+    check(Case(build, plain, (array((5, 6)), array((3, 4), jnp.int32)), slopes=False), on_tiles=grain is None)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kind": "mean"}, r"no such kind(?s:.*)\"sum\", \"max\" or \"min\""),
+        ({"window_dimensions": (2,)}, "window_dimensions of ops.reduce_window does not fit"),
+        ({"base_dilation": (0, 1)}, "base_dilation of ops.reduce_window does not fit"),
+        ({"padding": "ALL"}, "padding of ops.reduce_window is of no known name"),
+        ({"x": "truths"}, "the sum of ops.reduce_window is not one of its dtypes"),
+    ],
+)
+def test_windows_that_do_not_fit_are_told(options: dict[str, Any], told: str):
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    named = {"x": graph.add_variable("x", (3, 4)), "truths": graph.add_variable("truths", (3, 4), bool)}
+    given = {"x": "x", "kind": "sum", "window_dimensions": (2, 2), **options}
+    with pytest.raises(cl.OperationError, match=told):
+        cl.ops.reduce_window(graph, named[given.pop("x")], **given)
