@@ -154,7 +154,15 @@ def _function(told: _Told) -> Callable[..., list[Any]]:
         given = [jnp.asarray(numbers[k]) if k in numbers else next(left) for k in range(len(eqn.invars))]
         return list(_on_elements(eqn, given))
 
+    of_elements.__name__ = of_elements.__qualname__ = called(eqn)
     return of_elements
+
+
+def called(eqn: jax_core.JaxprEqn) -> str:
+    """What an equation is called: a function by its own name."""
+    if "call_jaxpr" in eqn.params:
+        return eqn.params["call_jaxpr"].jaxpr.debug_info.func_name or eqn.primitive.name
+    return str(eqn.params.get("name", eqn.primitive.name))
 
 
 def element_function(eqn: jax_core.JaxprEqn, numbers: dict[int, np.generic]) -> Callable[..., list[Any]]:

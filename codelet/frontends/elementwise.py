@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet import ops
-from codelet.frontends.by_element import element_function
+from codelet.frontends.by_element import called, element_function
 from codelet.frontends.structure import shape_of
 from codelet.frontends.values import Value, number_of
 
@@ -37,10 +37,3 @@ def add_by_element(walk: Walk, eqn: jax_core.JaxprEqn, given: Sequence[Value]) -
     if np.broadcast_shapes(*(own.shape for own in operands)) != shape:  # a number has the rest of the shape
         operands[0] = operands[0].broadcast_to(shape)
     return list(ops.map(walk.graph, function, *operands, grain=walk.grain, name=called(eqn)))
-
-
-def called(eqn: jax_core.JaxprEqn) -> str:
-    """What an equation is called: a function by its own name."""
-    if "call_jaxpr" in eqn.params:
-        return eqn.params["call_jaxpr"].jaxpr.debug_info.func_name or eqn.primitive.name
-    return str(eqn.params.get("name", eqn.primitive.name))
