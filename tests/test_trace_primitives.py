@@ -50,6 +50,10 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         lambda x, y: lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=jnp.float32),
         *(of(3, 4, dtype=np.dtype(np.float16)), of(4, 2)),
     ),
+    "products of truth values": (
+        lambda p, q: (p @ q, lax.conv(p[None, None], q[None, None], (1, 1), "SAME")),
+        *[of(4, 4, dtype=B)] * 2,
+    ),
     "bits": (lambda x: lax.bitcast_convert_type(x, jnp.uint8), V),
     "bits of one": (lambda x: lax.bitcast_convert_type(x, jnp.uint8), S),
     "by lines": (

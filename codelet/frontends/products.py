@@ -20,6 +20,8 @@ def dot_general(
 ) -> Any:
     """A matrix product with any dimensions summed. The machine has one precision of each dtype."""
     x, y = walk.tensor(a), walk.tensor(b)
+    if x.dtype == y.dtype == bool:  # partial results would not be sums
+        return NotImplemented
     if x.dtype != y.dtype:
         both = jnp.promote_types(x.dtype, y.dtype)
         x, y = (own if own.dtype == both else ops.cast(walk.graph, own, both, grain=walk.grain) for own in (x, y))
