@@ -12,7 +12,12 @@ from jax.extend import core as jax_core
 
 
 def _regrouped(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The dimensions before and after a reshape that are of one size together, the fewest; none of extent 1."""
+    """The dimensions before and after a reshape that are of one size together, the fewest; none of extent 1.
+
+    Of an array without elements none are: whatever its other dimensions are, it has as many.
+    """
+    if 0 in before:
+        return
     left = [[d for d, n in enumerate(shape) if n != 1] for shape in (before, after)]
     while left[0] and left[1]:
         first, second = [left[0].pop(0)], [left[1].pop(0)]

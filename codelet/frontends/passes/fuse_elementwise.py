@@ -18,8 +18,7 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.frontends.by_element import is_by_element
-from codelet.frontends.elementwise import called
+from codelet.frontends.by_element import called, is_by_element
 from codelet.frontends.labels import labels, origins
 from codelet.frontends.passes.bodies import Bodies, Paths
 from codelet.frontends.passes.contraction import Contraction
