@@ -42,6 +42,11 @@ Mode = lax.GatherScatterMode
 # --- how it is added ----------------------------------------------------------------------------------------
 
 
+MOST_IN_PARTS = 1 << 16
+"""Elements of what is looked up, up to which its gradient is made in parts, of some of the indices each: fast execution
+makes every part, and of larger ones that takes far longer than the whole."""
+
+
 def checked_mode(name: str, mode: Any) -> str:
     """A mode of indices that lead beyond the ends.
 
@@ -258,7 +263,7 @@ def gather_gradient(
             expected=f"{operand.dtype}{list(shape)}",
         )
     static = {"numbers": form.numbers, "mode": own, "dtype": operand.dtype}
-    options = {"cuts_indices": True, "by_rows": scatter_rows_on_zeros}
+    options = {"cuts_indices": operand.size <= MOST_IN_PARTS, "by_rows": scatter_rows_on_zeros}
     lookup = form.lookup("update", False, start_indices.dtype, "operand", static, **options)
     with graph.scope(name, unique=True):
         fields = {"indices": form.index(start_indices), "updates": form.slices_of(cotangent)}
