@@ -12,9 +12,9 @@ from benchmarks import every
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
-from benchmarks.fresh import in_fresh_process
+from benchmarks.fresh import in_fresh_process, peak_bytes
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
-from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
