@@ -15,8 +15,9 @@ Microbenchmarking" (2019), chapter 4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,17 @@ _SHORT = 4
 """Runs that are shorter on average are cut and counted element by element, which is then faster."""
 
 
+def _away(touched: Runs, placement: Placement) -> Runs:
+    """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
+    if not len(touched.starts):
+        return touched
+    if touched.lengths.mean() >= _SHORT:
+        return difference(touched, placement.homes)
+    numbers, count = touched.numbers(), len(placement.element_tiles)
+    tiles = numbers // count
+    return runs_of(numbers[placement.element_tiles[numbers - tiles * count] != tiles])
+
+
 class _Homes:
     """Where elements live, and how many bytes they take."""
 
@@ -44,17 +56,6 @@ class _Homes:
         variables = placement.plan.variables
         self.first_elements = np.array([variable.first_element for variable in variables], np.int64)
         self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
-
-    def away(self, touched: Runs) -> Runs:
-        """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
-        if not len(touched.starts):
-            return touched
-        if touched.lengths.mean() >= _SHORT:
-            return difference(touched, self.placement.homes)
-        numbers = touched.numbers()
-        tiles = numbers // self.num_elements
-        numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
-        return runs_of(numbers)
 
     def is_full(self, stretches: np.ndarray) -> bool:
         """Whether so many stretches are counted faster by a flag for each element of the graph."""
@@ -140,9 +141,9 @@ class Transfer:
         traffic: the same in words, as it takes time.
         received_messages: in how many messages each tile receives it, int64 of shape (num_tiles,).
         sent_messages: the same of what is sent.
-        touched: all that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
-        away: what of it lives elsewhere, and so moves.
-        to_home: whether that tile sends the element to where it lives, rather than receives it from there.
+        to_home: whether a tile sends the elements to where they live, rather than receives them from there.
+        placement: where they live.
+        touching: all that tiles read, or write, of a placement.
     """
 
     received_bytes: np.ndarray
@@ -150,10 +151,22 @@ class Transfer:
     traffic: Traffic
     received_messages: np.ndarray
     sent_messages: np.ndarray
-    touched: Runs
-    away: Runs
     to_home: bool
     placement: Placement
+    touching: Callable[[Placement], Runs]
+
+    @functools.cached_property
+    def touched(self) -> Runs:
+        """All that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
+
+        Found again where it is asked for, as it may be larger than all else of a plan together, which never asks.
+        """
+        return self.touching(self.placement)
+
+    @functools.cached_property
+    def away(self) -> Runs:
+        """What of it lives elsewhere, and so moves."""
+        return _away(self.touched, self.placement)
 
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
@@ -171,9 +184,9 @@ class Transfer:
         )
 
 
-def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
+def _transfer(touched: Runs, homes: _Homes, touching: Callable[[Placement], Runs], *, to_home: bool) -> Transfer:
     """What of all that tiles touch moves, its bytes, words and messages."""
-    placement, count, away = homes.placement, homes.num_elements, homes.away(touched)
+    placement, count, away = homes.placement, homes.num_elements, _away(touched, homes.placement)
     target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
@@ -208,10 +221,9 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         Traffic(received.words_by_tile, sent.words_by_tile, *at_twice, bytes_between=between),
         received.count_by_tile,
         sent.count_by_tile,
-        touched,
-        away,
         to_home,
         placement,
+        touching,
     )
 
 
@@ -228,6 +240,14 @@ def _key(step: Step) -> Any:
     return step.families if isinstance(step, ExecuteStep) else step
 
 
+def _read(step: ExecuteStep | CopyStep, placement: Placement) -> Runs:
+    return Touches(placement).read_by(step)
+
+
+def _written(step: ExecuteStep, placement: Placement) -> Runs:
+    return Touches(placement).by_fields(step, written=True)
+
+
 class Exchange:
     """What the steps of a placed plan move, each planned once, when it is first asked for.
 
@@ -238,7 +258,7 @@ class Exchange:
     def __init__(self, placement: Placement):
         self.placement = placement
         self._homes, self._touches = _Homes(placement), Touches(placement)
-        self._none = _transfer(NONE, self._homes, to_home=False)
+        self._none = _transfer(NONE, self._homes, lambda _: NONE, to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
 
@@ -264,12 +284,12 @@ class Exchange:
             return self._nothing
         key = _key(step)
         if key not in self._planned:
-            if isinstance(step, CopyStep):
-                read, after = self._touches.by_copy(step), self._none
-            else:
-                read, written = (self._touches.by_fields(step, written=written) for written in (False, True))
-                after = _transfer(written, self._homes, to_home=True)
-            self._planned[key] = StepExchange(_transfer(read, self._homes, to_home=False), after)
+            before = _transfer(self._touches.read_by(step), self._homes, partial(_read, step), to_home=False)
+            after = self._none
+            if isinstance(step, ExecuteStep):
+                written = self._touches.by_fields(step, written=True)
+                after = _transfer(written, self._homes, partial(_written, step), to_home=True)
+            self._planned[key] = StepExchange(before, after)
         return self._planned[key]
 
     @functools.cached_property
