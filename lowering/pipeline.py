@@ -19,7 +19,8 @@
                                                       small_windows and draws), how
                                                       all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
-           -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
+           -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
+                                                      follows that
     jaxprs -> traced                                simplify
            -> sums of products contracted           sum_rows, contract, whole_products
            -> dots of what lies in memory           dots_in_memory_order (contraction)
