@@ -161,7 +161,7 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
     read_first = read_before_written(plan, ())
     written = {variable for step in plan.steps for variable in step.writes}
     results = frozenset(kept & written - read_first)
-    return Lifetimes((kept | read_first) - ended - results, ended & read_first, results)
+    return Lifetimes(frozenset(kept | read_first) - ended - results, ended & read_first, results)
 
 
 # --- live variables -----------------------------------------------------------------------------------
