@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from jax.extend import core as jax_core
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
 from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
+from lowering.fast.result_order import only_looks, order_of_results, viewed_in_order
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
 from lowering.fast.sources import Viewed
 from lowering.fast.window_reductions import ReducedWindows
@@ -88,8 +89,18 @@ def vmapped(
 
 def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
     """A family under `vmap`, as any can run whose fields are of one size."""
-    each = tuple((inputs.of(field, family.axes),) for field in family.inputs)
+    is_free = only_looks(family.codelet)
+    each = tuple((_input(family, field, inputs, is_free=is_free),) for field in family.inputs)
     return vmapped(family, each, family.codelet.jaxpr)
+
+
+def _input(family: Family, field: Field, inputs: Inputs, *, is_free: bool) -> Input:
+    """How a field is read: in the order of the results, where that is free to choose."""
+    order = order_of_results(family, field) if is_free and not inputs.is_piece(field) else None
+    if order is None:
+        return inputs.of(field, family.axes)
+    assert field.tensor is not None
+    return viewed_in_order(field.tensor, order)
 
 
 def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
@@ -104,7 +115,9 @@ def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
     for field, is_window in zip(family.inputs, windows, strict=True):
         if is_window:
             assert field.tensor is not None
-            each.append(tuple(map(plan_input, elements_of(field.tensor))))
+            order = order_of_results(family, field)
+            elements = elements_of(field.tensor)
+            each.append(tuple(plan_input(own) if order is None else viewed_in_order(own, order) for own in elements))
         else:
             each.append((inputs.of(field, family.axes),))
     return vmapped(family, tuple(each), jaxpr, "element by element")
