@@ -51,10 +51,12 @@ def order_of_results(family: Family, field: Field) -> Order | None:
 
     None where that is the order in which they are, where vertices read no windows, or where results lie otherwise.
     """
-    if field.tensor is None or not field.tensor.size or not family.num_vertices or family.rows:
+    tensor = field.tensor
+    if tensor is None or tensor.size < 2 or len(tensor.source.shape) < 2 or not family.num_vertices or family.rows:
         return None
-    windows, steps = moving_windows(field), _steps(family)
-    if isinstance(windows, str) or steps is None:
+    steps = _steps(family)
+    windows = "" if steps is None else moving_windows(field)
+    if steps is None or isinstance(windows, str):
         return None
     if not any(own.along is not None and own.inside is not None for own in windows.moving):
         return None

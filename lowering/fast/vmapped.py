@@ -87,20 +87,19 @@ def vmapped(
     return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws, windows)
 
 
-def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
-    """A family under `vmap`, as any can run whose fields are of one size."""
-    is_free = only_looks(family.codelet)
-    each = tuple((_input(family, field, inputs, is_free=is_free),) for field in family.inputs)
-    return vmapped(family, each, family.codelet.jaxpr)
-
-
-def _input(family: Family, field: Field, inputs: Inputs, *, is_free: bool) -> Input:
+def _input(family: Family, field: Field, inputs: Inputs) -> Input:
     """How a field is read: in the order of the results, where that is free to choose."""
-    order = order_of_results(family, field) if is_free and not inputs.is_piece(field) else None
-    if order is None:
+    order = None if inputs.is_piece(field) else order_of_results(family, field)
+    if order is None or not only_looks(family.codelet):
         return inputs.of(field, family.axes)
     assert field.tensor is not None
     return viewed_in_order(field.tensor, order)
+
+
+def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
+    """A family under `vmap`, as any can run whose fields are of one size."""
+    each = tuple((_input(family, field, inputs),) for field in family.inputs)
+    return vmapped(family, each, family.codelet.jaxpr)
 
 
 def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
