@@ -15,7 +15,7 @@ import gc
 import numbers
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -65,6 +65,23 @@ def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     if not isinstance(size, (Symbol, str)):
         return size
     return eval(str(size).replace("^", "**"), {"__builtins__": {}, **_OPERATIONS}, dict(lengths))
+
+
+_OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, int]], Sequence[int]]:
+    """What sizes are, all of them at once, as a function of what their symbols stand for, by name.
+
+    >>> import jax
+    >>> n, m = jax.export.symbolic_shape("n, m")
+    >>> numbers_of([n, 2 * n + m])({"n": 3, "m": 1})
+    (3, 7)
+    """
+    text = "".join(f"{size}, ".replace("^", "**") for size in sizes)
+    code = compile(f"({text})", "sizes", "eval")
+    names = {"__builtins__": {}, **_OF_NUMBERS}
+    return lambda symbols: eval(code, names, dict(symbols))
 
 
 _ASKED = {
