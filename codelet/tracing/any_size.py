@@ -156,19 +156,34 @@ class _AnySize:
         return TracedCodelet(traced.codelet, dict(inputs), traced.static, outputs, jaxpr)
 
 
-def _of_any_size(own: TracedCodelet) -> _AnySize | None:
-    """A codelet with symbols for the sizes that a trace of it has; None where it does not trace, or differs."""
-    sizes = sorted({size for shape in _shapes(own.inputs) for size in shape if size > 1})
-    if not sizes or own.has_effects:
+Known = Sequence[tuple[FieldType, ...]]
+"""The types of fields that a codelet was asked for."""
+
+
+def _names(types: tuple[FieldType, ...], others: Known) -> list[list[Any]]:
+    """A name for each size of some types, the same where they are equal in all of these and others; 1 as it is."""
+    places = [(k, d) for k, kind in enumerate(types) for d in range(len(kind.shape))]
+    groups: dict[tuple[int, ...], str] = {}
+    found: list[list[Any]] = [[] for _ in types]
+    for k, d in places:
+        if types[k].shape[d] < 2:
+            found[k].append(types[k].shape[d])
+        else:
+            everywhere = tuple(own[k].shape[d] for own in (types, *others))
+            found[k].append(groups.setdefault(everywhere, f"size{len(groups)}"))
+    return found
+
+
+def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]]) -> _AnySize | None:
+    """A codelet with symbols of some names for its sizes; None where it does not trace so, or differs."""
+    several = sorted({name for shape in names for name in shape if isinstance(name, str)})
+    if not several:
         return None
-    names = {size: f"size{k}" for k, size in enumerate(sizes)}
-    several = ", ".join(names.values())
-    symbols = dict(
-        zip(sizes, jax.export.symbolic_shape(several, constraints=[f"{n} >= 2" for n in names.values()]), strict=True)
-    )
+    least = [f"{name} >= 2" for name in several]
+    symbols = dict(zip(several, jax.export.symbolic_shape(", ".join(several), constraints=least), strict=True))
     inputs = {
-        name: kind._replace(shape=tuple(symbols.get(size, size) for size in kind.shape))
-        for name, kind in own.inputs.items()
+        name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
+        for (name, kind), shape in zip(own.inputs.items(), names, strict=True)
     }
     try:
         traced = own.codelet.trace_fresh(inputs, own.static)
@@ -176,13 +191,21 @@ def _of_any_size(own: TracedCodelet) -> _AnySize | None:
         return None
     if traced.has_effects:
         return None
-    shapes = tuple(tuple(names.get(size, size) for size in shape) for shape in _shapes(own.inputs))
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
-    made = _AnySize(traced, shapes, tuple(found), numbers_of(list(found.values())))
-    here = {name: size for size, name in names.items()}
-    if made.names(_shapes(own.inputs)) is None or not alike(own.jaxpr, {}, made.at(own.inputs, here).jaxpr):
+    made = _AnySize(traced, tuple(map(tuple, names)), tuple(found), numbers_of(list(found.values())))
+    here = made.names(_shapes(own.inputs))
+    return None if here is None or not alike(own.jaxpr, {}, made.at(own.inputs, here).jaxpr) else made
+
+
+def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
+    """A codelet with symbols for sizes, as few of them the same as may be, given other types that it was asked for."""
+    if own.has_effects:
         return None
-    return made
+    types = tuple(own.inputs.values())
+    names = _names(types, others)
+    made = _with_names(own, names)
+    alone = _names(types, ())
+    return _with_names(own, alone) if made is None and alone != names else made
 
 
 @dataclass(eq=False)
@@ -236,7 +259,7 @@ def traced_of_size(
             found = own.trace(types, static)
             variant.asked += 1
             if variant.asked >= _FEW and variant.failures < _FAILURES:
-                made = _of_any_size(found)
+                made = _of_any_size(found, list(variant.traces))
                 variant.failures += made is None
                 variant.of_any_size += [] if made is None else [made]
         variant.traces[key] = found
