@@ -5,8 +5,8 @@ comes what a trace for these types would be. After a few of them the codelet is 
 jaxpr for other sizes is that one with numbers for its symbols, which takes a tenth of a trace.
 
 It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
-what was seen to be the same for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol, and sizes
-that are one size in the trace are one size in all that stand for it.
+what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
+and sizes that are one size in the trace are one size in all that stand for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import jax.export
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
+from codelet.jaxprs.equations import inner_jaxprs
 from codelet.tracing.alike import alike
 from codelet.tracing.codelets import Codelet, TracedCodelet
 from codelet.tracing.field_types import FieldType
@@ -117,6 +118,19 @@ def _shapes(inputs: Mapping[str, FieldType]) -> list[tuple[int, ...]]:
     return [kind.shape for kind in inputs.values()]
 
 
+def _outline(jaxpr: jax_core.Jaxpr) -> tuple[Any, ...]:
+    """The primitives of a jaxpr in order, with the shapes of what they take and give."""
+    return tuple(
+        (eqn.primitive.name, *map(_shape_of, (*eqn.invars, *eqn.outvars)), *map(_outline, inner_jaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _are_same(made: jax_core.ClosedJaxpr, traced: jax_core.ClosedJaxpr) -> bool:
+    """Whether two jaxprs compute the same by the same equations, so that no length is an equation in one alone."""
+    return _outline(made.jaxpr) == _outline(traced.jaxpr) and alike(traced, {}, made)
+
+
 @dataclass(frozen=True, eq=False)
 class _AnySize:
     """A codelet traced with symbols for sizes.
@@ -194,7 +208,7 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]]) -> _AnySize 
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
     made = _AnySize(traced, tuple(map(tuple, names)), tuple(found), numbers_of(list(found.values())))
     here = made.names(_shapes(own.inputs))
-    return None if here is None or not alike(own.jaxpr, {}, made.at(own.inputs, here).jaxpr) else made
+    return None if here is None or not _are_same(made.at(own.inputs, here).jaxpr, own.jaxpr) else made
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
@@ -230,6 +244,15 @@ class _Variant:
 _VARIANTS: WeakKeyDictionary[Codelet, dict[Hashable, _Variant]] = WeakKeyDictionary()
 
 
+def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
+    """Whether a codelet is one of this library, and runs no user's function on blocks.
+
+    Nobody sees a user's function ask `if x.shape[0] % 2`: every symbol is true. Those of single elements see no size.
+    """
+    module = str(getattr(codelet.function, "__module__", None))
+    return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
+
+
 def traced_of_size(
     codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None
 ) -> TracedCodelet:
@@ -247,7 +270,9 @@ def traced_of_size(
     """
     own = codelet.frozen()
     own.check_names(inputs)
-    _, keys = own.static_values(static or {})
+    values, keys = own.static_values(static or {})
+    if not _asks_no_truth(own, values):
+        return own.trace(inputs, static)
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
     variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())

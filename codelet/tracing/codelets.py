@@ -288,7 +288,8 @@ class Codelet(Unchanging, Capturing):
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
             make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
-            jaxpr, answers = watched(make) if ragged else (make(), None)
+            sizes = [size for struct in structs for size in struct.shape if not isinstance(size, int)]
+            jaxpr, answers = watched(make, sizes) if ragged else (make(), None)
         except CodeletError:
             raise
         except Exception as error:

@@ -130,9 +130,9 @@ class Answers:
         return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
 
 
-def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
-    """What a function returns, and what was answered about symbols while it ran."""
-    answers = Answers()
+def watched(function: Callable[[], Result], symbols: Sequence[Any] = ()) -> tuple[Result, Answers]:
+    """What a function returns, and what was answered about symbols while it ran: about those of one trace, if given."""
+    answers, scopes = Answers(), {id(getattr(own, "scope", None)) for own in symbols}
     if sys.getprofile() is not None or not set(_ASKED.values()) >= _NEEDED:
         answers.are_all = False
         return function(), answers
@@ -163,7 +163,8 @@ def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
         if collects:
             gc.enable()
     for a, b in denied:
-        if isinstance(b, Symbol) and getattr(b, "scope", None) is not getattr(a, "scope", None):
+        of = [getattr(own, "scope", None) for own in (a, b) if isinstance(own, Symbol)]
+        if of[0] is not of[-1] or (scopes and id(of[0]) not in scopes):
             continue  # of an earlier trace, whose types are keys of JAX's caches
         if isinstance(b, (Symbol, int, float, np.number)):
             answers.denied.add((str(a), str(b) if isinstance(b, Symbol) else b))
