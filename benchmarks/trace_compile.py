@@ -62,7 +62,7 @@ def seconds_to_compile_traced(network: str, grain: int | None, reuse: bool = Tru
     times.append(time.perf_counter())
     graph = traced.graph
     counts = (graph.num_vertices, graph.num_edges, len(graph.compute_sets), len(graph.variables), len(graph.functions))
-    return Traced(*np.diff(times).tolist(), *counts)
+    return Traced._make([*np.diff(times).tolist(), *counts])
 
 
 def seconds_to_compile_plain(network: str) -> float:
@@ -75,7 +75,7 @@ def seconds_to_compile_plain(network: str) -> float:
 
 def _median(several: list[Traced]) -> Traced:
     times = np.median([own[:3] for own in several], axis=0).tolist()
-    return Traced(*times, *several[0][3:])
+    return Traced._make([*times, *several[0][3:]])
 
 
 @benchmark
