@@ -202,6 +202,49 @@ def test_collectives_over_devices_are_told():
         cl.trace(traced, jnp.ones((1, 4)))
 
 
+HELD = jax.new_ref(jnp.ones(3))
+"""An array that is changed in place."""
+
+
+def _changes_in_place(x):
+    own = jax.new_ref(x)
+    own[...] += 1.0
+    return own[...]
+
+
+def _changes_in_a_loop(x):
+    def body(carry, _):
+        own = jax.new_ref(carry)
+        own[...] *= 2.0
+        return own[...], None
+
+    return lax.scan(body, x, None, length=3)[0]
+
+
+def _changes_what_it_is_given(own, x):
+    own[...] = x
+    return x
+
+
+def _changes_what_is_there(x):
+    HELD[...] = x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "told"),
+    [
+        (_changes_in_place, (), r"'new_ref' .*jax.new_ref\(x\)"),
+        (_changes_in_a_loop, (), r"'new_ref' .*jax.new_ref\(carry\)"),
+        (_changes_what_it_is_given, (HELD,), r"'swap' .*own\[...\] = x"),
+        (_changes_what_is_there, (), r"'swap' .*HELD\[...\] = x"),
+    ],
+)
+def test_arrays_that_are_changed_in_place_are_told(function, given, told):
+    with pytest.raises(cl.TraceError, match=f"(?s){told.replace(' .*', ' .*fix: .*set.*at: .*')}"):
+        cl.trace(function, *given, jnp.ones(3))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("transform", [mapped, pulled, pushed])
 def test_every_function_is_itself_transformed(transform: Callable[..., Any]):
