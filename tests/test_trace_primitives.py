@@ -46,6 +46,31 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         lambda x: jax.jvp(lambda y: lax.reduce_window(y, -np.inf, lax.max, (2,), (1,), "SAME"), (x,), (2 * x,)),
         V,
     ),
+    "jvp of windows": (
+        lambda x: [
+            jax.jvp(lambda y: lax.reduce_window(y, start, op, *windows), (x,), (jnp.cos(3 * x),))[1]
+            for start, op, windows in ((-np.inf, lax.max, WINDOWS), (np.inf, lax.min, WINDOWS))
+        ],
+        IMAGE,
+    ),
+    "jvp of equal elements": (
+        lambda x: jax.jvp(lambda y: lax.reduce_window(jnp.round(y), -np.inf, lax.max, (3,), (2,), "SAME"), (x,), (x,)),
+        of(16),
+    ),
+    "windows by functions": (
+        lambda x, p, n: (
+            lax.reduce_window(p, True, lax.bitwise_and, (2, 3), (1, 1), "SAME"),
+            lax.reduce_window(p, False, lax.bitwise_or, (2, 1), (2, 1), "VALID"),
+            lax.reduce_window(n, np.int32(1), lax.mul, (2, 2), (1, 2), ((0, 1), (2, -1)), (1, 2), (2, 1)),
+            lax.reduce_window(
+                (x, x[::-1]), (0.0, 1.0), lambda a, b: (a[0] + b[0], a[1] * b[1]), (2, 2), (1, 1), "SAME"
+            ),
+            jax.jvp(lambda y: lax.reduce_window(y, 1.0, lax.mul, (2, 2), (1, 1), "SAME"), (x,), (2 * x,)),
+            lax.reduce_window(x, np.float32(0), lambda a, b: a + jnp.abs(b), (4, 6), (1, 1), "VALID"),
+        ),
+        *(of(4, 6), of(4, 6, dtype=B), of(4, 6, dtype=I)),
+    ),
+    "windows from a value": (lambda x: lax.reduce_window(x, x.min(), lax.max, (2, 2), (2, 2), "SAME"), of(4, 6)),
     "products of dtypes": (
         lambda x, y: lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=jnp.float32),
         *(of(3, 4, dtype=np.dtype(np.float16)), of(4, 2)),
