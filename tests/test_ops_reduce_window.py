@@ -44,11 +44,12 @@ def test_windows_are_reduced_as_by_jax(grain):
 @pytest.mark.parametrize("grain", [None, 3])
 def test_derivatives_of_windows_are_those_of_jax(grain):
     """Of equal elements the first."""
-    rows = [(kind, windows) for kind in ("max", "min") for windows in WINDOWS]
+    rows: list[tuple[str, Any]] = [(kind, windows) for kind in ("max", "min") for windows in WINDOWS]
+    same: Any = ((2, 3), (1, 2), "SAME")
 
     def build(graph, t, x):
         equal = ops.cast(graph, ops.cast(graph, x, "int32"), "float32")
-        given = [(x, *row) for row in rows] + [(equal, "max", ((2, 3), (1, 2), "SAME"))]
+        given = [(x, *row) for row in rows] + [(equal, "max", same)]
         return [ops.reduce_window_tangent(graph, t, own, kind, *windows, grain=grain) for own, kind, windows in given]
 
     def plain(t, x):
@@ -56,7 +57,7 @@ def test_derivatives_of_windows_are_those_of_jax(grain):
             op, start = KINDS[kind]
             return jax.jvp(lambda y: lax.reduce_window(y, np.float32(start), op, *windows), (own,), (t,))[1]
 
-        given = [(x, *row) for row in rows] + [(jnp.trunc(x), "max", ((2, 3), (1, 2), "SAME"))]
+        given = [(x, *row) for row in rows] + [(jnp.trunc(x), "max", same)]
         return [derivative(*own) for own in given]
 
     arguments = array((5, 6)), array((5, 6), seed=1, low=-4, high=4)

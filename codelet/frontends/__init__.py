@@ -8,7 +8,7 @@ out. Everything is added by the operations of `codelet/ops` and by `graph.add_ve
     walk                   from equation to equation: values, steps of the program, labels
     labels                 scopes, modules and lines that equations are of
     rules                  which primitive is added by which function
-    elementwise, views, products, reductions, windows, indexing, random_numbers, linear_algebra
+    elementwise, views, products, ragged_products, reductions, windows, indexing, random_numbers, linear_algebra
                            the rules, by kind
     calls, loops           functions, loops and choices
     replaced               jitted functions that a user has written by hand

@@ -16,6 +16,7 @@ from codelet.frontends import (  # noqa: F401 (they register the rules)
     linear_algebra,
     loops,
     products,
+    ragged_products,
     random_numbers,
     reductions,
     views,
