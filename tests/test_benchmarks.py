@@ -12,18 +12,19 @@ from benchmarks import every
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
-from benchmarks.fresh import in_fresh_process
+from benchmarks.fresh import in_fresh_process, peak_bytes
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
-from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
     "alexnet_step": {"network": "mnist", "grain": 4096},
     "resnet50_step": {"network": "mnist"},
     "resnet18_step": {"network": "mnist"},
+    "resnet34_step": {"network": "mnist"},
     "strain_step": {"network": "mnist", "batch": 2},
     "mnist_traced_step": {"batch": 2},
-    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "rounds": 1},
+    "trace_compile": {"network": "mnist", "fine": "mnist", "grain": 4096, "coarse": 8192, "rounds": 1},
     "bitonic": {"size": 16, "rounds": 1},
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
@@ -51,7 +52,7 @@ SMALL = {
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
-    "profile": {"rows": 4, "columns": 32, "rounds": 1},
+    "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
     "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5), "lines": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
@@ -63,9 +64,15 @@ ROWS = {
     "alexnet_step": ["alexnet_step", "alexnet_step/fine"],
     "resnet50_step": ["resnet50_step"],
     "resnet18_step": ["resnet18_step"],
+    "resnet34_step": ["resnet34_step"],
     "strain_step": ["strain_step", "strain_step/batch2"],
     "mnist_traced_step": ["mnist_traced_step"],
-    "trace_compile": ["trace_compile", "trace_compile/lowered", "trace_compile/fine"],
+    "trace_compile": [
+        "trace_compile",
+        *(f"trace_compile/{own}" for own in ("coarse", "traced", "lowered", "compiled", "reuse")),
+        *(f"trace_compile/{own}{apart}" for own in ("vertices", "edges") for apart in ("", "/apart")),
+        "trace_compile/fine",
+    ],
     "bitonic": ["bitonic", "bitonic/compile"],
     "build": ["build"],
     "call_chain": [
@@ -132,7 +139,7 @@ ROWS = {
         for part in ("", "/gradient", "/operation")
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
-    "profile": ["profile"],
+    "profile": ["profile", "profile/fine", "profile/fine_peak"],
     "ops_norm": [
         *(
             f"ops_norm/{norm}{kind}"
