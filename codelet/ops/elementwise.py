@@ -250,7 +250,8 @@ class _Spreading:
         """Add the vertices that make results of some dtypes."""
         graph, layout = self.graph, self.layout
         names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
-        made = [graph.add_variable(name, layout.extents, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        lying = [graph.add_variable(name, layout.lying, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+        made = [out.reshape(layout.extents) for out in lying]
         plan = follow(self.plan(dtypes, codelets, grain, memory_share))
 
         def fields(*blocks: Block) -> dict[str, Any]:
