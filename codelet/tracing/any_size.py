@@ -233,11 +233,10 @@ def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a codelet for some static values, ranks and dtypes."""
+    """What is known of a codelet for some static values, ranks and dtypes; `traced` for which it was traced."""
 
-    traces: dict[tuple[FieldType, ...], TracedCodelet] = field(default_factory=dict)
+    traced: list[tuple[FieldType, ...]] = field(default_factory=list)
     of_any_size: list[_AnySize] = field(default_factory=list)
-    asked: int = 0
     failures: int = 0
 
     def known(self, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
@@ -285,16 +284,13 @@ def traced_of_size(
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
     variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())
-    key = tuple(types.values())
-    found = variant.traces.get(key)
+    found = variant.known(types)
     if found is None:
-        found = variant.known(types)
-        if found is None:
-            found = own.trace(types, static)
-            variant.asked += 1
-            if variant.asked >= _FEW and variant.failures < _FAILURES:
-                made = _of_any_size(found, list(variant.traces))
-                variant.failures += made is None
-                variant.of_any_size += [] if made is None else [made]
-        variant.traces[key] = found
+        found = own.trace(types, static)
+        others, key = variant.traced, tuple(types.values())
+        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and key not in others:
+            made = _of_any_size(found, others)
+            variant.failures += made is None
+            variant.of_any_size += [] if made is None else [made]
+        others += [] if key in others else [key]
     return found
