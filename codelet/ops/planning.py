@@ -281,8 +281,12 @@ class Option:
     refine: Callable[[], Sequence[StepCost]] | None = None
 
 
+_MEMORY_STEPS = 32
+"""What is over the memory is counted in such parts of a tile's: less than one is not worth a cycle."""
+
+
 def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
-    """The plan of the fewest cycles among those that fit the memory; where none does, the one that takes least of it.
+    """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
     Of equals it is the one on fewer tiles, then of fewer vertices, then the first.
 
@@ -293,7 +297,7 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
         memory_share: of a tile's memory, what may be taken.
     """
     ordered = sorted(options, key=lambda option: option.bound)
-    memory = int(memory_share * target.bytes_per_tile)
+    memory, step = int(memory_share * target.bytes_per_tile), max(1, target.bytes_per_tile // _MEMORY_STEPS)
     best: list[tuple[tuple[int, ...], Plan]] = []  # the two best so far
     for option in ordered:
         if len(best) == 2 and not best[1][0][0] and option.bound > best[1][1].total_cycles:
@@ -302,7 +306,7 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
         for price in (option.price, option.refine):
             if price is not None:
                 plan = Plan(operation, option.cuts, tuple(price()), option.details)
-                entry = (max(0, plan.tile_bytes - memory), plan.total_cycles, *sizes), plan
+                entry = (max(0, -(-(plan.tile_bytes - memory) // step)), plan.total_cycles, *sizes), plan
                 if len(best) == 2 and entry[0] >= best[1][0]:
                     break
         else:
