@@ -19,11 +19,12 @@
                                                       small_windows and draws), how
                                                       all is written (writes, by assembly); calls
                                                       in a row as loops (calls)
-           -> a pure JAX function                   steps (feeds, forward_only, execution), which only follows that
+           -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
+                                                      follows that
     jaxprs -> traced                                simplify
-           -> sums of products contracted           sum_rows, contract, whole_products
+           -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
-           -> products of parts side by side one    products_side_by_side (parts)
+           -> products of parts side by side one    products_side_by_side (parts, wholes)
            -> reductions of partial results joined  join_reductions, by joined_maps
            -> dimensions of one element left out    single_dimensions
            -> results made in the shapes they have  leaving_shapes

@@ -46,6 +46,10 @@ def test_a_network_is_counted_and_profiled():
     assert 0 < result.memory.mean_tile_bytes <= result.memory.fullest_tile_bytes
     assert result.memory.share == pytest.approx(result.memory.mean_tile_bytes / result.memory.bytes_per_tile)
     assert sum(layer.total_cycles for layer in result.layers) == result.cycles
+    profile = traced.profile(allow_out_of_memory=True)
+    assert (profile.total_cycles, profile.memory_by_tile.max()) == (result.cycles, result.memory.fullest_tile_bytes)
+    every = traced.profile(keep=[own.name for own in graph.variables], allow_out_of_memory=True)
+    assert every.memory_by_tile.max() > result.memory.fullest_tile_bytes
     both_ways = [layer.name[-1] for layer in result.layers if layer.forward_cycles > 0 < layer.backward_cycles]
     assert {"0", "1"} <= set(both_ways)
     text = str(result)

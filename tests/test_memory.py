@@ -14,7 +14,7 @@ import codelet as cl
 from codelet.graphs.vertices import Vertex
 from codelet.models.mnist import init_parameters, network
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.liveness import kept_variables, live_ranges
+from lowering.machine.liveness import lifetimes, live_ranges
 from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,
@@ -364,8 +364,8 @@ def test_an_engine_keeps_what_it_reads_before_it_writes():
     s, h, y = (graph.add_variable(name, (4,)) for name in "shy")
     program = cl.Sequence(cl.Copy(s, h), cl.Copy(h[::-1], y), cl.Copy(y, s[::-1]))
     plan = plan_engine(graph, program)
-    assert {v.name for v in kept_variables(plan, ())} == {"s"}
-    assert {v.name for v in kept_variables(plan)} == {"s", "h", "y"}
+    assert {v.name for v in lifetimes(plan, ()).kept} == {"s"}
+    assert {v.name for v in lifetimes(plan).kept} == {"s", "h", "y"}
     live = plan_machine(plan, keep=()).liveness
     assert range_of(live, "s") == "always"
     assert range_of(live, "h") == [0, 1]
@@ -387,7 +387,7 @@ def test_what_a_branch_may_read_is_kept():
         choice = cl.If(p, *(ways[::-1] if swapped else ways))
         for program in ([before, choice], [before, cl.Repeat(2, choice)], [before, cl.RepeatWhile(before, p, choice)]):
             plan = plan_engine(graph, cl.Sequence(program))
-            kept = {v.name for v in kept_variables(plan, kept_by_host)}
+            kept = {v.name for v in lifetimes(plan, kept_by_host).kept}
             assert kept == {"p", "y", "t", "a"}
             ranges = plan_machine(plan, keep=kept_by_host).liveness.ranges
             (own,) = [own for own in ranges if t.source in own.variables]
@@ -395,7 +395,7 @@ def test_what_a_branch_may_read_is_kept():
             assert own.variables == (t.source,)
         # What every way writes first is not.
         plan = plan_engine(graph, cl.Sequence(before, cl.If(p, ways[1], cl.Sequence(write, ways[0]))))
-        assert "t" not in {v.name for v in kept_variables(plan, kept_by_host)}
+        assert "t" not in {v.name for v in lifetimes(plan, kept_by_host).kept}
 
 
 # --- outputs in the place of inputs -------------------------------------------------------------------

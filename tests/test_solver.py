@@ -14,7 +14,7 @@ from codelet.views.sources import Variable, source_variables
 from lowering.check.initialized import check_initialized, given_elements, read_before_written
 from lowering.fast import prune as pruning
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.liveness import kept_variables, live_ranges, made_anew
+from lowering.machine.liveness import lifetimes, live_ranges
 from lowering.machine.place import place as placed
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
@@ -223,10 +223,9 @@ class Wanted(Paths):
 @given(plans().map(without_calls))
 def test_what_is_live_is_what_some_path_has_written_and_some_path_wants(plan):
     written, wanted = Written(), Wanted(plan)
-    outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
-    given = frozenset(plan.ended & read_before_written(plan, ()))
-    written.steps(plan.steps, (), {given})
-    wanted.steps(plan.steps, (), {made_anew(plan, {*plan.inputs, *outputs})})
+    held = lifetimes(plan)
+    written.steps(plan.steps, (), {held.given})
+    wanted.steps(plan.steps, (), {held.results})
     live: list[State] = []
     for place in sorted(written.reached):
         step, some = written.at[place], frozenset().union
@@ -242,7 +241,7 @@ def test_what_is_live_is_what_some_path_has_written_and_some_path_wants(plan):
         assert own.moments.tolist() == [not at.isdisjoint(own.variables) for at in live]
     passing = [v for own in shared for v in own.variables]
     always = {v for own in found.ranges if own.always for v in own.variables}
-    assert always <= kept_variables(plan)
+    assert always <= held.kept
     assert set().union(*live) - {plan.abort} <= always | set(passing)
     assert len(passing) == len(set(passing))
 

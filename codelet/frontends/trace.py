@@ -10,9 +10,8 @@ import jax
 from jax.core import Tracer
 
 from codelet.errors import CapturedTracerError, TraceError
-from codelet.frontends import (
+from codelet.frontends import (  # noqa: F401 (they register the rules)
     calls,
-    elementwise,
     indexing,
     linear_algebra,
     loops,
@@ -35,20 +34,6 @@ from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
 from codelet.views.sources import source_variables
-
-RULES_OF = (
-    calls,
-    elementwise,
-    indexing,
-    linear_algebra,
-    loops,
-    products,
-    random_numbers,
-    reductions,
-    views,
-    windows,
-)
-"""The files whose rules there are."""
 
 
 def trace(

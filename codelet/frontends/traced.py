@@ -79,15 +79,21 @@ class Traced:
         """
         return dict(zip(self._inputs, self._given(arguments), strict=True))
 
-    def profile(self, **options: Any) -> Any:
-        """What the graph costs on its machine: the profile of an engine of it.
+    @property
+    def ends(self) -> tuple[Tensor, ...]:
+        """What goes in and what comes out: what keeps its memory, as it is the host's or the next step's."""
+        return (*self._inputs, *self._outputs)
+
+    def profile(self, *, keep: Any = None, **options: Any) -> Any:
+        """What the graph costs on its machine, as an engine of it says.
 
         Args:
-            options: of `cl.Engine`.
+            keep: the variables that keep their memory; those of arguments and results when left off. All else shares.
+            options: further ones of `cl.Engine.profile`.
         """
         import codelet as cl
 
-        return cl.Engine(self, **options).profile()
+        return cl.Engine(self).profile(keep=self.ends if keep is None else keep, **options)
 
     def _given(self, arguments: tuple[Any, ...]) -> list[Any]:
         """The arrays of arguments, which fit."""

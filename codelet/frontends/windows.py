@@ -17,34 +17,10 @@ def _is_plain(dilation: Any, padding: Any) -> bool:
     return all(n == 1 for own in dilation for n in own) and all(n >= 0 for pair in padding for n in pair)
 
 
-@rule("reduce_window_max", by="`ops.max_pool`, or `ops.reduce_window`")
-def reduce_window_max(
-    walk: Walk,
-    x: Value,
-    *,
-    window_dimensions: Any,
-    window_strides: Any,
-    padding: Any,
-    base_dilation: Any,
-    window_dilation: Any,
-) -> Any:
-    """The largest of each window."""
-    tensor = walk.tensor(x)
-    if tensor.dtype.kind not in "iufV":
-        return NotImplemented
-    if not _is_plain((base_dilation, window_dilation), padding):
-        windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
-        return ops.reduce_window(walk.graph, tensor, "max", *windows, grain=walk.grain, name="reduce_window_max")
-    axes, window, strides, pads = _moving(window_dimensions, window_strides, padding)
-    if not axes:
-        return tensor
-    return ops.max_pool(walk.graph, tensor, window, strides, pads, axes=axes, grain=walk.grain)
+def _windows(primitive: str, kind: str, dtypes: str, by: str = "`ops.reduce_window`") -> None:
+    """Make `ops.reduce_window` the rule of a primitive, for dtypes of some kinds; `ops.max_pool` for plain windows."""
 
-
-def _windows(primitive: str, kind: str, dtypes: str) -> None:
-    """Make `ops.reduce_window` the rule of a primitive, for dtypes of some kinds."""
-
-    @rule(primitive, by="`ops.reduce_window`")
+    @rule(primitive, by=by)
     def reduce_window(
         walk: Walk,
         x: Value,
@@ -58,10 +34,16 @@ def _windows(primitive: str, kind: str, dtypes: str) -> None:
         tensor = walk.tensor(x)
         if tensor.dtype.kind not in dtypes:
             return NotImplemented
+        if kind == "max" and _is_plain((base_dilation, window_dilation), padding):
+            axes, window, strides, pads = _moving(window_dimensions, window_strides, padding)
+            if not axes:
+                return tensor
+            return ops.max_pool(walk.graph, tensor, window, strides, pads, axes=axes, grain=walk.grain)
         windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
         return ops.reduce_window(walk.graph, tensor, kind, *windows, grain=walk.grain, name=primitive)
 
 
+_windows("reduce_window_max", "max", "iufV", by="`ops.max_pool`, or `ops.reduce_window`")
 _windows("reduce_window_sum", "sum", "iufcV")
 _windows("reduce_window_min", "min", "iufV")
 

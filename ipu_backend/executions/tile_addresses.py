@@ -29,7 +29,7 @@ from codelet.views.tensor import Tensor, whole_view
 from ipu_backend.executions.tile_array import TileArray
 from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit
-from lowering.machine.liveness import made_anew
+from lowering.machine.liveness import lifetimes
 from lowering.machine.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
 from lowering.plan.control import control
@@ -243,7 +243,7 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     steps = execution.steps(plan.steps, iter(range(len(machine.liveness.timeline.moments))))
     memories = tuple(execution.memories.values())
     outputs = tuple(map(whole_view, memories))
-    later = made_anew(plan, plan.inputs)  # another variable may be in their place before
+    later = lifetimes(plan).results  # another variable may be in their place before
     run = emit(
         replace(plan, variables=(), added=execution.plan.added, inputs=memories, outputs=outputs, steps=steps),
         execution,

@@ -14,15 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.contraction import dimension_roles
 from lowering.jaxprs.parts import Makers, Part, behind, part_of
+from lowering.jaxprs.wholes import dot_of, with_wholes
 
 
 class _Shared(NamedTuple):
@@ -42,13 +41,14 @@ class _Product(NamedTuple):
         """Whether it differs from another in the part alone that it is of."""
         return self.eqn.params == other.eqn.params and all(map(_are_alike, self.operands, other.operands))
 
+    @property
+    def roots(self) -> list[Atomic]:
+        """What was divided, and what is shared."""
+        return [own.root for own in self.operands]
+
     def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
         """The product of the whole, in a shape."""
-        params = self.eqn.params
-        numbers, kind = params["dimension_numbers"], params["preferred_element_type"]
-        left, right = (reshape(root, own.shape) for root, own in zip((left, right), self.operands, strict=True))
-        dot = lax.dot_general(left, right, numbers, precision=params["precision"], preferred_element_type=kind)
-        return reshape(dot, shape)
+        return reshape(dot_of(self.eqn, left, right, [own.shape for own in self.operands]), shape)
 
 
 def _are_alike(own: Part | _Shared, other: Part | _Shared) -> bool:
@@ -158,22 +158,7 @@ class _Found:
                 return None
         return products[0]
 
-    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        """What an equation is to be made from."""
-        return [own.root for own in self.products[eqn].operands] if eqn in self.products else eqn.invars
-
-    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        """What is made in the place of an equation, from its sources."""
-        if eqn not in self.products:
-            return builder.equation(with_bodies(eqn, join_side_by_side), operands)
-        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda left, right: [self.products[eqn].made(left, right, shape)], operands)
-
 
 def join_side_by_side(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with the products of all parts of a value as one product, in the bodies of loops as well."""
-    closed = inline(closed)
-    found = _Found(closed.jaxpr)
-    if not found.products and not any(map(bodies_of, closed.jaxpr.eqns)):
-        return closed
-    return rebuild(closed, found.add, sources=found.sources)
+    return with_wholes(closed, lambda jaxpr: _Found(jaxpr).products)

@@ -12,15 +12,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bodies_of, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import is_understood
-from codelet.jaxprs.rebuild import Builder, inline, rebuild
-from lowering.arrays import reshape
 from lowering.jaxprs.parts import Part, part_of
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement
+from lowering.jaxprs.wholes import dot_of, with_wholes
 
 
 class _Product(NamedTuple):
@@ -53,11 +51,7 @@ class _Whole(NamedTuple):
     def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
         """The product of the whole."""
         view, eqn, parts = self.like
-        left, right = (reshape(own, part.shape) for own, part in zip((left, right), parts, strict=True))
-        params = eqn.params
-        numbers, kind = params["dimension_numbers"], params["preferred_element_type"]
-        dot = lax.dot_general(left, right, numbers, precision=params["precision"], preferred_element_type=kind)
-        return rearrange(dot, view.digits, shape)
+        return rearrange(dot_of(eqn, left, right, [part.shape for part in parts]), view.digits, shape)
 
 
 class _Sums:
@@ -107,22 +101,7 @@ class _Sums:
         every = every and all(part.lies_so and part.shape[part.dimension] == ends[-1] for part in first.parts)
         return _Whole(first) if every and all(own.is_like(first) for own in products) else None
 
-    def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
-        """What an equation is to be made from."""
-        return self.found[eqn].roots if eqn in self.found else eqn.invars
-
-    def add(self, builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        """What is made in the place of an equation, from its sources."""
-        if eqn not in self.found:
-            return builder.equation(with_bodies(eqn, join_products), operands)
-        shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda left, right: [self.found[eqn].made(left, right, shape)], operands)
-
 
 def join_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with sums of the products of all parts as products, in the bodies of loops as well."""
-    closed = inline(closed)
-    sums = _Sums(closed.jaxpr)
-    if not sums.found and not any(map(bodies_of, closed.jaxpr.eqns)):
-        return closed
-    return rebuild(closed, sums.add, sources=sums.sources)
+    return with_wholes(closed, lambda jaxpr: _Sums(jaxpr).found)

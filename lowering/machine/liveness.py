@@ -125,10 +125,24 @@ class Liveness:
 # --- what is kept -------------------------------------------------------------------------------------
 
 
-def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> frozenset[Variable]:
-    """The variables that hold a value from before a program starts until after it ends.
+class Lifetimes(NamedTuple):
+    """The variables that hold a value before a program starts, after it ends, or both.
 
-    They are those that the caller names, constants, and those of which the program may read elements that it has
+    Attributes:
+        kept: from before it starts until after it ends.
+        given: from before it starts until it ends their life itself, which it may read before that.
+        results: until after it ends, from where it writes them: of a program that ends the life of anything alone.
+    """
+
+    kept: frozenset[Variable]
+    given: frozenset[Variable]
+    results: frozenset[Variable]
+
+
+def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes:
+    """Which variables hold a value beyond a program.
+
+    Kept are those that the caller names, constants, and those of which the program may read elements that it has
     not written yet, on whatever way it takes; but for those whose life the program itself ends last.
 
     A program that ends any says what it needs of what it was given: what is kept of the rest and written before it is
@@ -141,16 +155,13 @@ def kept_variables(plan: Plan, keep: Collection[Variable] | None = None) -> froz
     outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     kept = {*plan.inputs, *outputs} if keep is None else set(keep)
     kept |= {variable for variable in plan.variables if variable.value is not None}
-    kept |= read_before_written(plan, kept)
-    return frozenset(kept - plan.ended - made_anew(plan, kept))
-
-
-def made_anew(plan: Plan, kept: Collection[Variable]) -> frozenset[Variable]:
-    """Of what is kept, that which a program that ends the life of anything makes anew."""
-    if not plan.ended:
-        return frozenset()
+    ended = plan.ended
+    if not ended:
+        return Lifetimes(frozenset(kept | read_before_written(plan, kept)), frozenset(), frozenset())
+    read_first = read_before_written(plan, ())
     written = {variable for step in plan.steps for variable in step.writes}
-    return frozenset(kept) & written - read_before_written(plan, ())
+    results = frozenset(kept & written - read_first)
+    return Lifetimes(frozenset(kept | read_first) - ended - results, ended & read_first, results)
 
 
 # --- live variables -----------------------------------------------------------------------------------
@@ -389,20 +400,17 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     placement = exchange.placement
     plan = placement.plan
     line = timeline(plan)
-    kept = kept_variables(plan, keep)
+    held = lifetimes(plan, keep)
     named = {variable for moment in line.moments for variable in (*moment.reads, *moment.writes)}
-    named_outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
-    named |= named_outputs
+    named |= {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     named |= {*plan.inputs, *(keep or ())}
-    passing = [v for v in plan.variables if v in named and v not in kept]
-    wanted = {*plan.inputs, *named_outputs} if keep is None else set(keep)
-    results = made_anew(plan, wanted)
-    flow = _flow(plan, line.moments, passing, plan.ended & read_before_written(plan, ()), results)
+    passing = [v for v in plan.variables if v in named and v not in held.kept]
+    flow = _flow(plan, line.moments, passing, held.given, held.results)
     count = len(line.moments)
     ranges = [
         LiveRange(variable.name, (variable,), True, np.ones(count, bool), _resident_bytes(variable, placement))
         for variable in plan.variables
-        if variable in named and variable in kept
+        if variable in named and variable in held.kept
     ]
     for variables, moments in _share_places(line.moments, passing, flow, placement):
         live = np.array([bool(moments >> k & 1) for k in range(count)], bool)
