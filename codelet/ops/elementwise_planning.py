@@ -170,7 +170,8 @@ def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ..
         lines = math.prod(blocks) // blocks[d]
         parts = -(-num_workers // lines)
         yield tuple(-(-blocks[d] // parts) if k == d else 1 for k in range(len(blocks)))
-    yield (*blocks[:last], -(-blocks[last] // num_workers))
+    for d in (longest, last):
+        yield tuple(-(-blocks[d] // num_workers) if k == d else blocks[k] for k in range(len(blocks)))
 
 
 def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Iterator[Option]:
