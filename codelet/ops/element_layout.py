@@ -72,7 +72,8 @@ def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool = False) -> bool:
     own = d - (rank - tensor.ndim)
     if own < 0 or tensor.shape[own] == 1:
         return False
-    return spread or not tensor.shape[own] or not tensor.index.is_strided or tensor.index.strides[own] != 0
+    moves = tensor.index.strides[own] != 0 or any(own in table.keys for table in tensor.index.tables)
+    return spread or not tensor.shape[own] or moves
 
 
 def _stride(tensor: cl.Tensor, rank: int, d: int) -> int | None:

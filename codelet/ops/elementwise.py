@@ -240,7 +240,7 @@ class _Spread:
         dimensions = layout.dimensions(tensors)
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
         pairs = zip(dimensions, self.views, strict=True)
-        self.operands = tuple(Operand(own, view.dtype, home_of(view)) for own, view in pairs)
+        self.operands = tuple(Operand(own, view.dtype, home_of(view), _is_scattered(view)) for own, view in pairs)
         own = Elements(layout.extents, self.operands, self.dtypes)
         none = Plan(str(own), (), ())
         self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)
@@ -266,6 +266,12 @@ class _Spread:
             for out in made:
                 settle(out, blocks)
         return [layout.unmerged(out) for out in made]
+
+
+def _is_scattered(view: cl.Tensor) -> bool:
+    """Whether elements beside one another along the last dimension of a view lie apart."""
+    last = view.ndim - 1
+    return view.ndim > 0 and any(last in table.keys for table in view.index.tables)
 
 
 def _spread(

@@ -33,6 +33,9 @@ from codelet.tracing.field_types import FieldType
 MEMORY_SHARE = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
+POINTER_BYTES = 4
+"""What a vertex keeps for an edge: where it begins."""
+
 Types = Mapping[str, tuple[Sequence[int], object]]
 """The shape and dtype of each input field of a vertex."""
 

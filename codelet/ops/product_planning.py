@@ -28,6 +28,7 @@ from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (
     MEMORY_SHARE,
+    POINTER_BYTES,
     Option,
     Plan,
     StepCost,
@@ -183,10 +184,6 @@ def _later_cycles(target: Target, own: Product, cuts: tuple[Cut, ...]) -> int:
         return 0
     received, sent = (elements * own.out_dtype.itemsize for elements in moved)
     return target.sync_cycles + moved_cycles(target, received, num_tiles(cuts), sent)
-
-
-POINTER_BYTES = 4
-"""What a vertex keeps for each edge: where it begins."""
 
 
 def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
