@@ -6,36 +6,19 @@ is subtracted: interpreter, JAX and arguments are in the figure, as they are in 
 
 from __future__ import annotations
 
-import resource
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from benchmarks.every import BENCHMARKS
-from benchmarks.fresh import in_fresh_process
+from benchmarks.fresh import in_fresh_process, peak_bytes
 from benchmarks.harness import Comparison, Row
 
 PEAK_BAR = 1.25
 
 RUNS = 3
-
-
-def peak_bytes() -> int:
-    """The most memory this process has held at once.
-
-    On Linux from `VmHWM`: a process inherits `ru_maxrss` from the one that started it, whose arrays it
-    would count.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = status.read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def find_comparison(name: str, row_name: str, sizes: dict[str, Any]) -> Comparison:

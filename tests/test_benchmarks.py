@@ -12,9 +12,9 @@ from benchmarks import every
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
-from benchmarks.fresh import in_fresh_process
+from benchmarks.fresh import in_fresh_process, peak_bytes
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
-from benchmarks.memory import find_comparison, peak_bytes, with_peaks
+from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
@@ -51,7 +51,7 @@ SMALL = {
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
-    "profile": {"rows": 4, "columns": 32, "rounds": 1},
+    "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
     "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5), "lines": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
@@ -132,7 +132,7 @@ ROWS = {
         for part in ("", "/gradient", "/operation")
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
-    "profile": ["profile"],
+    "profile": ["profile", "profile/fine", "profile/fine_peak"],
     "ops_norm": [
         *(
             f"ops_norm/{norm}{kind}"

@@ -73,11 +73,21 @@ def test_what_is_too_large_to_profile_is_counted_all_the_same(monkeypatch):
     def too_large(*_):
         raise SizeError("it is too large")
 
-    monkeypatch.setattr("ipu_backend.jobs.build.check_machine_size", too_large)
+    monkeypatch.setattr("lowering.machine.candidates.check_host_size", too_large)
     result = build(f"{__name__}:two_layers", target=cl.IPU(num_tiles=4))
     assert result.vertices > 0
     assert (result.memory, result.cycles, result.layers) == (None, None, ())
     assert "no profile: it is too large" in str(result)
+
+
+def test_what_the_tiles_cannot_hold_is_profiled_all_the_same():
+    target = cl.IPU(num_tiles=2, bytes_per_tile=64)
+    result = build(f"{__name__}:two_layers", target=target)
+    assert result.memory is not None
+    assert result.memory.tiles_over == 2
+    assert result.memory.share > 1
+    assert result.cycles
+    assert "out of memory: 2 tiles would hold more than there is" in str(result)
 
 
 @pytest.mark.parametrize(

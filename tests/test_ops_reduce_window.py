@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
 import codelet as cl
+from codelet import ops
 from tests.ops_cases import Case, array, check
 
 KINDS = {"sum": (lax.add, 0), "max": (lax.max, -np.inf), "min": (lax.min, np.inf)}
@@ -39,6 +41,35 @@ def test_windows_are_reduced_as_by_jax(grain):
     check(Case(build, plain, (array((5, 6)), array((3, 4), jnp.int32)), slopes=False), on_tiles=grain is None)
 
 
+@pytest.mark.parametrize("grain", [None, 3])
+def test_derivatives_of_windows_are_those_of_jax(grain):
+    """Of equal elements the first."""
+    rows: list[tuple[str, Any]] = [(kind, windows) for kind in ("max", "min") for windows in WINDOWS]
+    same: Any = ((2, 3), (1, 2), "SAME")
+
+    def build(graph, t, x):
+        equal = ops.cast(graph, ops.cast(graph, x, "int32"), "float32")
+        given = [(x, *row) for row in rows] + [(equal, "max", same)]
+        return [ops.reduce_window_tangent(graph, t, own, kind, *windows, grain=grain) for own, kind, windows in given]
+
+    def plain(t, x):
+        def derivative(own, kind, windows):
+            op, start = KINDS[kind]
+            return jax.jvp(lambda y: lax.reduce_window(y, np.float32(start), op, *windows), (own,), (t,))[1]
+
+        given = [(x, *row) for row in rows] + [(jnp.trunc(x), "max", same)]
+        return [derivative(*own) for own in given]
+
+    arguments = array((5, 6)), array((5, 6), seed=1, low=-4, high=4)
+    check(Case(build, plain, arguments, slopes=False), on_tiles=grain is None)
+    if grain is None:  # JAX has no gradients of those with holes: products with cotangents are those of its derivatives
+        t, x = arguments
+        results, pull = jax.vjp(lambda own: cl.lower(build)(own, x), t)
+        cotangents = [jnp.cos(own) for own in results]
+        both = sum(jnp.vdot(own, c) for own, c in zip(plain(t, x), cotangents, strict=True))
+        np.testing.assert_allclose(jnp.vdot(pull(cotangents)[0], t), both, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -55,3 +86,12 @@ def test_windows_that_do_not_fit_are_told(options: dict[str, Any], told: str):
     given = {"x": "x", "kind": "sum", "window_dimensions": (2, 2), **options}
     with pytest.raises(cl.OperationError, match=told):
         cl.ops.reduce_window(graph, named[given.pop("x")], **given)
+
+
+def test_derivatives_that_do_not_fit_are_told():
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, t = graph.add_variable("x", (3, 4)), graph.add_variable("t", (4, 3))
+    with pytest.raises(cl.OperationError, match=r"the tangent of ops\.reduce_window_tangent has not the shape"):
+        ops.reduce_window_tangent(graph, t, x, "max", (2, 2))
+    with pytest.raises(cl.OperationError, match=r"no such kind(?s:.*)expected: \"max\" or \"min\""):
+        ops.reduce_window_tangent(graph, x, x, "sum", (2, 2))

@@ -8,12 +8,13 @@ out. Everything is added by the operations of `codelet/ops` and by `graph.add_ve
     walk                   from equation to equation: values, steps of the program, labels
     labels                 scopes, modules and lines that equations are of
     rules                  which primitive is added by which function
-    elementwise, views, products, reductions, windows, indexing, random_numbers, linear_algebra
+    elementwise, views, products, ragged_products, reductions, windows, indexing, random_numbers, linear_algebra
                            the rules, by kind
     calls, loops           functions, loops and choices
     replaced               jitted functions that a user has written by hand
     for_each               a vertex for each matrix, line or key of a batch
     rule_table             the table of docs/frontends.md, made of the rules
     one_vertex             what has no rule: a vertex that runs the primitive
+    references             an error where arrays are changed in place
     passes                 from jaxpr to jaxpr, before anything is added
 """

@@ -51,18 +51,41 @@ def add_for_each(
     Returns:
         The results, with the same leading dimensions; `NotImplemented` for a batch of one or none.
     """
-    tensors, whole = [walk.tensor(own) for own in operands], [walk.tensor(own) for own in shared]
+    tensors = [walk.tensor(own) for own in operands]
     batch = tensors[0].shape[:leading]
     if math.prod(batch) <= 1 or any(0 in own.shape or own.shape[:leading] != batch for own in tensors):
         return NotImplemented
-    structs = [jax.ShapeDtypeStruct(own.shape[leading:], own.dtype) for own in tensors]
-    structs += [jax.ShapeDtypeStruct(own.shape, own.dtype) for own in whole]
-    jaxpr = jax.make_jaxpr(function)(*structs)
+    return add_for_each_view(walk, tensors, batch, lambda places: places, function, shared)
+
+
+def add_for_each_view(
+    walk: Walk,
+    tensors: Sequence[Tensor],
+    batch: Sequence[int],
+    index: Callable[[tuple[Any, ...]], tuple[Any, ...]],
+    function: Callable[..., Sequence[Any]],
+    shared: Sequence[Value] = (),
+) -> Any:
+    """Add a vertex for each place of a grid.
+
+    Args:
+        walk: where.
+        tensors: of which each vertex has a view.
+        batch: the grid, of more than one place.
+        index: that of the view, of all tensors, by the symbols of the grid.
+        function: what is done to one view of each tensor, and to what is shared.
+        shared: what all of them are given.
+
+    Returns:
+        The results, with the grid as leading dimensions; `NotImplemented` for those without elements.
+    """
+    symbols: Any = grid(*batch)
+    chosen = index(symbols if isinstance(symbols, tuple) else (symbols,))
+    given = [*(own[chosen] for own in tensors), *map(walk.tensor, shared)]
+    jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in given))
     if any(not math.prod(aval.shape) for aval in jaxpr.out_avals):
         return NotImplemented
-    symbols: Any = grid(*batch)
-    fields = {f"x{k}": own[symbols] for k, own in enumerate(tensors)}
-    fields.update({f"x{len(tensors) + k}": own for k, own in enumerate(whole)})
+    fields = {f"x{k}": own for k, own in enumerate(given)}
     outputs = ["out"] if len(jaxpr.out_avals) == 1 else [f"out{k}" for k in range(len(jaxpr.out_avals))]
     name = walk.equation.primitive.name.replace("-", "_")
     codelet = codelet_from_jaxpr(jaxpr, list(fields), outputs, name=name)

@@ -16,6 +16,7 @@ from codelet.frontends import (  # noqa: F401 (they register the rules)
     linear_algebra,
     loops,
     products,
+    ragged_products,
     random_numbers,
     reductions,
     views,
@@ -25,6 +26,7 @@ from codelet.frontends.arguments import Flat, Leaf, flatten, is_array
 from codelet.frontends.functions import SharedFunctions
 from codelet.frontends.passes import simplify
 from codelet.frontends.passes.fuse_elementwise import saved_by_fusion
+from codelet.frontends.references import check_no_references
 from codelet.frontends.replaced import Replacements
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
@@ -95,6 +97,7 @@ def trace(
             expected="values that are known, or arguments",
             fix="make the value an argument of the function",
         )
+    check_no_references(closed.jaxpr)
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
     donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)

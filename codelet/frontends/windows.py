@@ -1,11 +1,13 @@
-"""Reductions of windows, and their gradients."""
+"""Reductions of windows, and their derivatives."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from codelet import ops
-from codelet.frontends.rules import rule
+from codelet.frontends.for_each import add_for_each_view, rebound
+from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
 
 if TYPE_CHECKING:
@@ -67,6 +69,67 @@ def select_and_scatter_add(
         return cotangent
     slopes, tensor = walk.tensor(cotangent), walk.tensor(x)
     return ops.max_pool_gradient(walk.graph, slopes, tensor, window, strides, pads, axes=axes, grain=walk.grain)
+
+
+@rule("select_and_gather_add", by="`ops.reduce_window_tangent`")
+def select_and_gather_add(
+    walk: Walk,
+    tangent: Value,
+    x: Value,
+    *,
+    select_prim: Any,
+    window_dimensions: Any,
+    window_strides: Any,
+    padding: Any,
+    base_dilation: Any,
+    window_dilation: Any,
+) -> Any:
+    """The derivative along a direction of the largest of each window, or the smallest: the first of those."""
+    kind = {"ge": "max", "le": "min"}.get(select_prim.name)
+    if kind is None:
+        return NotImplemented
+    direction, tensor = walk.tensor(tangent), walk.tensor(x)
+    windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
+    return ops.reduce_window_tangent(
+        walk.graph, direction, tensor, kind, *windows, grain=walk.grain, name="select_and_gather_add"
+    )
+
+
+@rule("reduce_window", by="a vertex for each result")
+def reduce_window(
+    walk: Walk,
+    *operands: Value,
+    jaxpr: Any,
+    consts: Any,
+    window_dimensions: Any,
+    window_strides: Any,
+    padding: Any,
+    base_dilation: Any,
+    window_dilation: Any,
+) -> Any:
+    """Windows reduced by any function; what it begins with stands in padding, and between elements that are apart."""
+    results = walk.equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    if math.prod(results) <= 1:
+        return NotImplemented
+    half = len(operands) // 2
+    widths = [(low, high, apart - 1) for (low, high), apart in zip(padding, base_dilation, strict=True)]
+    is_padded = any(map(any, widths))
+    around = [
+        RULES["pad"].function(walk, own, start, padding_config=widths) if is_padded else walk.tensor(own)
+        for own, start in zip(operands[:half], operands[half:], strict=True)
+    ]
+    reaches = [(k - 1) * d + 1 for k, d in zip(window_dimensions, window_dilation, strict=True)]
+    moves = list(zip(reaches, window_strides, window_dilation, strict=True))
+    each = {"padding": ((0, 0),) * len(reaches)}
+    each |= dict.fromkeys(("window_strides", "base_dilation", "window_dilation"), (1,) * len(reaches))
+    return add_for_each_view(
+        walk,
+        around,
+        results,
+        lambda places: tuple(slice(i * s, i * s + reach, d) for i, (reach, s, d) in zip(places, moves, strict=True)),
+        lambda *own: [made.reshape(()) for made in rebound(walk.equation, *own, **each)],
+        operands[half:],
+    )
 
 
 def _moving(window: Any, strides: Any, padding: Any) -> tuple[list[int], list[int], list[int], list[Any]]:

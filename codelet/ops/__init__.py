@@ -133,6 +133,7 @@ from codelet.ops.reduce_gradients import max_gradient as max_gradient
 from codelet.ops.reduce_gradients import prod_gradient as prod_gradient
 from codelet.ops.reduce_gradients import sum_gradient as sum_gradient
 from codelet.ops.reduce_window import reduce_window as reduce_window
+from codelet.ops.reduce_window import reduce_window_tangent as reduce_window_tangent
 from codelet.ops.rms_norm import rms_norm as rms_norm
 from codelet.ops.rms_norm import rms_norm_gradient as rms_norm_gradient
 from codelet.ops.scatter_gradients import scatter_add_gradient as scatter_add_gradient

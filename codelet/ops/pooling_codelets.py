@@ -64,11 +64,13 @@ def average_of_counts(x, counts, *, window, strides):
     return _sums(x, window, strides) / counts
 
 
-def _taps(x, window, strides, results):
+def _taps(x, window, strides, results, dilation=None):
     """The elements at each position of the window, of all windows of a patch."""
+    apart = (1,) * len(window) if dilation is None else dilation
     for tap in itertools.product(*map(range, window)):
-        stops = [t + s * (n - 1) + 1 for t, s, n in zip(tap, strides, results, strict=True)]
-        yield lax.slice(x, tap, stops, strides)
+        starts = [t * d for t, d in zip(tap, apart, strict=True)]
+        stops = [start + s * (n - 1) + 1 for start, s, n in zip(starts, strides, results, strict=True)]
+        yield lax.slice(x, starts, stops, strides)
 
 
 def first_greatest(x, *, window, strides):
@@ -80,6 +82,28 @@ def first_greatest(x, *, window, strides):
         stays = value >= other
         value, number = jnp.where(stays, value, other), jnp.where(stays, number, np.int32(k + 1))
     return number
+
+
+def _tangents(x, t, start, stays, window, strides, dilation):
+    """What a tangent has where the first element of each window stays, of those that begin with a start and 0."""
+    reaches = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
+    results = [(n - reach) // s + 1 for n, reach, s in zip(x.shape, reaches, strides, strict=True)]
+    value, slope = jnp.full(results, start, x.dtype), jnp.zeros(results, t.dtype)
+    pairs = zip(_taps(x, window, strides, results, dilation), _taps(t, window, strides, results, dilation), strict=True)
+    for other, own in pairs:
+        chosen = stays(value, other)
+        value, slope = jnp.where(chosen, value, other), jnp.where(chosen, slope, own)
+    return slope
+
+
+def tangents_of_largest(x, t, *, window, strides, dilation):
+    """What a tangent has where the greatest element of each window of a patch is: the first of those."""
+    return _tangents(x, t, least(x.dtype), lax.ge, window, strides, dilation)
+
+
+def tangents_of_smallest(x, t, *, window, strides, dilation):
+    """What it has where the least element is."""
+    return _tangents(x, t, greatest_of(x.dtype), lax.le, window, strides, dilation)
 
 
 def slopes_of_chosen(g, chosen, *, window, numbers):
@@ -113,6 +137,8 @@ CODELETS: dict[str, Pair] = {
         average,
         average_of_counts,
         first_greatest,
+        tangents_of_largest,
+        tangents_of_smallest,
         slopes_of_chosen,
         slopes_of_sums,
         slopes_of_counts,

@@ -24,6 +24,7 @@ from codelet.frontends.labels import BACKWARD
 from codelet.frontends.rules import RULES
 from codelet.frontends.trace import trace
 from codelet.frontends.traced import Traced
+from codelet.graphs.family import counted
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
 from codelet.target import Target
@@ -33,7 +34,6 @@ from ipu_backend.model.ipu import IPU
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
 from lowering.check.check import check
-from lowering.check.sizes import check_machine_size
 from lowering.pipeline import compile_fast, plan_fast, plan_machine
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
@@ -108,13 +108,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes taken of the tiles' memories, and what part of all memory that is."""
+    """Bytes taken of the tiles' memories, what part of all memory that is, and how many tiles cannot hold theirs."""
 
     fullest_tile: int
     fullest_tile_bytes: int
     mean_tile_bytes: float
     bytes_per_tile: int
     share: float
+    tiles_over: int
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ class BuildResult:
                 f"mean, tile {own.fullest_tile} the most: {own.fullest_tile_bytes:,} of {own.bytes_per_tile:,} "
                 f"({full:.1%})"
             )
+            if own.tiles_over:
+                lines.append(f"out of memory: {counted(own.tiles_over, 'tile', 'tiles')} would hold more than there is")
             lines.append(f"cycles: {self.cycles:,}")
             width = max(map(len, (*(layer.name for layer in self.layers), "by layer")))
             lines.append(f"  {'by layer':{width}} {'forward':>14} {'backward':>14} {'share':>7}")
@@ -207,10 +210,15 @@ def layers_of(profile: Profile) -> tuple[Layer, ...]:
 
 
 def _profile(plan: Plan, traced: Traced) -> Profile:
-    """What it costs where what goes in and comes out keeps its memory, as that of the host's or of the next step."""
+    """What it costs where what goes in and comes out keeps its memory, as that of the host's or of the next step.
+
+    What the tiles cannot hold is counted all the same.
+
+    Raises:
+        SizeError: planning it would take more memory than this computer has.
+    """
     ends = (*traced.flat_inputs, *traced.flat_outputs)
     keep = list(dict.fromkeys(variable for own in ends for variable in source_variables(own.source)))
-    check_machine_size(plan, keep)
     return profile_machine(plan_machine(plan, keep=keep, allow_out_of_memory=True))
 
 
@@ -258,7 +266,12 @@ def build(
     fullest = profile.fullest_tiles(1)[0]
     there = target.num_tiles * target.bytes_per_tile
     memory = Memory(
-        fullest, int(by_tile[fullest]), float(by_tile.mean()), target.bytes_per_tile, float(by_tile.sum() / there)
+        fullest,
+        int(by_tile[fullest]),
+        float(by_tile.mean()),
+        target.bytes_per_tile,
+        float(by_tile.sum() / there),
+        int((by_tile > target.bytes_per_tile).sum()),
     )
     layers = layers_of(profile)
     return BuildResult(name, *counts, target.num_tiles, memory, profile.total_cycles, layers, stages.seconds)

@@ -13,8 +13,9 @@ from codelet.errors import OutOfTileMemoryError, SizeError
 from codelet.views.sources import Variable, source_variables
 from lowering.plan.plan import Plan
 
-ELEMENT_BYTES = 24
-"""What planning takes of this computer's memory for each element of a variable: its tile, its address, and copies."""
+ELEMENT_BYTES = 16
+"""What planning takes of this computer's memory for each element of a variable: its tile by two placements that are
+compared, and what lies where. AlexNet's step takes 13 in all, of 356 million elements and 23 million vertices."""
 
 VERTEX_BYTES = 40
 """The same for each vertex: the tiles that it may go to, and what speaks for them."""

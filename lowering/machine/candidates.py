@@ -12,7 +12,7 @@ from codelet.target import Target
 from lowering.check.sizes import check_host_size
 from lowering.machine.blocks import block_tiles, chosen_parts, has_blocks, row_tiles
 from lowering.machine.placement import Placement
-from lowering.machine.placer import Placer
+from lowering.machine.placer import Placer, tiles_in_order
 from lowering.machine.step_cycles import least_cycles
 from lowering.machine.votes import sharing
 from lowering.plan.plan import Plan
@@ -77,18 +77,21 @@ def ways_of(plan: Plan) -> Iterator[Way]:
     return (way for way in WAYS if way not in left_out)
 
 
-def least_of_rows(linear: Placement) -> int:
-    """What a plan takes at least with families in rows, and the others as evenly as laid out in order.
-
-    Args:
-        linear: that.
-    """
-    plan = linear.plan
+def least_of_rows(plan: Plan) -> int:
+    """What a plan takes at least with families in rows, and the others as evenly as laid out in order."""
+    target = plan.graph.target
     laid = {
-        family: row_tiles(family, plan.graph.target) if family.tile is None and has_blocks(family) else tiles
-        for family, tiles in linear.vertex_tiles.items()
+        family: row_tiles(family, target)
+        if family.tile is None and has_blocks(family)
+        else tiles_in_order(family, target)
+        for family in plan.families
     }
-    return least_cycles(Placement(plan, linear.num_tiles, linear.element_tiles, laid))
+    return least_cycles(plan, laid)
+
+
+def least_in_order(plan: Plan) -> int:
+    """What a plan takes at least with all vertices that have no tile laid out in order."""
+    return least_cycles(plan, {family: tiles_in_order(family, plan.graph.target) for family in plan.families})
 
 
 def place_by(plan: Plan, way: Way) -> Placement:

@@ -15,8 +15,9 @@ Microbenchmarking" (2019), chapter 4.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +26,25 @@ from codelet.graphs.family import counted
 from codelet.superstep import Traffic
 from lowering.machine.chips import moves_between_chips
 from lowering.machine.messages import Messages, sent_to_pairs
-from lowering.machine.placement import Placement
+from lowering.machine.placement import Changes, Placement
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, difference, intersection, overlaps, runs_of, union
+from lowering.plan.runs import NONE, Runs, difference, overlaps, runs_of, union
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
 
 _SHORT = 4
 """Runs that are shorter on average are cut and counted element by element, which is then faster."""
+
+
+def _away(touched: Runs, placement: Placement) -> Runs:
+    """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
+    if not len(touched.starts):
+        return touched
+    if touched.lengths.mean() >= _SHORT:
+        return difference(touched, placement.homes)
+    numbers, count = touched.numbers(), len(placement.element_tiles)
+    tiles = numbers // count
+    return runs_of(numbers[placement.element_tiles[numbers - tiles * count] != tiles])
 
 
 class _Homes:
@@ -45,41 +57,14 @@ class _Homes:
         self.first_elements = np.array([variable.first_element for variable in variables], np.int64)
         self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
 
-    @functools.cached_property
-    def by_tile(self) -> Runs:
-        """The same as runs of `tile * num_elements + element`."""
-        runs, tiles = self.placement.stretches
-        lived = tiles >= 0
-        origin = tiles[lived].astype(np.int64) * self.num_elements
-        return union(runs.starts[lived] + origin, runs.stops[lived] + origin)
-
-    def away(self, touched: Runs) -> Runs:
-        """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
-        if not len(touched.starts):
-            return touched
-        if touched.lengths.mean() >= _SHORT:
-            return difference(touched, self.by_tile)
-        numbers = touched.numbers()
-        tiles = numbers // self.num_elements
-        numbers = numbers[self.placement.element_tiles[numbers - tiles * self.num_elements] != tiles]
-        return runs_of(numbers)
-
     def is_full(self, stretches: np.ndarray) -> bool:
         """Whether so many stretches are counted faster by a flag for each element of the graph."""
         return _SHORT * len(stretches) >= self.num_elements
 
     def parts(self, paired: Runs) -> Runs:
-        """All elements in stretches of one home, of which all or none are in a set of some."""
-        runs, _ = self.placement.stretches
-        ends = runs.starts, paired.starts, paired.stops
-        if self.is_full(paired.starts):
-            is_end = np.zeros(self.num_elements, bool)
-            for own in ends:
-                is_end[own] = True
-            starts = np.flatnonzero(is_end)
-        else:
-            starts = np.sort(np.concatenate(ends), kind="stable")
-            starts = starts[np.append(True, starts[1:] > starts[:-1])]
+        """All elements in parts of which all or none are in a set of some."""
+        ends = np.stack([paired.starts, paired.stops], axis=1).reshape(-1)
+        starts = np.append(0, ends[np.append(ends[:1] > 0, ends[1:] > ends[:-1])])
         return Runs(starts, np.append(starts[1:], self.num_elements))
 
     def among(self, elements: np.ndarray, paired: Runs) -> np.ndarray:
@@ -98,17 +83,21 @@ class _Homes:
         begins, ends, which = map(np.concatenate, columns)
         return begins, ends, which
 
-    def once(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> tuple[np.ndarray, np.ndarray]:
-        """Stretches that may overlap: each element once, cut where no stretch goes on and where parts end."""
+    def once(self, starts: np.ndarray, stops: np.ndarray, *parts: Runs) -> tuple[np.ndarray, np.ndarray]:
+        """Stretches that may overlap: each element once, cut where no stretch goes on and where any parts end."""
         if not self.is_full(starts):
             # Elements are even numbers and what joins two of them odd ones, so that what only touches stays apart.
             runs = union(2 * starts, 2 * stops - 1)
-            return self.cut(runs.starts // 2, runs.stops // 2 + 1, parts)[:2]
+            starts, stops = runs.starts // 2, runs.stops // 2 + 1
+            for own in parts:
+                starts, stops, _ = self.cut(starts, stops, own)
+            return starts, stops
         # Flags for each element, and whether it goes on from the one before.
         begins, ends = (np.bincount(own, minlength=self.num_elements + 1) for own in (starts, stops))
         covered = np.cumsum(begins - ends)[:-1] > 0
         joined = np.cumsum(np.append(0, begins[:-1]) - ends)[:-1] > 0
-        joined[parts.starts] = False
+        for own in parts:
+            joined[own.starts] = False
         return np.flatnonzero(covered & ~joined), np.flatnonzero(covered & ~np.append(joined[1:], False)) + 1
 
     def sizes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -152,9 +141,9 @@ class Transfer:
         traffic: the same in words, as it takes time.
         received_messages: in how many messages each tile receives it, int64 of shape (num_tiles,).
         sent_messages: the same of what is sent.
-        touched: all that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
-        away: what of it lives elsewhere, and so moves.
-        to_home: whether that tile sends the element to where it lives, rather than receives it from there.
+        to_home: whether a tile sends the elements to where they live, rather than receives them from there.
+        placement: where they live.
+        touching: all that tiles read, or write, of a placement.
     """
 
     received_bytes: np.ndarray
@@ -162,10 +151,22 @@ class Transfer:
     traffic: Traffic
     received_messages: np.ndarray
     sent_messages: np.ndarray
-    touched: Runs
-    away: Runs
     to_home: bool
     placement: Placement
+    touching: Callable[[Placement], Runs]
+
+    @functools.cached_property
+    def touched(self) -> Runs:
+        """All that tiles read, or write, wherever it lives, as runs of `tile * num_elements + element`.
+
+        Found again where it is asked for, as it may be larger than all else of a plan together, which never asks.
+        """
+        return self.touching(self.placement)
+
+    @functools.cached_property
+    def away(self) -> Runs:
+        """What of it lives elsewhere, and so moves."""
+        return _away(self.touched, self.placement)
 
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
@@ -183,28 +184,30 @@ class Transfer:
         )
 
 
-def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
+def _transfer(touched: Runs, homes: _Homes, touching: Callable[[Placement], Runs], *, to_home: bool) -> Transfer:
     """What of all that tiles touch moves, its bytes, words and messages."""
-    placement, count, away = homes.placement, homes.num_elements, homes.away(touched)
+    placement, count, away = homes.placement, homes.num_elements, _away(touched, homes.placement)
     target = placement.plan.graph.target
     tiles = away.starts // max(1, count)
     starts, stops = away.starts - tiles * count, away.stops - tiles * count
     (parts, homes_of_parts), element_tiles = placement.stretches, placement.element_tiles
     begins, ends, which = homes.cut(starts, stops, parts)
-    paired = NONE
+    paired, cut_by = NONE, [parts]
     if target.paired_exchange and not to_home:  # what goes home goes to one tile
         sends = np.zeros(target.num_tiles + 2, bool)
         sends[element_tiles[begins]] = True
         is_silent = ~sends[np.arange(target.num_tiles) ^ 1]
         if (is_silent & sends[: target.num_tiles]).any():
-            alone = (homes_of_parts >= 0) & is_silent[homes_of_parts]
             to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
-            paired = intersection(to_pairs, Runs(parts.starts[alone], parts.stops[alone]))
+            found = overlaps(*to_pairs, parts)
+            alone = is_silent[homes_of_parts[found.second]]
+            paired = Runs(found.starts[alone], found.stops[alone])
     if len(paired.starts):
-        parts = homes.parts(paired)
-        begins, ends, which = homes.cut(starts, stops, parts)
+        cut_by.append(homes.parts(paired))
+        begins, ends, of_cut = homes.cut(begins, ends, cut_by[1])
+        which = which[of_cut]
     received = Messages(tiles[which], homes.sizes(begins, ends), begins, target)
-    begins, ends = (begins, ends) if to_home else homes.once(starts, stops, parts)
+    begins, ends = (begins, ends) if to_home else homes.once(starts, stops, *cut_by)
     sent = Messages(element_tiles[begins], homes.sizes(begins, ends), begins, target)
     if to_home:
         received, sent = sent, received
@@ -218,10 +221,9 @@ def _transfer(touched: Runs, homes: _Homes, *, to_home: bool) -> Transfer:
         Traffic(received.words_by_tile, sent.words_by_tile, *at_twice, bytes_between=between),
         received.count_by_tile,
         sent.count_by_tile,
-        touched,
-        away,
         to_home,
         placement,
+        touching,
     )
 
 
@@ -231,6 +233,19 @@ class StepExchange:
 
     before: Transfer
     after: Transfer
+
+
+def _key(step: Step) -> Any:
+    """What a step moves depends on: its families, which several steps may have, or itself."""
+    return step.families if isinstance(step, ExecuteStep) else step
+
+
+def _read(step: ExecuteStep | CopyStep, placement: Placement) -> Runs:
+    return Touches(placement).read_by(step)
+
+
+def _written(step: ExecuteStep, placement: Placement) -> Runs:
+    return Touches(placement).by_fields(step, written=True)
 
 
 class Exchange:
@@ -243,22 +258,38 @@ class Exchange:
     def __init__(self, placement: Placement):
         self.placement = placement
         self._homes, self._touches = _Homes(placement), Touches(placement)
-        self._none = _transfer(NONE, self._homes, to_home=False)
+        self._none = _transfer(NONE, self._homes, lambda _: NONE, to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
+
+    def moved(self, placement: Placement, changes: Changes) -> Exchange:
+        """The exchange of another placement of the plan: what a step moves is known where it touches nothing changed.
+
+        Args:
+            placement: the other.
+            changes: between them.
+        """
+        found = Exchange(placement)
+        for moment in timeline(placement.plan).moments:
+            key = _key(moment.step)
+            if key in self._planned and not changes.reach(moment.step):
+                before, after = self._planned[key].before, self._planned[key].after
+                both = replace(before, placement=placement), replace(after, placement=placement)
+                found._planned.setdefault(key, StepExchange(*both))
+        return found
 
     def of(self, step: Step | None) -> StepExchange:
         """What a step moves: nothing, where it has neither vertices nor a copy."""
         if not isinstance(step, ExecuteStep | CopyStep):
             return self._nothing
-        key = step if isinstance(step, CopyStep) else step.families
+        key = _key(step)
         if key not in self._planned:
-            if isinstance(step, CopyStep):
-                read, after = self._touches.by_copy(step), self._none
-            else:
-                read, written = (self._touches.by_fields(step, written=written) for written in (False, True))
-                after = _transfer(written, self._homes, to_home=True)
-            self._planned[key] = StepExchange(_transfer(read, self._homes, to_home=False), after)
+            before = _transfer(self._touches.read_by(step), self._homes, partial(_read, step), to_home=False)
+            after = self._none
+            if isinstance(step, ExecuteStep):
+                written = self._touches.by_fields(step, written=True)
+                after = _transfer(written, self._homes, partial(_written, step), to_home=True)
+            self._planned[key] = StepExchange(before, after)
         return self._planned[key]
 
     @functools.cached_property
@@ -280,6 +311,17 @@ class Exchange:
                 if moved.received_bytes.any():
                     rows.append(f"      {when}: {moved}")
         return "\n".join(rows)
+
+
+def _plan_all(exchange: Exchange) -> Exchange:
+    for moment in timeline(exchange.placement.plan).moments:
+        exchange.of(moment.step)
+    return exchange
+
+
+def plan_exchange_anew(exchange: Exchange, placement: Placement, changes: Changes) -> Exchange:
+    """What every step moves of a plan that is placed otherwise, as `Exchange.moved` takes it from what is known."""
+    return _plan_all(exchange.moved(placement, changes))
 
 
 def plan_exchange(placement: Placement) -> Exchange:
@@ -306,7 +348,4 @@ def plan_exchange(placement: Placement) -> Exchange:
           before: 96 bytes received, at most 32 by tile 1; 32 sent, at most 32 by tile 0
           after: 12 bytes received, at most 12 by tile 3; 12 sent, at most 4 by tile 0
     """
-    exchange = Exchange(placement)
-    for moment in timeline(placement.plan).moments:
-        exchange.of(moment.step)
-    return exchange
+    return _plan_all(Exchange(placement))

@@ -20,7 +20,7 @@ from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
 from lowering.machine.vertex_cycles import family_cycles
-from lowering.plan.runs import Runs, difference, intersection, union, union_of
+from lowering.plan.runs import Runs, difference, intersection, union_of
 from lowering.plan.steps import ExecuteStep
 
 
@@ -52,9 +52,7 @@ class _Counter:
     def __init__(self, placement: Placement):
         self.placement = placement
         self.space = max(1, len(placement.element_tiles))
-        runs, tiles = placement.stretches
-        lived, origins = tiles >= 0, tiles.astype(np.int64) * self.space
-        self.homes = union((runs.starts + origins)[lived], (runs.stops + origins)[lived])
+        self.homes = placement.homes
         self.firsts = np.array([variable.first_element for variable in placement.plan.variables], np.int64)
         self.itemsizes = np.array([variable.dtype.itemsize for variable in placement.plan.variables], np.int64)
 

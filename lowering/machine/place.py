@@ -29,12 +29,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-import numpy as np
-
 from codelet.errors import ProgramError
-from lowering.machine.candidates import Way, least_of_rows, place_by, ways_of
-from lowering.machine.exchange import Exchange, plan_exchange
-from lowering.machine.placement import Placement
+from lowering.machine.candidates import Way, least_in_order, least_of_rows, place_by, ways_of
+from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
+from lowering.machine.placement import Placement, changes_between
 from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -49,36 +47,44 @@ Place = Method | Callable[[Plan], Placement]
 """How a plan is placed: by a method, or a function, which is given the plan without calls."""
 
 
-def _are_same(a: Placement, b: Placement) -> bool:
-    """Whether two placements of one plan put everything on the same tiles."""
-    vertices = all(np.array_equal(tiles, b.vertex_tiles[family]) for family, tiles in a.vertex_tiles.items())
-    return vertices and np.array_equal(a.element_tiles, b.element_tiles)
-
-
 def fits(placement: Placement) -> bool:
     """Whether the variables alone fit the memory of every tile."""
     return int(placement.bytes_by_tile.max(initial=0)) <= placement.plan.graph.target.bytes_per_tile
 
 
+class _Tried:
+    """A placement, what moves then, and how good that is."""
+
+    def __init__(self, exchange: Exchange):
+        self.exchange, self.cycles, self.fits = exchange, total_cycles(exchange), fits(exchange.placement)
+
+
+def _cheaper(found: _Tried, way: Way) -> _Tried:
+    """What takes fewer cycles and fits: a placement that is known, or that by another way."""
+    placement = found.exchange.placement
+    if way == "rows" and found.fits and least_of_rows(placement.plan) >= found.cycles:
+        return found
+    other = place_by(placement.plan, way)
+    if found.fits and not fits(other):
+        return found
+    changes = changes_between(placement, other)
+    if not changes or (
+        found.fits and changes.families and least_cycles(placement.plan, other.vertex_tiles) >= found.cycles
+    ):
+        return found
+    compared = _Tried(plan_exchange_anew(found.exchange, other, changes))
+    return min(found, compared, key=lambda own: (not own.fits, own.cycles))
+
+
 def _cheapest(plan: Plan) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
-    linear, found = place_by(plan, "linear"), plan_exchange(place_by(plan, "bytes"))
-    cycles, fit = total_cycles(found), fits(found.placement)
-    if fit and cycles <= least_cycles(linear):
-        return found
+    found = _Tried(plan_exchange(place_by(plan, "bytes")))
+    if found.fits and found.cycles <= least_in_order(plan):
+        return found.exchange
     for way in ways_of(plan):
-        if way == "bytes" or (way == "rows" and fit and least_of_rows(linear) >= cycles):
-            continue
-        other = linear if way == "linear" else place_by(plan, way)
-        if fit and (least_cycles(other) >= cycles or not fits(other)):
-            continue
-        if _are_same(other, found.placement):
-            continue
-        compared = plan_exchange(other)
-        total, other_fits = total_cycles(compared), fits(other)
-        if (not other_fits, total) < (not fit, cycles):
-            found, cycles, fit = compared, total, other_fits
-    return found
+        if way != "bytes":
+            found = _cheaper(found, way)
+    return found.exchange
 
 
 def place_and_exchange(plan: Plan, method: Method = "balanced") -> Exchange:

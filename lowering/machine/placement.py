@@ -15,6 +15,7 @@ from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
 from lowering.plan.plan import Plan
 from lowering.plan.runs import Runs, stretches
+from lowering.plan.steps import ExecuteStep, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +53,22 @@ class Placement:
         """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
         return stretches(self.element_tiles)
 
+    @functools.cached_property
+    def homes(self) -> Runs:
+        """The elements of each tile: runs of `tile * len(element_tiles) + element`."""
+        runs, tiles = self.stretches
+        # By tile, those of each as they were, in order; by 16 bits, which are sorted by counting.
+        order = np.argsort(tiles.astype(np.int16 if self.num_tiles < 1 << 15 else np.int64), kind="stable")
+        order = order[np.searchsorted(tiles[order], 0) :]
+        origin = tiles[order].astype(np.int64) * len(self.element_tiles)
+        return Runs(runs.starts[order] + origin, runs.stops[order] + origin)
+
     def counts_of(self, variable: Variable) -> np.ndarray:
         """How many elements of a variable each tile has, int64 of shape (num_tiles,)."""
         runs, tiles = self.stretches  # none of which goes on from one variable to the next
         first, last = np.searchsorted(runs.starts, [variable.first_element, variable.first_element + variable.size])
         own = slice(first, last)
-        return np.bincount(tiles[own], (runs.stops - runs.starts)[own], self.num_tiles).astype(np.int64)
+        return np.bincount(tiles[own], runs.stops[own] - runs.starts[own], self.num_tiles).astype(np.int64)
 
     @functools.cached_property
     def bytes_by_tile(self) -> np.ndarray:
@@ -93,6 +104,33 @@ class Placement:
             what = f"{family.compute_set.name} / {family.codelet.name}"
             rows.append(f"  {what}: {_spread_text(tiles, 'vertex', 'vertices')}")
         return "\n".join(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What two placements of one plan put on different tiles: variables, some of their elements at least, and families.
+
+    There are none where both are alike.
+    """
+
+    variables: frozenset[Variable]
+    families: frozenset[Family]
+
+    def __bool__(self) -> bool:
+        return bool(self.variables or self.families)
+
+    def reach(self, step: Step) -> bool:
+        """Whether anything that a step touches or runs is on other tiles."""
+        families = step.families if isinstance(step, ExecuteStep) else ()
+        return not (self.families.isdisjoint(families) and self.variables.isdisjoint((*step.reads, *step.writes)))
+
+
+def changes_between(one: Placement, other: Placement) -> Changes:
+    """What two placements of one plan put on different tiles."""
+    assert one.plan is other.plan
+    variables = (v for v in one.plan.variables if not np.array_equal(one.tiles_of(v), other.tiles_of(v)))
+    families = (own for own, tiles in one.vertex_tiles.items() if not np.array_equal(tiles, other.vertex_tiles[own]))
+    return Changes(frozenset(variables), frozenset(families))
 
 
 def _spread_text(tiles: np.ndarray, one: str, many: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.graphs.vertices import free_axes, vertex_numbers
+from codelet.target import Target
 from codelet.views.grids import Axis
 from codelet.views.sources import Source, Variable, source_variables
 from codelet.views.tensor import Tensor
@@ -25,6 +26,13 @@ from lowering.machine.vertex_cycles import family_cycles
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
+
+
+def tiles_in_order(family: Family, target: Target) -> np.ndarray:
+    """The tiles that the graph gives the vertices of a family, or those that they have laid out in order."""
+    if family.tile is None:
+        return linear_tiles(family.num_vertices, target.num_tiles, grain=1, least=target.num_workers)
+    return np.ascontiguousarray(family.tile.values_over(family.axes, np.int32)).reshape(-1)
 
 
 class Placer:
@@ -58,8 +66,7 @@ class Placer:
         self.vertices: dict[Family, np.ndarray] = {}
         for family in plan.families:
             if family.tile is not None:
-                given = family.tile.values_over(family.axes, np.int32)
-                self.put(family, np.ascontiguousarray(given).reshape(-1))
+                self.put(family, tiles_in_order(family, plan.graph.target))
 
     def _of(self, variable: Variable) -> np.ndarray:
         own = self.elements[variable.first_element :][: variable.size]
@@ -209,7 +216,7 @@ class Placer:
                     if field.tensor is not None:
                         self._set(field.tensor.source)
                 wanted = wanted_tiles(family, self.elements)
-                spread = linear_tiles(family.num_vertices, self.num_tiles, grain=1, least=self.num_workers)
+                spread = tiles_in_order(family, self.plan.graph.target)
                 wanted = np.where(wanted < 0, spread, wanted)
                 tiles = balanced(wanted, cycles[family], load, bound, self.num_workers).astype(np.int32)
                 self.put(family, tiles)
@@ -220,8 +227,7 @@ class Placer:
         """Where everything lives: what has no tile yet is laid on the tiles in order."""
         for family in self.plan.families:
             if family not in self.vertices:
-                count = family.num_vertices
-                self.vertices[family] = linear_tiles(count, self.num_tiles, grain=1, least=self.num_workers)
+                self.vertices[family] = tiles_in_order(family, self.plan.graph.target)
         self.map_linearly(self.plan.variables)
         tiles = {family: self.vertices[family] for family in self.plan.families}
         return Placement(self.plan, self.num_tiles, self.elements, tiles)

@@ -261,12 +261,15 @@ def total_cycles(exchange: Exchange) -> int:
     return run_of(plan, lambda step: times.of(step, step_traffic(step, exchange))).total_cycles
 
 
-def least_cycles(placement: Placement) -> int:
+def least_cycles(plan: Plan, vertex_tiles: Mapping[Family, np.ndarray]) -> int:
     """What a run of a placed plan takes at least, whatever has to move: what its tiles compute, if they never wait.
+
+    Args:
+        plan: without calls.
+        vertex_tiles: for each family the tile of each vertex.
 
     Raises:
         CyclesError: a codelet's own `cycles=` fails.
     """
-    plan = placement.plan
-    times = StepTimes(placement.vertex_tiles, plan.graph.target)
+    times = StepTimes(vertex_tiles, plan.graph.target)
     return run_of(plan, lambda step: times.of(step, StepTraffic())).total_cycles

@@ -178,3 +178,7 @@ class Touches:
         else:
             tiles = np.asarray(self.placement.element_tiles[to.elements()])
         return self.through(source.source, source.index, tile_pattern(tiles))
+
+    def read_by(self, step: ExecuteStep | CopyStep) -> Runs:
+        """What is touched by what a step reads through, or copies."""
+        return self.by_copy(step) if isinstance(step, CopyStep) else self.by_fields(step, written=False)

@@ -14,6 +14,9 @@ import numpy as np
 _MANY = 1 << 16
 """So many ends are looked up by counting."""
 
+_BLOCK = 1 << 22
+"""So many values are compared at once."""
+
 
 class Runs(NamedTuple):
     """The integers from each start up to, but not including, its stop: int64 arrays of one length."""
@@ -143,6 +146,20 @@ def intersection(a: Runs, b: Runs) -> Runs:
     return Runs(found.starts, found.stops)
 
 
+def _difference_of_few(a: Runs, b: Runs) -> Runs:
+    """The same as `difference`, where the second set is of more runs than the first: of them only those near count."""
+    # The k-th gap of `b` ends where its k-th run begins, and begins where the run before ends.
+    low = ranks(b.starts, a.starts, "right")
+    counts = np.maximum(ranks(b.stops, a.stops, "left") + 1 - low, 0)
+    ends = np.cumsum(counts)
+    first = np.repeat(np.arange(len(counts)), counts)
+    gaps = np.arange(len(first)) + np.repeat(low - (ends - counts), counts)
+    starts, stops, last = a.starts[first], a.stops[first], len(b.starts)
+    begun = np.where(gaps > 0, b.stops[gaps - 1], starts)
+    ended = np.where(gaps < last, b.starts[np.minimum(gaps, last - 1)], stops)
+    return Runs(np.maximum(starts, begun), np.minimum(stops, ended))
+
+
 def difference(a: Runs, b: Runs) -> Runs:
     """The integers of the first set that are not in the second.
 
@@ -156,6 +173,8 @@ def difference(a: Runs, b: Runs) -> Runs:
     high = int(np.searchsorted(b.starts, a.stops[-1], side="left"))
     if low >= high:
         return a
+    if len(a.starts) < high - low:
+        return _difference_of_few(a, Runs(b.starts[low:high], b.stops[low:high]))
     ends = [min(int(a.starts[0]), int(b.starts[low])) - 1], [max(int(a.stops[-1]), int(b.stops[high - 1])) + 1]
     gaps = Runs(np.concatenate([ends[0], b.stops[low:high]]), np.concatenate([b.starts[low:high], ends[1]]))
     return intersection(a, gaps)
@@ -165,5 +184,8 @@ def stretches(values: np.ndarray) -> tuple[Runs, np.ndarray]:
     """Where an array holds one value: its maximal stretches of equal values, side by side, and the value of each."""
     if not len(values):
         return NONE, values
-    begins = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    last = len(values) - 1
+    blocks = ((start, min(start + _BLOCK, last)) for start in range(0, last, _BLOCK))
+    changes = [np.flatnonzero(values[a + 1 : b + 1] != values[a:b]) + (a + 1) for a, b in blocks]
+    begins = np.concatenate([[0], *changes])
     return Runs(begins, np.concatenate([begins[1:], [len(values)]])), values[begins]
