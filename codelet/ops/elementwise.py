@@ -285,6 +285,7 @@ def _spread(
 ) -> _Spread:
     """The layout with the plan of the fewest cycles."""
     found = [
-        _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_share)) for layout in layouts(operation, tensors)
+        _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_share))
+        for layout in layouts(operation, tensors)
     ]
     return min(found, key=lambda own: own.plan.total_cycles)

@@ -244,7 +244,8 @@ def _placed(own: Product) -> list[tuple[Home, list[int]]]:
 
 def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int | None) -> list[int]:
     """The blocks of a dimension that are worth trying: multiples of a grain, or of what the matrix unit takes, and those
-    in which operands lie."""
+    in which operands lie.
+    """
     dimension = own.dimensions[d]
     multiple = _multiple(dimension.role, own) if grain is None else grain
     if grain is None and (
@@ -253,7 +254,9 @@ def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int 
         multiple = 1
     sizes = block_sizes(dimension.extent, multiple, target.num_tiles)
     homes = {home[axes.index(d)] for home, axes in _placed(own) if d in axes}
-    return sorted({*sizes, *(size for size in homes if size <= dimension.extent and size % (grain or 1) == 0)}, reverse=True)
+    return sorted(
+        {*sizes, *(size for size in homes if size <= dimension.extent and size % (grain or 1) == 0)}, reverse=True
+    )
 
 
 def _grain_of(own: Product, grain: int) -> tuple[int, ...]:

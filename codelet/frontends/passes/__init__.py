@@ -28,9 +28,7 @@ from codelet.frontends.passes.outer_products import outer_products
 from codelet.frontends.passes.share_equal import share_equal
 
 
-def simplify(
-    closed: jax_core.ClosedJaxpr, paths: Sequence[str], owned: Collection[int] = ()
-) -> jax_core.ClosedJaxpr:
+def simplify(closed: jax_core.ClosedJaxpr, paths: Sequence[str], owned: Collection[int] = ()) -> jax_core.ClosedJaxpr:
     """A jaxpr after all passes, in order.
 
     Args:
