@@ -34,7 +34,14 @@ from benchmarks import (
 )
 from benchmarks.harness import BENCHMARKS
 from benchmarks.trace_compile import trace_compile
-from benchmarks.traced_steps import alexnet_step, mnist_traced_step, resnet18_step, resnet50_step, strain_step
+from benchmarks.traced_steps import (
+    alexnet_step,
+    mnist_traced_step,
+    resnet18_step,
+    resnet34_step,
+    resnet50_step,
+    strain_step,
+)
 
 __all__ = [
     "BENCHMARKS",
@@ -69,6 +76,7 @@ __all__ = [
     "patchwork",
     "profile",
     "resnet18_step",
+    "resnet34_step",
     "resnet50_step",
     "strain_step",
     "stream_train",

@@ -34,10 +34,16 @@ def draw_arguments(network: str, batch: int, random: np.random.Generator) -> tup
     return step_arguments(network, batch=batch, key=jax.random.key(int(random.integers(2**31))))
 
 
-def traced_step(network: str, batch: int, grain: int | None) -> Any:
-    """The step of a network as a graph of vertices."""
-    key = jax.random.key(0)
-    return cl.trace(train_step, *eqx.filter_eval_shape(step_arguments, network, batch=batch, key=key), grain=grain)
+def step_of_no_functions(*arguments: Any) -> Any:
+    """`train_step` with every jitted function inlined, so that blocks which are repeated are no function."""
+    with jax.disable_jit():
+        return train_step(*arguments)
+
+
+def traced_step(network: str, batch: int, grain: int | None, *, reuse: bool = True) -> Any:
+    """The step of a network as a graph of vertices, of which repeated blocks are one function, or each its own."""
+    arguments = eqx.filter_eval_shape(step_arguments, network, batch=batch, key=jax.random.key(0))
+    return cl.trace(train_step if reuse else step_of_no_functions, *arguments, grain=grain)
 
 
 def step_comparison(
@@ -84,6 +90,12 @@ def resnet50_step(network: str = "resnet50") -> Generator[Comparison | Row, Row,
 def resnet18_step(network: str = "resnet18") -> Generator[Comparison | Row, Row, None]:
     """A training step of ResNet-18, batch 1."""
     yield step_comparison("resnet18_step", network, 1, 1.0)
+
+
+@benchmark
+def resnet34_step(network: str = "resnet34") -> Generator[Comparison | Row, Row, None]:
+    """A training step of ResNet-34, batch 1."""
+    yield step_comparison("resnet34_step", network, 1, 1.0)
 
 
 @benchmark

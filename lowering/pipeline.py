@@ -14,7 +14,8 @@
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
-                                                      convolutions, pooling (moving_windows of both), vmapped
+                                                      convolutions, pooling (moving_windows of both;
+                                                      result_order of pooling and vmapped), vmapped
                                                       with reduced_windows, by window_reductions,
                                                       small_windows and draws), how
                                                       all is written (writes, by assembly); calls

@@ -259,6 +259,7 @@ def test_what_is_watched():
     # Nor does it count that a length of an earlier trace is another.
     earlier, *_ = fresh_lengths()
     assert watched(lambda: n == earlier)[1] == Answers()
+    assert watched(lambda: (earlier == 3, n == 4), [n])[1].denied == {(str(n), 4)}
 
 
 def test_alike():

@@ -33,8 +33,8 @@ def _reduction(primitive: str, name: str, dtypes: str) -> None:
     @rule(primitive, by=f"`ops.{name}`; for other dtypes a vertex for each result")
     def reduce(walk: Walk, x: Value, *, axes: tuple[int, ...]) -> Any:
         tensor = walk.tensor(x)
-        if not axes:
-            return tensor
+        if all(tensor.shape[d] == 1 for d in axes):  # each of one element: a view
+            return tensor.reshape(tuple(n for d, n in enumerate(tensor.shape) if d not in axes))
         empty = not tensor.size
         if tensor.dtype.kind not in dtypes or (empty and name in ("max", "min")):
             return _by_line(walk, [tensor], axes)

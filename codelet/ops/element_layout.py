@@ -60,9 +60,14 @@ class Layout:
         view = view.transpose([rest.index(d) for d in kept]) if kept else view
         return view.reshape(tuple(self.extents[k] for k in dimensions))
 
+    @property
+    def lying(self) -> tuple[int, ...]:
+        """The shape in which results lie, of no merged dimensions: a window over one of them is then told."""
+        return tuple(self.shape[d] for d in self.order)
+
     def unmerged(self, made: cl.Tensor) -> cl.Tensor:
         """What lies by the merged dimensions, in the layout's shape."""
-        view = made.reshape(tuple(self.shape[d] for d in self.order))
+        view = made.reshape(self.lying)
         view = view.transpose([self.order.index(d) for d in sorted(self.order)]) if self.order else view
         return view.reshape(self.shape)
 

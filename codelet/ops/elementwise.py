@@ -249,7 +249,8 @@ class _Spread:
         """Add the vertices that make the results."""
         graph, layout, plan = self.graph, self.layout, follow(self.plan)
         names = ["out"] if len(self.dtypes) == 1 else [f"out{k}" for k in range(len(self.dtypes))]
-        made = [graph.add_variable(name, layout.extents, own) for name, own in zip(names, self.dtypes, strict=True)]
+        lying = [graph.add_variable(name, layout.lying, own) for name, own in zip(names, self.dtypes, strict=True)]
+        made = [out.reshape(layout.extents) for out in lying]
 
         def fields(*blocks: Block) -> dict[str, Any]:
             elements = tuple(block.elements for block in blocks)

@@ -27,6 +27,7 @@ import codelet as cl
 from codelet.ops.blocks import Cut, num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
+from codelet.tracing.any_size import traced_of_size
 from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
 
@@ -153,7 +154,7 @@ class Plan:
 def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: object) -> VertexCycles:
     """What a vertex takes whose inputs have these types."""
     types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
-    return _estimated(target, codelet.trace(types, static))  # type: ignore[arg-type]
+    return _estimated(target, traced_of_size(codelet, types, static))  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -170,6 +171,23 @@ def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:
         of_cuts.append([[(size, n) for size, n in own if size and n] for own in sizes])
     for kind in itertools.product(*of_cuts):
         yield [(tuple(size for size, _ in own), math.prod(n for _, n in own)) for own in itertools.product(*kind)]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _computed(target: Target, vertices: tuple[tuple[VertexCycles, int], ...]) -> int:
+    """What a tile takes for some vertices, so many of each, with the launch."""
+    if len(vertices) == 1 and vertices[0][1]:
+        [(own, n)] = vertices
+        alone, each = (own.tile_cycles(target.num_workers), 0) if own.shared else (own.supervisor, own.worker)
+        return target.launch_cycles + n * alone + -(-n // target.num_workers) * target.num_workers * each
+    placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in vertices]
+    return int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0])
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _arrival(target: Target, tiles: int) -> np.ndarray:
+    """How long words are under way to the farthest of the first tiles."""
+    return target.arrival_cycles()[: max(1, tiles)].max(keepdims=True)
 
 
 def step_cost(
@@ -199,14 +217,11 @@ def step_cost(
             they take no longer.
     """
     tiles, of_tile = num_tiles(cuts), math.prod(cut.vertices_of_tile for cut in cuts)
-    kinds = [[(vertex, of_tile)]]
+    kinds = [((vertex, of_tile),)]
     if at_edges is not None:
         full = tuple(cut.grain for cut in cuts)
-        kinds = [[(vertex if size == full else at_edges(size), n) for size, n in kind] for kind in _tiles(cuts)]
-    compute = 0
-    for kind in kinds:
-        placed = [PlacedVertices(np.zeros(n, np.int64), FamilyCycles((own,))) for own, n in [*kind, *others]]
-        compute = max(compute, int(tile_cycles(placed, 1, target.num_workers, target.launch_cycles)[0]))
+        kinds = [tuple((vertex if size == full else at_edges(size), n) for size, n in kind) for kind in _tiles(cuts)]
+    compute = max((_computed(target, (*kind, *others)) for kind in kinds), default=0)
     count = num_vertices(cuts) + sum(n for _, n in others) * tiles
     if not received_bytes:
         return StepCost(name, count, tiles, 0, 0, compute, tile_bytes)
@@ -217,9 +232,8 @@ def step_cost(
 def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: int = 0) -> int:
     """Cycles of an exchange in which the fullest of the first `tiles` tiles moves so much, without the sync."""
     received, sent = (np.array([-(-moved // target.word_bytes)]) for moved in (received_bytes, sent_bytes))
-    arrival = target.arrival_cycles()[: max(1, tiles)].max(keepdims=True)
     traffic = Traffic(received, sent)
-    return int(exchange_cycles(traffic, target, arrival)[0]) + target.exchange_overhead_cycles
+    return int(exchange_cycles(traffic, target, _arrival(target, tiles))[0]) + target.exchange_overhead_cycles
 
 
 # --- the search: which blocks to try ----------------------------------------------------------------------

@@ -77,7 +77,7 @@ def first_greatest(x, *, window, strides):
     """Which position of each window of a patch has the greatest element: the first of those."""
     results = [(n - k) // s + 1 for n, k, s in zip(x.shape, window, strides, strict=True)]
     value, *others = _taps(x, window, strides, results)
-    number = np.zeros(value.shape, np.int32)
+    number = lax.full(value.shape, 0, np.int32)
     for k, other in enumerate(others):
         stays = value >= other
         value, number = jnp.where(stays, value, other), jnp.where(stays, number, np.int32(k + 1))

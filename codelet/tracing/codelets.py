@@ -270,6 +270,10 @@ class Codelet(Unchanging, Capturing):
             self._traced[key] = traced
         return traced
 
+    def trace_fresh(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> TracedCodelet:
+        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""
+        return self._trace(dict(inputs), dict(static), 1)
+
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
         names: list[str] = []
         ragged = any(kind.is_ragged for kind in inputs.values())
@@ -284,7 +288,8 @@ class Codelet(Unchanging, Capturing):
         types = ", ".join(f"{name}: {kind}" for name, kind in inputs.items())
         try:
             make = lambda: jax.make_jaxpr(by_name)(*structs)  # noqa: E731
-            jaxpr, answers = watched(make) if ragged else (make(), None)
+            sizes = [size for struct in structs for size in struct.shape if not isinstance(size, int)]
+            jaxpr, answers = watched(make, sizes) if ragged else (make(), None)
         except CodeletError:
             raise
         except Exception as error:

@@ -15,7 +15,7 @@ import gc
 import numbers
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -67,6 +67,23 @@ def size_at(size: Any, lengths: Mapping[str, Any]) -> Any:
     return eval(str(size).replace("^", "**"), {"__builtins__": {}, **_OPERATIONS}, dict(lengths))
 
 
+_OF_NUMBERS = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, int]], Sequence[int]]:
+    """What sizes are, all of them at once, as a function of what their symbols stand for, by name.
+
+    >>> import jax
+    >>> n, m = jax.export.symbolic_shape("n, m")
+    >>> numbers_of([n, 2 * n + m])({"n": 3, "m": 1})
+    (3, 7)
+    """
+    text = "".join(f"{size}, ".replace("^", "**") for size in sizes)
+    code = compile(f"({text})", "sizes", "eval")
+    names = {"__builtins__": {}, **_OF_NUMBERS}
+    return lambda symbols: eval(code, names, dict(symbols))
+
+
 _ASKED = {
     method.__code__: name
     for name, method in vars(Symbol).items()
@@ -113,9 +130,9 @@ class Answers:
         return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
 
 
-def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
-    """What a function returns, and what was answered about symbols while it ran."""
-    answers = Answers()
+def watched(function: Callable[[], Result], symbols: Sequence[Any] = ()) -> tuple[Result, Answers]:
+    """What a function returns, and what was answered about symbols while it ran: about those of one trace, if given."""
+    answers, scopes = Answers(), {id(getattr(own, "scope", None)) for own in symbols}
     if sys.getprofile() is not None or not set(_ASKED.values()) >= _NEEDED:
         answers.are_all = False
         return function(), answers
@@ -146,7 +163,8 @@ def watched(function: Callable[[], Result]) -> tuple[Result, Answers]:
         if collects:
             gc.enable()
     for a, b in denied:
-        if isinstance(b, Symbol) and getattr(b, "scope", None) is not getattr(a, "scope", None):
+        of = [getattr(own, "scope", None) for own in (a, b) if isinstance(own, Symbol)]
+        if of[0] is not of[-1] or (scopes and id(of[0]) not in scopes):
             continue  # of an earlier trace, whose types are keys of JAX's caches
         if isinstance(b, (Symbol, int, float, np.number)):
             answers.denied.add((str(a), str(b) if isinstance(b, Symbol) else b))

@@ -24,12 +24,13 @@ from codelet.tracing.codelets import TracedCodelet
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
 from codelet.views.sources import Patchwork
-from lowering.arrays import Arrays, reshape, slice_
+from lowering.arrays import Arrays, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs
 from lowering.fast.moving_windows import moving_windows
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
 from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
+from lowering.fast.result_order import Order, order_of_results
 from lowering.fast.sources import Viewed, WithinZeros
 from lowering.plan.access import Dimension
 
@@ -97,6 +98,7 @@ class Pooling:
         dilation: by how many positions these are apart.
         inputs: what the other fields read.
         axes: that results depend on, outermost first.
+        order: in which the dimensions of the array are taken.
     """
 
     family: Family
@@ -109,6 +111,7 @@ class Pooling:
     dilation: tuple[int, ...]
     inputs: tuple[Input, ...]
     axes: tuple[Axis, ...]
+    order: Order
 
     def run(self, arrays: Arrays) -> dict[str, Operand]:
         """What all vertices compute, from the arrays before."""
@@ -120,17 +123,19 @@ class Pooling:
             due.append((min(last, 0) - min(first, 0), max(last, count) - max(first, count)))
             starts.append(min(max(first, 0), count))
             stops.append(min(max(last, 0), count))
+        moving = [self.moving[d] for d in self.order]
         params = {
             **self.reduced.equation.params,
-            "window_dimensions": self.window,
-            "window_strides": tuple(1 if own is None else own[1] for own in self.moving),
-            "padding": tuple(due),
+            "window_dimensions": tuple(self.window[d] for d in self.order),
+            "window_strides": tuple(1 if own is None else own[1] for own in moving),
+            "padding": tuple(due[d] for d in self.order),
             "base_dilation": (1,) * len(due),
-            "window_dilation": self.dilation,
+            "window_dilation": tuple(self.dilation[d] for d in self.order),
         }
-        array = slice_(array, starts, stops, [1] * len(due))
+        whole = transpose(array, self.order)  # first, as other families of the same order have it
+        array = slice_(whole, [starts[d] for d in self.order], [stops[d] for d in self.order], [1] * len(due))
         (pooled,) = bind(self.reduced.equation.replace(params=params), [array])
-        keys = tuple(own[0] for own in self.moving if own is not None)
+        keys = tuple(own[0] for own in moving if own is not None)
         operands = [(reshape(pooled, [axis.extent for axis in keys]), keys)]
         operands += [(each.of(arrays), each.keys) for each in self.inputs]
         results = over_grid(self.reduced.rest, operands, self.axes)
@@ -199,6 +204,7 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
     viewed, widths = _around(image, _least(reduced.equation))
     others = tuple(inputs.of(family.by_name[name], family.axes) for name in reduced.others)
     keys = [axes, *(each.keys for each in others)]
+    order = order_of_results(family, image) or tuple(range(len(moving)))
     return Pooling(
         family,
         reduced,
@@ -210,4 +216,5 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
         dilation,
         others,
         mapped_axes(keys, family.axes),
+        order,
     )

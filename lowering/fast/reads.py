@@ -118,9 +118,16 @@ def _read_access(way: Way, access: Access) -> list[Key]:
     return keys
 
 
-def plan_access(shape: Sequence[int], access: Access) -> Read:
-    """How an array of `shape` is read through an access map that is taken apart for that shape."""
+def plan_access(shape: Sequence[int], access: Access, order: Sequence[int] | None = None) -> Read:
+    """How an array of `shape` is read through an access map that is taken apart for that shape.
+
+    Where an order of its dimensions is given, it is brought into that first.
+    """
     way = Way(shape)
+    if order is not None:
+        way.transpose(order)
+        dimensions = tuple(access.dimensions[d] for d in order)
+        access = Access(way.shape, dimensions, access.reversed_keys)
     keys = _read_access(way, access)
     return Read(tuple(way.moves), tuple(keys), way.shape)
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from jax.extend import core as jax_core
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis
 from lowering.arrays import Arrays
 from lowering.fast.draws import Draws, plan_draws
 from lowering.fast.inputs import Input, Inputs, plan_input
 from lowering.fast.over_grid import Operand, mapped_axes, over_grid
+from lowering.fast.result_order import only_looks, order_of_results, viewed_in_order
 from lowering.fast.small_windows import elements_of, is_small_window, take_jaxpr_apart
 from lowering.fast.sources import Viewed
 from lowering.fast.window_reductions import ReducedWindows
@@ -86,9 +87,18 @@ def vmapped(
     return Vmapped(family, inputs, rest, mapped_axes(keys, family.axes), draws, windows)
 
 
+def _input(family: Family, field: Field, inputs: Inputs) -> Input:
+    """How a field is read: in the order of the results, where that is free to choose."""
+    order = None if inputs.is_piece(field) else order_of_results(family, field)
+    if order is None or not only_looks(family.codelet):
+        return inputs.of(field, family.axes)
+    assert field.tensor is not None
+    return viewed_in_order(field.tensor, order)
+
+
 def as_vmapped(family: Family, inputs: Inputs) -> Vmapped:
     """A family under `vmap`, as any can run whose fields are of one size."""
-    each = tuple((inputs.of(field, family.axes),) for field in family.inputs)
+    each = tuple((_input(family, field, inputs),) for field in family.inputs)
     return vmapped(family, each, family.codelet.jaxpr)
 
 
@@ -104,7 +114,9 @@ def as_windows_apart(family: Family, inputs: Inputs) -> Vmapped | str:
     for field, is_window in zip(family.inputs, windows, strict=True):
         if is_window:
             assert field.tensor is not None
-            each.append(tuple(map(plan_input, elements_of(field.tensor))))
+            order = order_of_results(family, field)
+            elements = elements_of(field.tensor)
+            each.append(tuple(plan_input(own) if order is None else viewed_in_order(own, order) for own in elements))
         else:
             each.append((inputs.of(field, family.axes),))
     return vmapped(family, tuple(each), jaxpr, "element by element")

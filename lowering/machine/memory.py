@@ -50,8 +50,8 @@ EDGE_BYTES = 4
 """Where an edge begins, and how long it is: the report's 12 bytes are a vertex of three edges."""
 
 LEVEL_BYTES = 8
-"""How often a loop over edges goes round, and how far it steps: as vertices of PopLibs' convolutions have strides beside
-their pointers (lib/poplin/codelets/ConvPartialnx1.cpp)."""
+"""How often a loop over edges goes round, and how far it steps: as vertices of PopLibs' convolutions have strides
+beside their pointers (lib/poplin/codelets/ConvPartialnx1.cpp)."""
 
 VERTEX_BYTES = 8
 """What starts a vertex: two instructions, with the address of its code and that of its edges. A guess."""

@@ -1,0 +1,291 @@
+"""Any size: what a codelet is for fields of one size after another, traced once for all of them where that is the same.
+
+In come a codelet and the types of its fields, as a planner asks for them: thousands, which differ in sizes alone. Out
+comes what a trace for these types would be. After a few of them the codelet is traced with a symbol for every size; the
+jaxpr for other sizes is that one with numbers for its symbols, which takes a tenth of a trace.
+
+It is the same where nothing was asked of the symbols whose answer is another for these sizes (`lengths.py`), and only
+what was seen to be the same equations for the sizes at hand (`alike.py`) is used at all. An extent of one is no symbol,
+and sizes that are one size in the trace are one size in all that stand for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax.export
+from jax.extend import core as jax_core
+
+from codelet.errors import CodeletTraceError
+from codelet.jaxprs.equations import inner_jaxprs
+from codelet.tracing.alike import alike
+from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.field_types import FieldType
+from codelet.tracing.lengths import Symbol, numbers_of
+from codelet.tracing.statics import trace_settings
+
+_FEW = 3
+"""So many types are traced before it is tried to trace a codelet for all sizes, which takes as long as some."""
+
+_FAILURES = 4
+"""After so many that were in vain it is not tried again."""
+
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "of any size", None, None)
+
+_PLAIN = (str, bytes, bool, int, float, complex, type(None))
+"""Parameters that hold no size."""
+
+
+def _shape_of(atom: Any) -> tuple[Any, ...]:
+    return getattr(atom.aval, "shape", ())
+
+
+def _sizes_in(value: Any) -> Iterator[Any]:
+    """The symbolic sizes in a parameter."""
+    if isinstance(value, Symbol):
+        yield value
+    elif isinstance(value, jax_core.ClosedJaxpr):
+        yield from _sizes(value.jaxpr)
+    elif isinstance(value, jax_core.Jaxpr):
+        yield from _sizes(value)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _sizes_in(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _sizes_in(part)
+
+
+def _sizes(jaxpr: jax_core.Jaxpr) -> Iterator[Any]:
+    """The symbolic sizes in a jaxpr."""
+    atoms = [*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars, *(var for eqn in jaxpr.eqns for var in eqn.outvars)]
+    for atom in atoms:
+        yield from (size for size in _shape_of(atom) if isinstance(size, Symbol))
+    for eqn in jaxpr.eqns:
+        for value in eqn.params.values():
+            yield from _sizes_in(value)
+
+
+Numbers = Mapping[int, int]
+"""What each symbolic size is, by its identity."""
+
+
+def _parameter(value: Any, numbers: Numbers) -> Any:
+    """A parameter with numbers for its sizes; itself where it has none."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Symbol):
+        return numbers[id(value)]
+    if isinstance(value, jax_core.ClosedJaxpr):
+        return jax_core.ClosedJaxpr(_with_numbers(value.jaxpr, numbers), value.consts)
+    if isinstance(value, jax_core.Jaxpr):
+        return _with_numbers(value, numbers)
+    if type(value) in (tuple, list):
+        return type(value)(_parameter(part, numbers) for part in value)
+    if type(value) is dict:
+        return {name: _parameter(part, numbers) for name, part in value.items()}
+    return value
+
+
+def _with_numbers(jaxpr: jax_core.Jaxpr, numbers: Numbers) -> jax_core.Jaxpr:
+    """A jaxpr with numbers for its sizes."""
+    known: dict[Any, Any] = {}
+
+    def made(var: Any) -> Any:
+        shape = _shape_of(var)
+        if all(type(size) is int for size in shape):
+            return var
+        own = tuple(size if type(size) is int else numbers[id(size)] for size in shape)
+        known[var] = jax_core.Var(var.aval.update(shape=own))
+        return known[var]
+
+    def at(atom: Any) -> Any:
+        return atom if isinstance(atom, jax_core.Literal) else known.get(atom, atom)
+
+    constvars, invars = list(map(made, jaxpr.constvars)), list(map(made, jaxpr.invars))
+    eqns = []
+    for eqn in jaxpr.eqns:
+        operands = list(map(at, eqn.invars))
+        params = {name: _parameter(value, numbers) for name, value in eqn.params.items()}
+        eqns.append(eqn.replace(invars=operands, outvars=list(map(made, eqn.outvars)), params=params))
+    return jax_core.Jaxpr(constvars, invars, list(map(at, jaxpr.outvars)), eqns, debug_info=_DEBUG_INFO)
+
+
+def _shapes(inputs: Mapping[str, FieldType]) -> list[tuple[int, ...]]:
+    return [kind.shape for kind in inputs.values()]
+
+
+def _outline(jaxpr: jax_core.Jaxpr) -> tuple[Any, ...]:
+    """The primitives of a jaxpr in order, with the shapes of what they take and give."""
+    return tuple(
+        (eqn.primitive.name, *map(_shape_of, (*eqn.invars, *eqn.outvars)), *map(_outline, inner_jaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _are_same(made: jax_core.ClosedJaxpr, traced: jax_core.ClosedJaxpr) -> bool:
+    """Whether two jaxprs compute the same by the same equations, so that no length is an equation in one alone."""
+    return _outline(made.jaxpr) == _outline(traced.jaxpr) and alike(traced, {}, made)
+
+
+@dataclass(frozen=True, eq=False)
+class _AnySize:
+    """A codelet traced with symbols for sizes.
+
+    Attributes:
+        traced: it.
+        shapes: of each field the name of each size, or what it is where that is one.
+        sizes: the sizes that occur, by the identities of those that the trace has.
+        numbers: what they are, given those of the names.
+    """
+
+    traced: TracedCodelet
+    shapes: tuple[tuple[Any, ...], ...]
+    sizes: tuple[int, ...]
+    numbers: Callable[[Mapping[str, int]], Sequence[int]]
+
+    def names(self, shapes: Sequence[Sequence[int]]) -> dict[str, int] | None:
+        """What the symbols stand for in fields of some shapes; None where it does not stand for these."""
+        found: dict[str, int] = {}
+        for own, shape in zip(self.shapes, shapes, strict=True):
+            for name, size in zip(own, shape, strict=True):
+                if size < 2 or isinstance(name, int):
+                    if name != size:
+                        return None
+                elif found.setdefault(name, size) != size:
+                    return None
+        answers = self.traced.answers
+        return found if answers is not None and answers.hold_at(found) else None
+
+    def at(self, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
+        """What a trace for some types would be."""
+        numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
+        traced, opened = self.traced, self.traced.jaxpr
+        jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers), opened.consts)
+        pairs = zip(traced.outputs, jaxpr.jaxpr.outvars, strict=True)
+        outputs = {name: traced.outputs[name]._replace(shape=tuple(_shape_of(var))) for name, var in pairs}
+        return TracedCodelet(traced.codelet, dict(inputs), traced.static, outputs, jaxpr)
+
+
+Known = Sequence[tuple[FieldType, ...]]
+"""The types of fields that a codelet was asked for."""
+
+
+def _names(types: tuple[FieldType, ...], others: Known) -> list[list[Any]]:
+    """A name for each size of some types, the same where they are equal in all of these and others; 1 as it is."""
+    places = [(k, d) for k, kind in enumerate(types) for d in range(len(kind.shape))]
+    groups: dict[tuple[int, ...], str] = {}
+    found: list[list[Any]] = [[] for _ in types]
+    for k, d in places:
+        if types[k].shape[d] < 2:
+            found[k].append(types[k].shape[d])
+        else:
+            everywhere = tuple(own[k].shape[d] for own in (types, *others))
+            found[k].append(groups.setdefault(everywhere, f"size{len(groups)}"))
+    return found
+
+
+def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]]) -> _AnySize | None:
+    """A codelet with symbols of some names for its sizes; None where it does not trace so, or differs."""
+    several = sorted({name for shape in names for name in shape if isinstance(name, str)})
+    if not several:
+        return None
+    least = [f"{name} >= 2" for name in several]
+    symbols = dict(zip(several, jax.export.symbolic_shape(", ".join(several), constraints=least), strict=True))
+    inputs = {
+        name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
+        for (name, kind), shape in zip(own.inputs.items(), names, strict=True)
+    }
+    try:
+        traced = own.codelet.trace_fresh(inputs, own.static)
+    except CodeletTraceError:
+        return None
+    if traced.has_effects:
+        return None
+    found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
+    made = _AnySize(traced, tuple(map(tuple, names)), tuple(found), numbers_of(list(found.values())))
+    here = made.names(_shapes(own.inputs))
+    return None if here is None or not _are_same(made.at(own.inputs, here).jaxpr, own.jaxpr) else made
+
+
+def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
+    """A codelet with symbols for sizes, as few of them the same as may be, given other types that it was asked for."""
+    if own.has_effects:
+        return None
+    types = tuple(own.inputs.values())
+    names = _names(types, others)
+    made = _with_names(own, names)
+    alone = _names(types, ())
+    return _with_names(own, alone) if made is None and alone != names else made
+
+
+@dataclass(eq=False)
+class _Variant:
+    """What is known of a codelet for some static values, ranks and dtypes."""
+
+    traces: dict[tuple[FieldType, ...], TracedCodelet] = field(default_factory=dict)
+    of_any_size: list[_AnySize] = field(default_factory=list)
+    asked: int = 0
+    failures: int = 0
+
+    def known(self, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
+        """What a trace for some types would be, as far as is known."""
+        shapes = _shapes(inputs)
+        for own in self.of_any_size:
+            names = own.names(shapes)
+            if names is not None:
+                return own.at(inputs, names)
+        return None
+
+
+_VARIANTS: WeakKeyDictionary[Codelet, dict[Hashable, _Variant]] = WeakKeyDictionary()
+
+
+def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
+    """Whether a codelet is one of this library, and runs no user's function on blocks.
+
+    Nobody sees a user's function ask `if x.shape[0] % 2`: every symbol is true. Those of single elements see no size.
+    """
+    module = str(getattr(codelet.function, "__module__", None))
+    return module.split(".")[0] == "codelet" and not any(map(callable, static.values()))
+
+
+def traced_of_size(
+    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable] | None = None
+) -> TracedCodelet:
+    """What a codelet is for fields of some types: its trace, or one for any size with these put in.
+
+    Good for asking what it takes; vertices are made of traces of their own.
+
+    Args:
+        codelet: what is asked for.
+        inputs: the type of every input field; none is ragged.
+        static: static values; those with defaults may be left out.
+
+    Raises:
+        CodeletTraceError: it does not trace for these.
+    """
+    own = codelet.frozen()
+    own.check_names(inputs)
+    values, keys = own.static_values(static or {})
+    if not _asks_no_truth(own, values):
+        return own.trace(inputs, static)
+    types = {name: inputs[name] for name in own.inputs}
+    kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
+    variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())
+    key = tuple(types.values())
+    found = variant.traces.get(key)
+    if found is None:
+        found = variant.known(types)
+        if found is None:
+            found = own.trace(types, static)
+            variant.asked += 1
+            if variant.asked >= _FEW and variant.failures < _FAILURES:
+                made = _of_any_size(found, list(variant.traces))
+                variant.failures += made is None
+                variant.of_any_size += [] if made is None else [made]
+        variant.traces[key] = found
+    return found

@@ -1,0 +1,96 @@
+"""Codelets for any size: what is said of one that was not traced is what its trace says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import codelet as cl
+from codelet.ops.block_planning import add_up
+from codelet.ops.convolved import convolve, multiply_windows
+from codelet.ops.pooling_codelets import CODELETS
+from codelet.ops.product_planning import product_block
+from codelet.tracing.any_size import _outline, traced_of_size
+from codelet.tracing.field_types import FieldType
+
+MACHINE = cl.IPU()
+SUMMED: dict[str, Any] = {"partials": "float32", "dtype": "float32"}
+
+
+@cl.codelet
+def scaled_rows(x, scale):
+    return jnp.tanh(x) * scale[:, None] + jax.nn.relu(x).sum(axis=1, keepdims=True)
+
+
+@cl.codelet
+def mean_of_rows(x):
+    return x.mean(axis=1)  # the extent is a number in every trace
+
+
+@cl.codelet
+def by_parity(x):
+    return jnp.sin(x) if x.shape[0] % 2 else jnp.cos(x) * x
+
+
+@cl.codelet
+def as_square(x):
+    return x @ x.T if x.shape[0] == 6 else x.sum() * jnp.ones(2)
+
+
+WINDOW: dict[str, Any] = {"window": (2, 2), "numbers": (3, 2, 1, 0)}
+MATRIX: dict[str, Any] = {"numbers": (((1,), (0,)), ((), ())), **SUMMED}
+
+CASES: list[tuple[cl.Codelet, list[list[tuple[int, ...]]], dict[str, Any]]] = [
+    (product_block.shared, [[(n, k), (k, m)] for n, k, m in np.ndindex(9, 7, 8)], MATRIX),
+    (add_up, [[(n, m)] for n, m in np.ndindex(9, 7)], {"dtype": "float32"}),
+    (
+        convolve.shared,
+        [[(1, c, n, n + 2), (m, c, 3, 1)] for c, n, m in [(1, 5, 1), (8, 5, 1), (8, 9, 4), (3, 3, 3), (8, 6, 8)] * 2],
+        {"strides": (2, 1), "dilations": (1, 1), **SUMMED},
+    ),
+    (multiply_windows.shared, [[(n, c, 3), (m, c, 3)] for n, c, m in np.ndindex(5, 9, 6)], SUMMED),
+    (CODELETS["slopes_of_chosen"].worker, [[(n, m), (n, m)] for n, m in np.ndindex(9, 9) if n > 1 < m], WINDOW),
+    (scaled_rows, [[(n, m), (n,)] for n, m in np.ndindex(6, 7)], {}),
+    (mean_of_rows, [[(n, m)] for n, m in np.ndindex(6, 7)], {}),
+    (by_parity, [[(n,)] for n in range(20)], {}),
+    (as_square, [[(n, 3)] for n in range(10)], {}),
+]
+
+
+@pytest.mark.parametrize(("codelet", "sizes", "static"), CASES, ids=lambda own: getattr(own, "name", ""))
+def test_what_is_said_of_other_sizes_is_what_their_traces_say(
+    codelet: cl.Codelet, sizes: list[list[tuple[int, ...]]], static: dict[str, Any]
+) -> None:
+    """The types that come out, the equations, and the cycles; zero and one among the sizes."""
+    for shapes in sizes[:: max(1, len(sizes) // 24)]:
+        dtypes = [np.dtype(np.int32 if name == "chosen" else np.float32) for name in codelet.inputs]
+        types = {
+            name: FieldType(shape, dtype) for name, shape, dtype in zip(codelet.inputs, shapes, dtypes, strict=True)
+        }
+        try:
+            expected = codelet.trace(types, static)
+        except cl.CodeletTraceError:
+            continue
+        found = traced_of_size(codelet, types, static)
+        assert (found.inputs, found.outputs) == (expected.inputs, expected.outputs)
+        assert _outline(found.jaxpr.jaxpr) == _outline(expected.jaxpr.jaxpr)
+        assert MACHINE.estimate_cycles(found) == MACHINE.estimate_cycles(expected)
+
+
+def test_few_sizes_are_traced() -> None:
+    """Of the library's codelets; a user's may do another thing at every size, and is traced at each."""
+
+    @cl.codelet
+    def by_size(x):
+        return x * {5: 2.0, 9: 3.0}.get(x.shape[0], 1.0)
+
+    total, own = cl.codelet(add_up.function, workers=3), by_size
+    for n in range(2, 40):
+        kind = FieldType((n,), np.dtype(np.float32))
+        assert traced_of_size(own, {"x": kind}) is own.trace({"x": kind})
+        traced_of_size(total, {"partials": kind._replace(shape=(n, n + 3))}, {"dtype": "float32"})
+    assert len(total._traced) <= 4
