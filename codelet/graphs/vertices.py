@@ -392,7 +392,10 @@ def edges_by_vertex(family: Family) -> np.ndarray:
 
     Of shape `(extents of the family's axes)`, or extents of 1 along axes over which all have as many.
     """
-    return sum((edges_of_field(family, field) for field in family.fields), np.zeros([1] * len(family.axes), np.int64))
+    total = np.zeros([1] * len(family.axes), np.int64)
+    for field in family.fields:
+        total = total + edges_of_field(family, field)
+    return total
 
 
 def edges_of_field(family: Family, field: Field) -> np.ndarray | int:

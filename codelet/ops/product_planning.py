@@ -243,8 +243,8 @@ def _placed(own: Product) -> list[tuple[Home, list[int]]]:
 
 
 def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int | None) -> list[int]:
-    """The blocks of a dimension that are worth trying: those in which operands lie, and multiples of a grain, or of what
-    the matrix unit takes.
+    """The blocks of a dimension that are worth trying: those of operands, and multiples of a grain, or else of what the
+    matrix unit takes.
     """
     dimension = own.dimensions[d]
     multiple = _multiple(dimension.role, own) if grain is None else grain

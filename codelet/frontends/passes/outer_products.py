@@ -17,6 +17,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.frontends.passes.bodies import Bodies
+from codelet.frontends.structure import shape_of
 from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
@@ -28,7 +29,7 @@ def _is_outer(eqn: jax_core.JaxprEqn) -> bool:
         return False
     (left, _), _ = eqn.params["dimension_numbers"]
     dtypes = {atom.aval.dtype for atom in (*eqn.invars, *eqn.outvars)}  # type: ignore[attr-defined]
-    summed = math.prod(eqn.invars[0].aval.shape[d] for d in left)  # type: ignore[attr-defined]
+    summed = math.prod(shape_of(eqn.invars[0])[d] for d in left)
     return summed == 1 and len(dtypes) == 1 and dtypes != {jax.numpy.dtype(bool)}
 
 
@@ -44,7 +45,7 @@ def _spread(x: Any, dims: Sequence[int], places: Sequence[int], shape: Sequence[
 def _multiplied(eqn: jax_core.JaxprEqn, order: Sequence[int]) -> jax_core.ClosedJaxpr:
     """A product as a jaxpr that multiplies, whose results have the product's dimensions in an order."""
     (left, right), (left_batch, right_batch) = eqn.params["dimension_numbers"]
-    whole = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
+    whole = shape_of(eqn.outvars[0])
     shape, batch = [whole[d] for d in order], range(len(left_batch))
 
     def multiply(a: Any, b: Any) -> Any:
@@ -69,7 +70,7 @@ class _Products:
             var for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars) for var in variables(atoms)
         )
         made = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_outer(eqn)}
-        self.of = {eqn: (eqn, range(eqn.outvars[0].aval.ndim)) for eqn in made.values()}
+        self.of = {eqn: (eqn, range(len(shape_of(eqn.outvars[0])))) for eqn in made.values()}
         for eqn in jaxpr.eqns:
             (operand, *_) = (*eqn.invars, None)
             if is_understood(eqn, "transpose") and operand in made and uses[operand] == 1:
