@@ -244,7 +244,7 @@ def build(
     stages = Stages(STAGES)
     function, *examples = find_function(name, batch)
     with stages.stage("trace"):
-        # A step's parameters and velocities are those of the step before, in whose memory the new ones take their place.
+        # A step's parameters are those that the step before has left: new ones take their place.
         donated = 0 if name in NETWORKS else ()
         traced = trace(function, *examples, target=target, grain=grain, donate_argnums=donated)
     graph = traced.graph
