@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.machine import exchange as exchange_pass
-from lowering.machine.exchange import plan_exchange
+from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
+from lowering.machine.placement import Placement, changes_between
 from lowering.machine.touched import tile_pattern, touched_runs
 from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, difference, intersection, overlaps, stretches, union
@@ -195,6 +196,44 @@ def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
             }
         check_transfer(placement, moved.before, read, False)
         check_transfer(placement, moved.after, written, True)
+
+
+def facts(transfer):
+    """All that is known of a transfer, as arrays."""
+    own = (transfer.received_bytes, transfer.sent_bytes, transfer.received_messages, transfer.sent_messages)
+    return [*own, *transfer.traffic, *transfer.touched, *transfer.away, *transfer.moves()]
+
+
+def both(exchange, step):
+    """What moves before a step and after it."""
+    return exchange.of(step).before, exchange.of(step).after
+
+
+@examples(30)
+@given(placements(), st.data())
+def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, data):
+    plan, elements, vertices = placement.plan, placement.element_tiles.copy(), dict(placement.vertex_tiles)
+    variables = data.draw(st.lists(st.sampled_from(plan.variables), max_size=2, unique=True))
+    families = data.draw(st.lists(st.sampled_from(plan.families), max_size=1)) if plan.families else []
+    for own in variables:
+        elements[own.first_element :][: own.size] = (placement.tiles_of(own) + 1) % TILES
+    for own in families:
+        vertices[own] = (vertices[own] + 1) % TILES
+    other = Placement(plan, TILES, elements, vertices)
+    changes = changes_between(placement, other)
+    assert changes.variables == {own for own in variables if own.size}
+    assert changes.families == {own for own in families if own.num_vertices}
+    assert bool(changes) == bool(changes.variables or changes.families)
+    first, anew = plan_exchange(placement), plan_exchange(other)
+    found = plan_exchange_anew(first, other, changes)
+    assert found.placement is other
+    for moment in timeline(plan).moments:
+        for own, expected in zip(
+            map(facts, both(found, moment.step)), map(facts, both(anew, moment.step)), strict=True
+        ):
+            for a, b in zip(own, expected, strict=True):
+                assert (a is None) == (b is None)
+                assert a is None or np.array_equal(a, b)
 
 
 # --- rules, one by one --------------------------------------------------------------------------------

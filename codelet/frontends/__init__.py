@@ -12,6 +12,8 @@ out. Everything is added by the operations of `codelet/ops` and by `graph.add_ve
                            the rules, by kind
     calls, loops           functions, loops and choices
     replaced               jitted functions that a user has written by hand
+    by_element, element_functions
+                           what equations do to single elements
     for_each               a vertex for each matrix, line or key of a batch
     rule_table             the table of docs/frontends.md, made of the rules
     one_vertex             what has no rule: a vertex that runs the primitive

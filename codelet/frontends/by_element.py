@@ -1,8 +1,8 @@
 """By element: equations that make each element of their results from the elements at the same place.
 
 In comes an equation on arrays of one shape: of an elementwise primitive, or of a call whose jaxpr holds nothing else,
-be it of a jitted function or of one with a derivative rule of its own. Out comes the function of single elements that
-`ops.map` takes, its derivative rules kept; the same object for equations that say the same.
+be it of a jitted function or of one with a derivative rule of its own. Out comes what it does to single elements, its
+derivative rules kept, and what tells it from others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def is_by_element(eqn: jax_core.JaxprEqn, numbers: Container[Any] = ()) -> bool:
     if is_understood(eqn, *CALLS):
         return _all_by_element(eqn.params["jaxpr"], shape)
     if is_understood(eqn, *CUSTOM):
-        return _all_by_element(eqn.params["call_jaxpr"], shape) and _rule_of(eqn) is not None
+        return _all_by_element(eqn.params["call_jaxpr"], shape) and rule_of(eqn) is not None
     return False
 
 
@@ -90,26 +90,27 @@ def threefry(*elements: Any) -> list[Any]:
     return threefry2x32_p.bind(*(own ^ nothing for own in elements))
 
 
-def _of_elements(closed: jax_core.ClosedJaxpr, elements: Elements) -> list[Any]:
-    return evaluate(closed, elements, _on_elements, jnp.asarray)
+def of_elements(closed: jax_core.ClosedJaxpr, elements: Elements) -> list[Any]:
+    """The results of a jaxpr that is by element, for single elements."""
+    return evaluate(closed, elements, on_elements, jnp.asarray)
 
 
-def _on_elements(eqn: jax_core.JaxprEqn, elements: Elements) -> Elements:
+def on_elements(eqn: jax_core.JaxprEqn, elements: Elements) -> Elements:
     """The results of an equation that is by element, for single elements."""
     if eqn.primitive.name == "threefry2x32":
         return threefry(*elements)
     if eqn.primitive.name == "broadcast_in_dim":
         return elements
     if eqn.primitive.name in CALLS:
-        return _of_elements(eqn.params["jaxpr"], elements)
+        return of_elements(eqn.params["jaxpr"], elements)
     if eqn.primitive.name in CUSTOM:
-        rule = _rule_of(eqn)
+        rule = rule_of(eqn)
         assert rule is not None
         return rule.function(*elements)
     return bind(eqn, elements)
 
 
-def _key(eqn: jax_core.JaxprEqn) -> Hashable:
+def element_key(eqn: jax_core.JaxprEqn) -> Hashable:
     """What tells an equation that is by element from others, whatever its shape."""
     name = eqn.primitive.name
     if name == "broadcast_in_dim":
@@ -117,7 +118,7 @@ def _key(eqn: jax_core.JaxprEqn) -> Hashable:
     if name in CALLS:
         return name, _closed_key(eqn.params["jaxpr"])
     if name in CUSTOM:
-        rule = _rule_of(eqn)
+        rule = rule_of(eqn)
         assert rule is not None
         return name, _closed_key(eqn.params["call_jaxpr"]), _closed_key(rule.slopes)
     types = tuple(str(dtype_of(atom)) for atom in (*eqn.invars, *eqn.outvars))
@@ -132,30 +133,8 @@ def _closed_key(closed: jax_core.ClosedJaxpr) -> Hashable:
     def name(atom: Any) -> Hashable:
         return constant_key(atom.val) if isinstance(atom, jax_core.Literal) else numbers[atom]
 
-    equations = tuple((_key(eqn), tuple(map(name, eqn.invars))) for eqn in own.eqns)
+    equations = tuple((element_key(eqn), tuple(map(name, eqn.invars))) for eqn in own.eqns)
     return len(own.invars), tuple(map(constant_key, closed.consts)), equations, tuple(map(name, own.outvars))
-
-
-@dataclass(frozen=True)
-class _Told:
-    """An equation, told from others by what it says of elements and by those operands that are numbers."""
-
-    key: Hashable
-    equation: jax_core.JaxprEqn = field(compare=False)
-    numbers: dict[int, np.generic] = field(compare=False)
-
-
-@functools.lru_cache(maxsize=4096)
-def _function(told: _Told) -> Callable[..., list[Any]]:
-    eqn, numbers = told.equation, told.numbers
-
-    def of_elements(*elements: Any) -> list[Any]:
-        left = iter(elements)
-        given = [jnp.asarray(numbers[k]) if k in numbers else next(left) for k in range(len(eqn.invars))]
-        return list(_on_elements(eqn, given))
-
-    of_elements.__name__ = of_elements.__qualname__ = called(eqn)
-    return of_elements
 
 
 def called(eqn: jax_core.JaxprEqn) -> str:
@@ -165,28 +144,27 @@ def called(eqn: jax_core.JaxprEqn) -> str:
     return str(eqn.params.get("name", eqn.primitive.name))
 
 
-def element_function(eqn: jax_core.JaxprEqn, numbers: dict[int, np.generic]) -> Callable[..., list[Any]]:
-    """The function of single elements that an equation is.
-
-    Args:
-        eqn: the equation, which is by element.
-        numbers: those of its operands that are known to be one number everywhere, by position.
-
-    Returns:
-        A function of the other operands, which gives a list of its results.
-    """
-    key = _key(eqn), tuple((k, constant_key(own)) for k, own in sorted(numbers.items()))
-    return _function(_Told(key, eqn, numbers))
-
-
 # --- functions with derivative rules of their own ------------------------------------------------------------
 
 
-class _ElementRule(NamedTuple):
-    """A function of single elements with a derivative rule of its own, and the slopes that the rule gives."""
+class ElementRule(NamedTuple):
+    """A function of single elements with a derivative rule of its own.
 
-    function: Callable[..., Any]
+    Attributes:
+        is_jvp: whether the rule is of directions, as of `jax.custom_jvp`; else of cotangents.
+        value: what the function gives.
+        slopes: what the rule gives, from the elements and the directions, or cotangents, of those that are smooth.
+        inputs: the elements that are smooth.
+        outputs: the results that are.
+        function: all of it, as JAX takes it.
+    """
+
+    is_jvp: bool
+    value: jax_core.ClosedJaxpr
     slopes: jax_core.ClosedJaxpr
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    function: Callable[..., Any]
 
 
 def _smooth(atoms: Sequence[Any]) -> list[int]:
@@ -201,7 +179,7 @@ class _SameRule:
     equation: jax_core.JaxprEqn = field(compare=False)
 
 
-def _rule_of(eqn: jax_core.JaxprEqn) -> _ElementRule | None:
+def rule_of(eqn: jax_core.JaxprEqn) -> ElementRule | None:
     """A function with a derivative rule, of single elements; None where the rule is not by element."""
     types = tuple(map(struct, (*eqn.invars, *eqn.outvars)))
     literals = tuple(constant_key(own.val) if isinstance(own, jax_core.Literal) else None for own in eqn.invars)
@@ -210,7 +188,7 @@ def _rule_of(eqn: jax_core.JaxprEqn) -> _ElementRule | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _found_rule(same: _SameRule) -> _ElementRule | None:
+def _found_rule(same: _SameRule) -> ElementRule | None:
     eqn = same.equation
     inputs, outputs = _smooth(eqn.invars), _smooth(eqn.outvars)
 
@@ -242,8 +220,7 @@ def _found_rule(same: _SameRule) -> _ElementRule | None:
         return None
     if not _all_by_element(traced, shape_of(eqn.outvars[0])):
         return None
-    make = _with_jvp if is_jvp else _with_vjp
-    return _ElementRule(make(eqn.params["call_jaxpr"], traced, inputs, outputs), traced)
+    return element_rule(is_jvp, eqn.params["call_jaxpr"], traced, tuple(inputs), tuple(outputs))
 
 
 def _none() -> Any:
@@ -253,12 +230,12 @@ def _none() -> Any:
 def _with_jvp(value: Any, slopes: Any, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[..., Any]:
     @jax.custom_jvp
     def function(*elements: Any) -> list[Any]:
-        return _of_elements(value, elements)
+        return of_elements(value, elements)
 
     @function.defjvp
     def _(primals: Elements, tangents: Elements) -> tuple[list[Any], list[Any]]:
         results = function(*primals)
-        found = iter(_of_elements(slopes, [*primals, *(tangents[k] for k in inputs)]))
+        found = iter(of_elements(slopes, [*primals, *(tangents[k] for k in inputs)]))
         return results, [next(found) if k in outputs else _none() for k in range(len(results))]
 
     return function
@@ -267,14 +244,26 @@ def _with_jvp(value: Any, slopes: Any, inputs: Sequence[int], outputs: Sequence[
 def _with_vjp(value: Any, slopes: Any, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[..., Any]:
     @jax.custom_vjp
     def function(*elements: Any) -> list[Any]:
-        return _of_elements(value, elements)
+        return of_elements(value, elements)
 
     def forward(*elements: Any) -> tuple[list[Any], Any]:
         return function(*elements), elements
 
     def backward(elements: Elements, cotangents: Elements) -> tuple[Any, ...]:
-        found = iter(_of_elements(slopes, [*elements, *(cotangents[k] for k in outputs)]))
+        found = iter(of_elements(slopes, [*elements, *(cotangents[k] for k in outputs)]))
         return tuple(next(found) if k in inputs else _none() for k in range(len(elements)))
 
     function.defvjp(forward, backward)
     return function
+
+
+def element_rule(
+    is_jvp: bool,
+    value: jax_core.ClosedJaxpr,
+    slopes: jax_core.ClosedJaxpr,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+) -> ElementRule:
+    """A function of single elements by what it gives, and what its derivative rule does."""
+    make = _with_jvp if is_jvp else _with_vjp
+    return ElementRule(is_jvp, value, slopes, inputs, outputs, make(value, slopes, inputs, outputs))

@@ -9,7 +9,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet import ops
-from codelet.frontends.by_element import called, element_function
+from codelet.frontends.by_element import called
+from codelet.frontends.element_functions import element_function
 from codelet.frontends.structure import shape_of
 from codelet.frontends.values import Value, number_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,16 @@ def _carry(walk: Walk, results: Sequence[Value], variables: Sequence[Tensor]) ->
         walk.copy(result, variable)
 
 
+def from_the_end(length, k):
+    """The place of a turn of so many in an array that is read backwards."""
+    return length - 1 - k
+
+
+def choice(last, k):
+    """Which branch a number chooses."""
+    return jnp.clip(k, 0, last)
+
+
 @rule("scan", by="`Repeat`")
 def scan(
     walk: Walk,
@@ -85,7 +96,7 @@ def scan(
             place: Tensor = turn
             with walk.recording():
                 if reverse and (taken or made):
-                    place = ops.map(walk.graph, lambda k: length - 1 - k, turn, name="backwards")
+                    place = ops.map(walk.graph, functools.partial(from_the_end, length), turn, name="backwards")
             with walk.recording():
                 rows = [_row(walk, own, place) for own in taken]
             results = walk.closed(jaxpr, [*shared, *state, *rows], paths)
@@ -203,6 +214,6 @@ def cond(
         last = len(branches) - 1
         if control.dtype != bool and last > 0:
             with walk.recording():
-                control = ops.map(walk.graph, lambda k: jnp.clip(k, 0, last), control, name="choose")
+                control = ops.map(walk.graph, functools.partial(choice, last), control, name="choose")
         walk.run(Switch(control, dict(enumerate(cases[:-1])), cases[-1]))
     return made

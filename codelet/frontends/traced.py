@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from codelet.errors import SavingError
 from codelet.frontends.arguments import Flat, flatten
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
@@ -106,6 +107,13 @@ class Traced:
         results = self.lowered.flat(self._given(arguments))
         avals = self.jaxpr.out_avals
         return self._results.filled([wrapped(own, aval) for own, aval in zip(results, avals, strict=True)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise SavingError(
+            "a traced function cannot be pickled or copied, as the function itself and its trace cannot",
+            given=self.__name__,
+            fix="pickle traced.graph and traced.program together, or cl.lower(traced); cl.trace it again",
+        )
 
     def __repr__(self) -> str:
         graph = self.graph

@@ -187,5 +187,5 @@ def stretches(values: np.ndarray) -> tuple[Runs, np.ndarray]:
     last = len(values) - 1
     blocks = ((start, min(start + _BLOCK, last)) for start in range(0, last, _BLOCK))
     changes = [np.flatnonzero(values[a + 1 : b + 1] != values[a:b]) + (a + 1) for a, b in blocks]
-    begins = np.concatenate([[0], *changes])
-    return Runs(begins, np.concatenate([begins[1:], [len(values)]])), values[begins]
+    ends = np.concatenate([[0], *changes, [len(values)]])
+    return Runs(ends[:-1], ends[1:]), values[ends[:-1]]

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.frontends.by_element import element_function, is_by_element
+from codelet.frontends.by_element import is_by_element
+from codelet.frontends.element_functions import element_function
 from codelet.frontends.passes.bodies import Bodies
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import LARGEST_KNOWN, is_key
