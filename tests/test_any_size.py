@@ -54,6 +54,11 @@ CASES: list[tuple[cl.Codelet, list[list[tuple[int, ...]]], dict[str, Any]]] = [
     ),
     (multiply_windows.shared, [[(n, c, 3), (m, c, 3)] for n, c, m in np.ndindex(5, 9, 6)], SUMMED),
     (CODELETS["slopes_of_chosen"].worker, [[(n, m), (n, m)] for n, m in np.ndindex(9, 9) if n > 1 < m], WINDOW),
+    (
+        CODELETS["first_greatest"].worker,
+        [[(n, m)] for n, m in np.ndindex(12, 11) if n > 3 < m],
+        {"window": (3, 3), "strides": (2, 2)},
+    ),
     (scaled_rows, [[(n, m), (n,)] for n, m in np.ndindex(6, 7)], {}),
     (mean_of_rows, [[(n, m)] for n, m in np.ndindex(6, 7)], {}),
     (by_parity, [[(n,)] for n in range(20)], {}),

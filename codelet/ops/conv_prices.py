@@ -26,7 +26,7 @@ from codelet.ops.convolved import (
     parts_of,
     static_values,
 )
-from codelet.ops.planning import StepCost, block_sizes, step_cost, vertex_cycles
+from codelet.ops.planning import StepCost, block_sizes, combined, step_cost, vertex_cycles
 from codelet.ops.windows import Along
 from codelet.target import Target, VertexCycles
 
@@ -229,12 +229,7 @@ def estimates(
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """The blocks of all ways, what each takes about, and a number of cycles that it takes at least."""
     sizes = _sizes(target, own, grains)
-    grid = [axis.reshape(-1) for axis in np.meshgrid(*(np.array(s, np.int64) for s in sizes), indexing="ij")]
-    extents = [extent for _, extent in own.dimensions]
-    counts = [-(-extent // size) for extent, size in zip(extents, grid, strict=True)]
-    tiles = functools.reduce(np.multiply, counts)
-    fits = tiles <= target.num_tiles
-    grid, counts, tiles = [g[fits] for g in grid], [c[fits] for c in counts], tiles[fits]
+    grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
     moved = _moved(own, blocks, over, target.word_bytes)
     sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,8 +29,8 @@ from codelet.ops.blocks import Cut, num_tiles, num_vertices
 from codelet.superstep import PlacedVertices, Traffic, exchange_cycles, tile_cycles
 from codelet.target import FamilyCycles, Target, VertexCycles
 from codelet.tracing.any_size import traced_of_size
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
+from codelet.tracing.statics import trace_settings
 
 MEMORY_SHARE = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
@@ -151,15 +152,19 @@ class Plan:
 # --- prices ---------------------------------------------------------------------------------------------
 
 
+_KNOWN: WeakKeyDictionary[cl.Codelet, dict[Hashable, VertexCycles]] = WeakKeyDictionary()
+"""What vertices take, by all that it depends on; what they run is not kept, of which there are ten thousands."""
+
+
 def vertex_cycles(target: Target, codelet: cl.Codelet, inputs: Types, **static: object) -> VertexCycles:
     """What a vertex takes whose inputs have these types."""
     types = {name: FieldType(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in inputs.items()}  # type: ignore[call-overload]
-    return _estimated(target, traced_of_size(codelet, types, static))  # type: ignore[arg-type]
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _estimated(target: Target, traced: TracedCodelet) -> VertexCycles:
-    return target.estimate_cycles(traced)
+    own = codelet.frozen()
+    values, keys = own.static_values(static)
+    known, key = _KNOWN.setdefault(own, {}), (target, tuple(types.items()), keys, trace_settings())
+    if key not in known:
+        known[key] = target.estimate_cycles(traced_of_size(own, types, values))
+    return known[key]
 
 
 def _tiles(cuts: Sequence[Cut]) -> Iterator[list[tuple[tuple[int, ...], int]]]:
@@ -261,6 +266,26 @@ def block_sizes(extent: int, multiple: int = 1, most_parts: int | None = None) -
         # The next number of parts whose blocks are smaller.
         parts = max(parts + 1, -(-extent // max(1, least - 1)) if least > 1 else extent + 1)
     return sizes
+
+
+def combined(
+    extents: Sequence[int], sizes: Sequence[Sequence[int]], most_tiles: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Blocks of all dimensions that are cut over so many tiles at most: of each dimension, a number for each way.
+
+    Args:
+        extents: of the dimensions.
+        sizes: the blocks of each that are tried.
+        most_tiles: over how many tiles, at most.
+
+    Returns:
+        The blocks, and over how many tiles each dimension is cut, int64; the last dimension goes fastest.
+    """
+    blocks = [np.array(own, np.int64) for own in sizes]
+    parts = [-(-extent // own) for extent, own in zip(extents, blocks, strict=True)]
+    tiles = functools.reduce(np.multiply.outer, parts, np.ones((), np.int64))
+    chosen = np.unravel_index(np.flatnonzero(tiles <= most_tiles), tiles.shape)
+    return tuple([own[k] for own, k in zip(each, chosen, strict=True)] for each in (blocks, parts))  # type: ignore[return-value]
 
 
 def repeated(plan: Plan, turns: int, what: str) -> Plan:

@@ -20,7 +20,17 @@ import numpy as np
 import codelet as cl
 from codelet.ops.blocks import Cut, near, num_tiles
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import (
+    MEMORY_SHARE,
+    Option,
+    Plan,
+    StepCost,
+    block_sizes,
+    cheapest,
+    combined,
+    step_cost,
+    vertex_cycles,
+)
 from codelet.ops.windows import Along, Phase
 from codelet.target import Target, VertexCycles
 
@@ -174,10 +184,7 @@ def _options(target: Target, own: Pooled, grain: int | None) -> Iterator[Option]
     while math.prod(map(len, sizes)) > _COMBINATIONS:
         longest = max(sizes, key=len)
         longest[1:-1] = longest[1:-1][1::2]
-    grid = [axis.reshape(-1) for axis in np.meshgrid(*(np.array(s, np.int64) for s in sizes), indexing="ij")]
-    over = [-(-n // size) for n, size in zip(extents, grid, strict=True)]
-    fits = functools.reduce(np.multiply, over, 1) <= target.num_tiles
-    grid, over = [g[fits] for g in grid], [o[fits] for o in over]
+    grid, over = combined(extents, sizes, target.num_tiles)
     received, _ = _bytes(own, grid, over)
     exchange = received / target.exchange_bytes_per_cycle
     step = np.where(received > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)

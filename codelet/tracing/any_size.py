@@ -138,12 +138,14 @@ class _AnySize:
     Attributes:
         traced: it.
         shapes: of each field the name of each size, or what it is where that is one.
+        least: what the size of each name is at least.
         sizes: the sizes that occur, by the identities of those that the trace has.
         numbers: what they are, given those of the names.
     """
 
     traced: TracedCodelet
     shapes: tuple[tuple[Any, ...], ...]
+    least: Mapping[str, int]
     sizes: tuple[int, ...]
     numbers: Callable[[Mapping[str, int]], Sequence[int]]
 
@@ -155,7 +157,7 @@ class _AnySize:
                 if size < 2 or isinstance(name, int):
                     if name != size:
                         return None
-                elif found.setdefault(name, size) != size:
+                elif size < self.least[name] or found.setdefault(name, size) != size:
                     return None
         answers = self.traced.answers
         return found if answers is not None and answers.hold_at(found) else None
@@ -188,13 +190,17 @@ def _names(types: tuple[FieldType, ...], others: Known) -> list[list[Any]]:
     return found
 
 
-def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]]) -> _AnySize | None:
+def _leasts(names: Sequence[Sequence[Any]], asked: Known) -> Iterator[dict[str, int]]:
+    """What sizes of some names may be said to be at least: two, or the least that was asked for."""
+    places = [(name, k, d) for k, shape in enumerate(names) for d, name in enumerate(shape) if isinstance(name, str)]
+    yield {name: 2 for name, _, _ in places}
+    yield {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
+
+
+def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
     """A codelet with symbols of some names for its sizes; None where it does not trace so, or differs."""
-    several = sorted({name for shape in names for name in shape if isinstance(name, str)})
-    if not several:
-        return None
-    least = [f"{name} >= 2" for name in several]
-    symbols = dict(zip(several, jax.export.symbolic_shape(", ".join(several), constraints=least), strict=True))
+    constraints = [f"{name} >= {size}" for name, size in least.items()]
+    symbols = dict(zip(least, jax.export.symbolic_shape(", ".join(least), constraints=constraints), strict=True))
     inputs = {
         name: kind._replace(shape=tuple(symbols.get(size, size) for size in shape))
         for (name, kind), shape in zip(own.inputs.items(), names, strict=True)
@@ -206,29 +212,31 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]]) -> _AnySize 
     if traced.has_effects:
         return None
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
-    made = _AnySize(traced, tuple(map(tuple, names)), tuple(found), numbers_of(list(found.values())))
+    made = _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
     here = made.names(_shapes(own.inputs))
     return None if here is None or not _are_same(made.at(own.inputs, here).jaxpr, own.jaxpr) else made
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
     """A codelet with symbols for sizes, as few of them the same as may be, given other types that it was asked for."""
-    if own.has_effects:
-        return None
     types = tuple(own.inputs.values())
-    names = _names(types, others)
-    made = _with_names(own, names)
-    alone = _names(types, ())
-    return _with_names(own, alone) if made is None and alone != names else made
+    if own.has_effects or not any(size > 1 for shape in _shapes(own.inputs) for size in shape):
+        return None
+    apart, alone = _names(types, others), _names(types, ())
+    for names in (apart, alone) if apart != alone else (apart,):
+        for least in _leasts(names, (types, *others)):
+            made = _with_names(own, names, least)
+            if made is not None:
+                return made
+    return None
 
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a codelet for some static values, ranks and dtypes."""
+    """What is known of a codelet for some static values, ranks and dtypes; `traced` for which it was traced."""
 
-    traces: dict[tuple[FieldType, ...], TracedCodelet] = field(default_factory=dict)
+    traced: list[tuple[FieldType, ...]] = field(default_factory=list)
     of_any_size: list[_AnySize] = field(default_factory=list)
-    asked: int = 0
     failures: int = 0
 
     def known(self, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
@@ -276,16 +284,13 @@ def traced_of_size(
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
     variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())
-    key = tuple(types.values())
-    found = variant.traces.get(key)
+    found = variant.known(types)
     if found is None:
-        found = variant.known(types)
-        if found is None:
-            found = own.trace(types, static)
-            variant.asked += 1
-            if variant.asked >= _FEW and variant.failures < _FAILURES:
-                made = _of_any_size(found, list(variant.traces))
-                variant.failures += made is None
-                variant.of_any_size += [] if made is None else [made]
-        variant.traces[key] = found
+        found = own.trace(types, static)
+        others, key = variant.traced, tuple(types.values())
+        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and key not in others:
+            made = _of_any_size(found, others)
+            variant.failures += made is None
+            variant.of_any_size += [] if made is None else [made]
+        others += [] if key in others else [key]
     return found

@@ -7,8 +7,8 @@ writes that interleave: black sites in even rows and black sites in odd rows, sa
 as fast for a checkerboard of 2048 x 2048.
 
 Where the stride does not divide the extent, the last of some of these writes would lie beyond the array: they are put
-together with nothing there, and what is beyond is cut off. The gradient of a pooling of 1,009 places by four was
-scattered before, which took four times as long.
+together with nothing there, and what is beyond is cut off. A training step with the gradient of a pooling of 1,009
+places by four took 5.9 ms so on two CPU cores, and 7.3 ms with that scattered.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ computes the array, and then looks at whole lines of channels. In come a family 
 of the array's dimensions in which its results lie, where that is another one.
 
 Measured on two CPU cores, maxima of four places of float32[32, 16, 1009] that a convolution makes: as they lie 0.44 ms,
-in the order of results 0.17 ms.
+in the order of results 0.23 ms, the copy counted in both.
 """
 
 from __future__ import annotations

@@ -248,6 +248,10 @@ def _written(step: ExecuteStep, placement: Placement) -> Runs:
     return Touches(placement).by_fields(step, written=True)
 
 
+def _untouched(placement: Placement) -> Runs:
+    return NONE
+
+
 class Exchange:
     """What the steps of a placed plan move, each planned once, when it is first asked for.
 
@@ -258,7 +262,7 @@ class Exchange:
     def __init__(self, placement: Placement):
         self.placement = placement
         self._homes, self._touches = _Homes(placement), Touches(placement)
-        self._none = _transfer(NONE, self._homes, lambda _: NONE, to_home=False)
+        self._none = _transfer(NONE, self._homes, _untouched, to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
 
