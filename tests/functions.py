@@ -189,6 +189,7 @@ def _steps(draw: Any, avals: Sequence[Any]) -> tuple[str, Step, tuple[int, ...]]
                 ("known", _known, (k,)),
                 ("jitted", lambda own: [_bounded(jitted(own))], (k,)),
                 ("dot", _list(lambda a, b: _bounded(jnp.tensordot(a, b, a.ndim))), (k, other)),
+                ("outer", _list(lambda a, b: _bounded(jnp.tensordot(a[:1], b[:1], ((0,), (0,))) * a[0])), (k, other)),
             ]
     if x.dtype != bool:
         whole = [j for j, own in enumerate(avals) if not is_float(own)]

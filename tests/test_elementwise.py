@@ -72,11 +72,17 @@ def test_what_each_element_depends_on(name):
         assert may_overwrite(traced(function, (1,), (1,)), "x", "out")
 
 
-def test_another_result_must_not_need_what_is_overwritten():
-    two = traced(lambda x, y: {"a": 2 * x, "b": x + y}, (4,), (4,))
+def test_another_result_must_not_need_other_elements_of_what_is_overwritten():
+    two = traced(lambda x, y: {"a": 2 * x, "b": x[::-1] + y}, (4,), (4,))
     assert not may_overwrite(two, "x", "a")
     assert not may_overwrite(two, "x", "b")
     assert may_overwrite(two, "y", "b")
+    assert may_overwrite(two, "y", "a")
+    alike = traced(lambda x, y: {"a": 2 * x, "b": x + y}, (4,), (4,))
+    assert may_overwrite(alike, "x", "a")
+    assert may_overwrite(alike, "x", "b")
+    one = traced(lambda x, y: {"a": 2 * x, "b": x + y}, (1,), (4,))
+    assert not may_overwrite(one, "x", "a")
 
 
 def test_what_is_not_looked_at():

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.vertices import Vertex
 from codelet.models.mnist import init_parameters, network
+from codelet.views.sources import Variable
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.liveness import lifetimes, live_ranges
 from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,
+    LEVEL_BYTES,
     VERTEX_BYTES,
     plan_memory,
 )
@@ -466,6 +468,25 @@ def stream_steps(steps):
             yield step.tensor.elements().reshape(-1)
 
 
+def pointer_bytes(vertex, field):
+    """Of a pointer for each edge, or of one and what steps from each to the next, where these are evenly apart."""
+    edges = EDGE_BYTES * sum(edge.field == field.name for edge in vertex.edges())
+    tensor = field.tensor
+    if tensor is None or tensor.rows is not None or not isinstance(tensor.source, Variable) or not edges:
+        return edges
+    if any(isinstance(key, int) for table in tensor.index.tables for key in table.keys):
+        return edges
+    at = np.squeeze(np.asarray(vertex.fields[field.name].elements()))
+    steps = [np.unique(np.diff(at, axis=d)) for d in range(at.ndim)]
+    if any(len(own) > 1 for own in steps):
+        return edges
+    loops = 0
+    for d, (step,) in enumerate(steps):
+        inner = 1 if d == at.ndim - 1 else steps[d + 1][0] * at.shape[d + 1]
+        loops += step != inner
+    return min(edges, EDGE_BYTES + LEVEL_BYTES * loops)
+
+
 @examples(40)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
@@ -475,7 +496,7 @@ def test_pointers_and_state_are_those_counted_one_by_one(placement):
     control = np.full(TILES, target.control_code_bytes)
     for family, number, tile in vertices_of(placement, placement.plan.families):
         vertex = Vertex(family, number)
-        pointers[tile] += EDGE_BYTES * len(list(vertex.edges()))
+        pointers[tile] += sum(pointer_bytes(vertex, field) for field in family.fields)
         control[tile] += VERTEX_BYTES
         for field in family.fields:
             if field.state is not None:

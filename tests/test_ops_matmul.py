@@ -240,3 +240,38 @@ def test_names_and_lines_are_the_users():
         "cl.ops.matmul(graph, x, w, grain=10)",
         "cl.ops.matmul(graph, x, w)",
     }
+
+
+# --- where things lie ---------------------------------------------------------------------------------------
+
+
+def trained(rows, columns, *, like):
+    """A matrix, its products forward and backward, its gradient, and its update: what each step receives."""
+    graph = cl.Graph(cl.IPU(num_tiles=64))
+    w = graph.add_variable("w", (rows, columns))
+    x, slope = graph.add_variable("x", (columns, 1)), graph.add_variable("slope", (rows, 1))
+    cl.ops.matmul(graph, w, x, name="forward")
+    cl.ops.dot_general(graph, slope, w, (((0,), (0,)), ((), ())), name="by_x")
+    options = {"like": w} if like else {}
+    by_w = cl.ops.dot_general(graph, slope, x, (((1,), (1,)), ((), ())), name="by_w", **options)
+    new = cl.ops.map(graph, lambda w, g: w - 0.1 * g, w, by_w, name="update")
+    machine = cl.Engine(graph).machine(keep=[w, x, slope, new])
+    steps = {moment.name: moment.step for moment in machine.liveness.timeline.moments}
+    moved = {name: int(machine.exchange.of(step).before.received_bytes.sum()) for name, step in steps.items()}
+    return {name.split("/")[0].removeprefix("execute "): moved[name] for name in moved if "add up" not in name}
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(512, 768), (1024, 2048)])
+def test_a_matrix_stays_where_it_is_forward_backward_and_updated(rows, columns):
+    whole = rows * columns * 4
+    moved = trained(rows, columns, like=True)
+    assert moved["update"] == 0
+    assert moved["by_x"] < whole / 8
+    assert trained(rows, columns, like=False)["update"] > whole / 2
+
+
+def test_what_is_like_the_results_is_of_their_shape():
+    graph = cl.Graph()
+    x, w = graph.add_variable("x", (4, 6)), graph.add_variable("w", (6, 5))
+    with pytest.raises(cl.OperationError, match="not of the results' shape"):
+        cl.ops.dot_general(graph, x, w, (((1,), (0,)), ((), ())), like=w)

@@ -16,14 +16,16 @@ from codelet.frontends.passes import simplify
 from codelet.frontends.passes.contraction import Contraction
 from codelet.frontends.passes.drop_unused import drop_unused
 from codelet.frontends.passes.fold_constants import fold_constants
+from codelet.frontends.passes.free_early import early_order, free_early
 from codelet.frontends.passes.fuse_elementwise import Saved, fuse_elementwise, saved_by_fusion
 from codelet.frontends.passes.inline_small import inline_small
+from codelet.frontends.passes.outer_products import outer_products
 from codelet.frontends.passes.share_equal import share_equal
 from tests.functions import Drawn, assert_same, drawn_functions
 from tests.ops_cases import array
 
 ROW = array((4,), seed=1)
-PASSES = (inline_small, fold_constants, share_equal, drop_unused, fuse_elementwise)
+PASSES = (inline_small, outer_products, fold_constants, share_equal, drop_unused, fuse_elementwise, free_early)
 
 
 VERSIONS = ("num_carry", "num_consts", "ft_in", "ft_out")  # what releases of JAX say differently of a scan
@@ -375,6 +377,119 @@ def test_moves_alone_take_no_vertices():
     traced = cl.trace(function, x)
     assert traced.graph.num_vertices == 0
     jax.tree.map(np.testing.assert_array_equal, traced(x), function(x))
+
+
+# --- outer products ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "numbers"),
+    [
+        ((4,), (3,), (((), ()), ((), ()))),
+        ((1, 4), (3, 1), (((0,), (1,)), ((), ()))),
+        ((4, 1, 1, 2), (1, 3, 1), (((1, 2), (0, 2)), ((), ()))),
+        ((4, 2, 1), (3, 1, 4, 2), (((2,), (1,)), ((1, 0), (3, 2)))),
+        ((1,), (1,), (((0,), (0,)), ((), ()))),
+        ((2, 3), (2, 3), (((), ()), ((0, 1), (0, 1)))),
+    ],
+)
+def test_a_product_that_sums_over_nothing_is_elementwise(left, right, numbers):
+    a, b = array(left, seed=1), array(right, seed=2)
+    closed = jax.make_jaxpr(lambda a, b: lax.dot_general(a, b, numbers))(a, b)
+    turned = jax.make_jaxpr(lambda a, b: lax.dot_general(a, b, numbers).transpose())(a, b)
+    for product in (closed, turned):
+        made = outer_products(product)
+        assert "dot_general" not in names(made)
+        assert names(made).count("mul") == 1
+        assert names(made)[-1] == "mul"
+        plain, ours = (jax_core.jaxpr_as_fun(own)(a, b)[0] for own in (product, made))
+        np.testing.assert_array_equal(ours, plain)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda a, b: lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32),
+        lambda a, b: lax.dot_general(a, b[0], (((1,), (0,)), ((), ()))),
+        lambda a, b: lax.dot_general(a > 0, b > 0, (((0,), (0,)), ((), ()))),
+    ],
+    ids=["another dtype", "a sum", "booleans"],
+)
+def test_other_products_stay(product):
+    a = array((1, 4)).astype(jnp.float16)
+    assert names(outer_products(jax.make_jaxpr(product)(a, a))).count("dot_general") == 1
+
+
+def test_an_outer_product_is_made_where_it_is_read():
+    def step(w, x, slope):
+        with jax.named_scope("layer"):
+            gradient = jnp.outer(slope, x)
+        return w - 0.1 * gradient
+
+    given = ROW[:3, None] * jnp.ones(5), array((5,)), array((3,))
+    traced = cl.trace(step, *given)
+    assert len(traced.graph.compute_sets) == 1
+    np.testing.assert_allclose(traced(*given), step(*given), rtol=1e-6)
+    # Read twice, it is made once, where it is written.
+    twice = cl.trace(lambda w, x, slope: (step(w, x, slope), jnp.outer(slope, x)), *given)
+    assert [own.name for own in twice.graph.compute_sets] == ["layer/mul/map", "mul_sub/map"]
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def test_what_frees_memory_is_done_early_and_what_takes_some_is_not():
+    def step(w, v, x):
+        first, second = jnp.sin(x), jnp.cos(x)
+        spread = jnp.tile(x[:1], 9)
+        return w + v - first, first.sum(), second, spread
+
+    closed = jax.make_jaxpr(step)(ROW, ROW, ROW)
+    before = names(closed)
+    assert early_order(closed.jaxpr) == list(range(len(before)))
+    owned = closed.jaxpr.invars[:2]
+    order = [before[k] for k in early_order(closed.jaxpr, owned)]
+    assert sorted(order) == sorted(before)
+    assert order[0] == "add"  # of two parameters one is left; what is subtracted is needed for the sum
+    assert order[1:] == [own for own in before if own != "add"]
+    freed = free_early(closed, (0, 1))
+    for own, expected in zip(*(jax_core.jaxpr_as_fun(k)(ROW, ROW, ROW) for k in (freed, closed)), strict=True):
+        np.testing.assert_array_equal(own, expected)
+
+
+def test_a_value_is_needed_as_long_as_a_view_of_it_is():
+    def step(w, g, x):
+        turned = w.T
+        early = w[0] - g[0]
+        return early, jnp.sin(x) @ turned
+
+    square = ROW[:, None] * ROW
+    closed = jax.make_jaxpr(step)(square, square, square)
+    order = early_order(closed.jaxpr, closed.jaxpr.invars)
+    found = [closed.jaxpr.eqns[k].primitive.name for k in order]
+    assert found.index("sub") > found.index("transpose")
+    assert order == list(range(len(order)))
+
+
+def test_updates_of_all_layers_hold_one_gradient_at_a_time():
+    def step(weights, x, target):
+        def loss(weights):
+            h = x
+            for w in weights:
+                h = jnp.tanh(h @ w)
+            return ((h - target) ** 2).sum()
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
+
+    weights, x = [array((96, 96), seed=k) * 0.1 for k in range(5)], array((2, 96))
+    for arguments in ((weights, x, x), (weights, x[:1], x[:1])):  # gradients are products, or outer ones
+        traced = cl.trace(step, *arguments, target=cl.IPU(num_tiles=1, bytes_per_tile=2**22), donate_argnums=0)
+        results = traced(*arguments), step(*arguments)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *results)
+        ends = [own.source.name for own in (*traced.flat_inputs, *traced.flat_outputs)]
+        liveness = cl.Engine(traced.graph, traced.program).machine(keep=ends).liveness
+        large = [own.moments for own in liveness.ranges if own.num_bytes[0] == 96 * 96 * 4]
+        assert np.sum(large, axis=0).max() == (6 if len(arguments[1]) > 1 else 5)
 
 
 # --- joined without a cycle --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
+from codelet.ops.homes import home_of
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -27,7 +28,13 @@ def dot_general(
         x, y = (own if own.dtype == both else ops.cast(walk.graph, own, both, grain=walk.grain) for own in (x, y))
         preferred_element_type = walk.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
     return ops.dot_general(
-        walk.graph, x, y, dimension_numbers, preferred_element_type=preferred_element_type, grain=walk.grain
+        walk.graph,
+        x,
+        y,
+        dimension_numbers,
+        preferred_element_type=preferred_element_type,
+        like=next((own for own in walk.beside[0] if home_of(own)), None),
+        grain=walk.grain,
     )
 
 

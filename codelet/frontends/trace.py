@@ -100,7 +100,9 @@ def trace(
     check_no_references(closed.jaxpr)
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
-    simple = simplify(Replacements({} if replace is None else replace).marked(closed), given.paths)
+    donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
+    owned = [k for k, path in enumerate(given.paths) if int(path.partition("/")[0]) in donated]
+    simple = simplify(Replacements({} if replace is None else replace).marked(closed), given.paths, owned)
     walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
     for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
@@ -108,9 +110,8 @@ def trace(
     paths = dict(zip(simple.jaxpr.invars, given.paths, strict=True))
     outputs = [walk.tensor(own) for own in walk.closed(simple, inputs, paths)]
     held = {variable for tensor in outputs for variable in source_variables(tensor.source)}
-    donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
-    for path, tensor in zip(given.paths, inputs, strict=True):
-        if int(path.partition("/")[0]) in donated and tensor.source not in held:
+    for tensor in (inputs[k] for k in owned):
+        if tensor.source not in held:
             walk.run(WriteUndef(tensor))
     return Traced(function, graph, walk.program, (given, inputs), (result, outputs), closed, saved_by_fusion(simple))
 

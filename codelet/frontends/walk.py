@@ -20,6 +20,7 @@ from codelet.frontends.by_element import is_by_element
 from codelet.frontends.elementwise import add_by_element
 from codelet.frontends.labels import labels, line_of, origins
 from codelet.frontends.one_vertex import add_one_vertex, warn_of_one_vertex
+from codelet.frontends.read_together import read_together
 from codelet.frontends.rules import RULES
 from codelet.frontends.values import LARGEST_KNOWN, Value, data_type, known, number_of, unwrapped, wrapped
 from codelet.graphs.graph import Graph
@@ -44,6 +45,7 @@ class Walk:
     Attributes:
         equation: the one that is being added.
         paths: the parameter of the user's that each operand of it is, where it is one.
+        beside: for each of its results what is read together with it, element by element, and has been added already.
         told: the primitives that one vertex runs, of which the user has been told.
     """
 
@@ -53,6 +55,7 @@ class Walk:
         self.functions = functions
         self.equation: jax_core.JaxprEqn
         self.paths: list[str | None] = []
+        self.beside: list[list[Tensor]] = []
         self.told: set[str] = set()
         self._steps: list[Program] = []
         self._constants: dict[Any, Tensor] = {}
@@ -129,12 +132,14 @@ class Walk:
         values.update(zip(jaxpr.constvars, constants, strict=True))
         value = lambda atom: known(atom.val) if isinstance(atom, jax_core.Literal) else values[atom]  # noqa: E731
         named = {} if paths is None else dict(paths)
-        of_parameters = origins(jaxpr, named)
+        of_parameters, together = origins(jaxpr, named), read_together(jaxpr)
         for eqn, label in zip(jaxpr.eqns, labels(jaxpr, named), strict=True):
             given = [value(atom) for atom in eqn.invars]
             held = [None if isinstance(a, jax_core.Literal) else of_parameters.get(a) for a in eqn.invars]
+            others = [[values.get(var) for var in together.get(own, ())] for own in eqn.outvars]
+            beside = [[own for own in found if isinstance(own, Tensor)] for found in others]
             with self._scope(label), at_line(line_of(eqn)):
-                results = self._add(eqn, given, held)
+                results = self._add(eqn, given, held, beside)
             values.update(zip(eqn.outvars, results, strict=True))
         return [value(atom) for atom in jaxpr.outvars]
 
@@ -155,16 +160,18 @@ class Walk:
     def _scope(self, label: str) -> contextlib.AbstractContextManager[Any]:
         return self.graph.scope(label) if label else contextlib.nullcontext()
 
-    def _add(self, eqn: jax_core.JaxprEqn, given: list[Value], paths: list[str | None]) -> Sequence[Value]:
-        before = getattr(self, "equation", None), self.paths
-        self.equation, self.paths = eqn, paths
+    def _add(
+        self, eqn: jax_core.JaxprEqn, given: list[Value], paths: list[str | None], beside: list[list[Tensor]]
+    ) -> Sequence[Value]:
+        before = getattr(self, "equation", None), self.paths, self.beside
+        self.equation, self.paths, self.beside = eqn, paths, beside
         try:
             if (found := self._computed(eqn, given)) is not None:
                 return found
             with self.recording():
                 return self._added(eqn, given)
         finally:
-            self.equation, self.paths = before  # type: ignore[assignment]
+            self.equation, self.paths, self.beside = before  # type: ignore[assignment]
 
     def _added(self, eqn: jax_core.JaxprEqn, given: list[Value]) -> Sequence[Value]:
         """The results of an equation, by the first way that knows how."""

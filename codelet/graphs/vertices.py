@@ -394,12 +394,18 @@ def edges_by_vertex(family: Family) -> np.ndarray:
     """
     total = np.zeros([1] * len(family.axes), np.int64)
     for field in family.fields:
-        if field.tensor is not None and field.tensor.rows is not None:
-            total = total + _ragged_edges(family, field.tensor)
-        elif field.tensor is not None and math.prod(field.type.shape):
-            scalar = not field.type.shape and isinstance(field.tensor.source, Variable)
-            total = total + (1 if scalar else _field_edges(family, field.tensor))
+        total = total + edges_of_field(family, field)
     return total
+
+
+def edges_of_field(family: Family, field: Field) -> np.ndarray | int:
+    """The exact number of edges of a field of each vertex: as `edges_by_vertex`, or a number that all have."""
+    if field.tensor is None or not math.prod(field.type.shape):
+        return 0
+    if field.tensor.rows is not None:
+        return _ragged_edges(family, field.tensor)
+    is_element = not field.type.shape and isinstance(field.tensor.source, Variable)
+    return 1 if is_element else _field_edges(family, field.tensor)
 
 
 def count_edges(family: Family) -> int:

@@ -64,6 +64,7 @@ def dot_general(
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     codelets: Codelets = CODELETS,
+    like: cl.Tensor | None = None,
     name: str = "dot_general",
 ) -> cl.Tensor:
     """Products of two arrays, summed over any dimensions, as `jax.lax.dot_general`.
@@ -78,6 +79,8 @@ def dot_general(
         grain: about how many multiply-adds a vertex has; the planner chooses when it is left off.
         memory_share: of a tile's memory, what the plan may take.
         codelets: what it is made of.
+        like: a tensor of the results' shape that is read together with them, as a parameter with its gradient: where it
+            pays, they are made on the tiles on which it lies.
         name: of the scope.
 
     Returns:
@@ -93,6 +96,8 @@ def dot_general(
     (2, 5)
     """
     (a, b), own, shape = _as_product(graph, a, b, dimension_numbers, preferred_element_type, partials, name)
+    if like is not None:
+        own = replace(own, wanted=home_of(_checked_like(name, graph, like, shape).reshape(own.out_shape)))
     options = _Options(graph.target, codelets, checked_grain(name, grain), memory_share)
     with graph.scope(name, unique=True):
         out = graph.add_variable("out", shape, own.out_dtype)
@@ -168,6 +173,13 @@ def _checked_numbers(name: str, a: cl.Tensor, b: cl.Tensor, numbers: Any) -> Any
                 expected="each once at most",
             )
     return (left, right), (left_batch, right_batch)
+
+
+def _checked_like(name: str, graph: cl.Graph, like: cl.Tensor, shape: tuple[int, ...]) -> cl.Tensor:
+    check_tensors(name, graph, like=like)
+    if like.shape != shape:
+        raise OperationError(f"`like` of ops.{name} is not of the results' shape", given=like, expected=f"{shape}")
+    return like
 
 
 def _part(own: Product, roles: Sequence[Role], d: int, part: slice) -> tuple[slice, ...]:

@@ -3,6 +3,9 @@
 In come tensors; out come the dimensions of their results, in the order in which the largest operand lies in memory,
 with neighbours made one wherever every operand has both or neither and has them as one in memory; and views of the
 operands by these dimensions, without those along which they are the same.
+
+Operands that lie on the tiles in blocks of two dimensions do so along no dimension that is both: there is another
+layout then, in which they are apart.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.errors import OperationError
+from codelet.ops.homes import home_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def _has(tensor: cl.Tensor, rank: int, d: int, spread: bool = False) -> bool:
     own = d - (rank - tensor.ndim)
     if own < 0 or tensor.shape[own] == 1:
         return False
-    return spread or not tensor.shape[own] or not tensor.index.is_strided or tensor.index.strides[own] != 0
+    moves = tensor.index.strides[own] != 0 or any(own in table.keys for table in tensor.index.tables)
+    return spread or not tensor.shape[own] or moves
 
 
 def _stride(tensor: cl.Tensor, rank: int, d: int) -> int | None:
@@ -82,8 +87,8 @@ def _stride(tensor: cl.Tensor, rank: int, d: int) -> int | None:
     return tensor.index.strides[own] if own >= 0 and tensor.index.is_strided else None
 
 
-def common_layout(operation: str, tensors: Sequence[cl.Tensor]) -> Layout:
-    """The layout of tensors that are broadcast to one another.
+def broadcast_shape(operation: str, tensors: Sequence[cl.Tensor]) -> tuple[int, ...]:
+    """The shape to which tensors are broadcast.
 
     Args:
         operation: for what is told.
@@ -93,13 +98,40 @@ def common_layout(operation: str, tensors: Sequence[cl.Tensor]) -> Layout:
         OperationError: shapes that do not fit.
     """
     try:
-        shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        return np.broadcast_shapes(*(tensor.shape for tensor in tensors))
     except ValueError:
         raise OperationError(
             f"the operands of ops.{operation} cannot be broadcast to one another",
             given=", ".join(str(tensor.shape) for tensor in tensors),
             expected="shapes that are the same from their ends, but for extents of 1",
         ) from None
+
+
+def _lie_as_one(tensor: cl.Tensor, rank: int, first: int, second: int) -> bool:
+    """Whether blocks in which a tensor lies are blocks of two of its dimensions made one."""
+    home, lead = home_of(tensor), rank - tensor.ndim
+    if not home:
+        return True
+    extent, outer, inner = tensor.shape[second - lead], home[first - lead], home[second - lead]
+    return inner >= extent or (outer == 1 and extent % inner == 0)
+
+
+def layouts(operation: str, tensors: Sequence[cl.Tensor]) -> list[Layout]:
+    """The layouts of tensors that are broadcast to one another: of as few dimensions as can be, and as they lie.
+
+    Args:
+        operation: for what is told.
+        tensors: one at least.
+
+    Raises:
+        OperationError: shapes that do not fit.
+    """
+    shape = broadcast_shape(operation, tensors)
+    found = [_layout(shape, tensors, as_they_lie=own) for own in (False, True)]
+    return list(dict.fromkeys(found))
+
+
+def _layout(shape: tuple[int, ...], tensors: Sequence[cl.Tensor], *, as_they_lie: bool) -> Layout:
     rank = len(shape)
     has = lambda d: tuple(_has(tensor, rank, d) for tensor in tensors)  # noqa: E731
     large = max(tensors, key=lambda tensor: tensor.size)
@@ -114,6 +146,8 @@ def common_layout(operation: str, tensors: Sequence[cl.Tensor]) -> Layout:
         for tensor, own in zip(tensors, has(second), strict=True):
             a, b = _stride(tensor, rank, first), _stride(tensor, rank, second)
             if own and (a is None or b is None or a != b * shape[second]):
+                return False
+            if own and as_they_lie and not _lie_as_one(tensor, rank, first, second):
                 return False
         return True
 

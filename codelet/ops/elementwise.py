@@ -23,7 +23,7 @@ from codelet.ops.element_functions import (
     slopes_of,
     value_codelets,
 )
-from codelet.ops.element_layout import Layout, common_layout
+from codelet.ops.element_layout import Layout, broadcast_shape, layouts
 from codelet.ops.elementwise_planning import Elements, Operand, plan_elements
 from codelet.ops.fill import fill
 from codelet.ops.followed import follow
@@ -71,10 +71,9 @@ def map(
     """
     own, tensors = _checked(name, graph, function, operands)
     structure, dtypes = result_types(own)
-    layout = common_layout(name, tensors)
-    grain = checked_grain(name, grain)
+    spread = _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_share)
     with graph.scope(name, unique=True):
-        made = _Spreading(graph, layout, tensors).add(dtypes, value_codelets(own), grain, memory_share)
+        made = spread.add()
     return jax.tree.unflatten(structure, made)
 
 
@@ -96,8 +95,7 @@ def plan_map(
     """
     own, tensors = _checked(name, graph, function, operands)
     _, dtypes = result_types(own)
-    spreading = _Spreading(graph, common_layout(name, tensors), tensors)
-    return spreading.plan(dtypes, value_codelets(own), checked_grain(name, grain), memory_share)
+    return _spread(name, graph, tensors, dtypes, value_codelets(own), checked_grain(name, grain), memory_share).plan
 
 
 def map_gradient(
@@ -136,7 +134,7 @@ def map_gradient(
     Array([2., 4.], dtype=float32)
     """
     own, tensors = _checked(name, graph, function, operands)
-    shape = common_layout(name, tensors).shape
+    shape = broadcast_shape(name, tensors)
     given = _checked_cotangents(name, graph, own, cotangents, shape)
     fields = [*(tensor for tensor in given if tensor is not None), *tensors]
     smooth = [tensor for tensor in tensors if is_smooth(tensor.dtype)]
@@ -148,8 +146,7 @@ def map_gradient(
             slopes = slopes_of(own, tuple(tensor is not None for tensor in given))
             results: list[cl.Tensor] = []
             if slopes.codelets is not None:
-                spreading = _Spreading(graph, common_layout(name, fields), fields)
-                results = spreading.add(slopes.dtypes, slopes.codelets, grain, memory_share)
+                results = _spread(name, graph, fields, slopes.dtypes, slopes.codelets, grain, memory_share).add()
             spread = [(results if kind == "result" else fields)[k] for kind, k in slopes.sources]
             made = [
                 _summed(graph, full.broadcast_to(shape), tensor) for full, tensor in zip(spread, smooth, strict=True)
@@ -227,32 +224,33 @@ def _checked_cotangents(
 # --- vertices ---------------------------------------------------------------------------------------------
 
 
-class _Spreading:
-    """Operands by the dimensions that they share, to be spread over tiles."""
+class _Spread:
+    """Operands by the dimensions that they share, and how results of some dtypes are spread over tiles."""
 
-    def __init__(self, graph: cl.Graph, layout: Layout, tensors: Sequence[cl.Tensor]):
-        self.graph, self.layout = graph, layout
+    def __init__(
+        self,
+        graph: cl.Graph,
+        layout: Layout,
+        tensors: Sequence[cl.Tensor],
+        dtypes: Sequence[np.dtype],
+        codelets: Pair,
+        options: tuple[int | None, float],
+    ):
+        self.graph, self.layout, self.dtypes, self.codelets = graph, layout, tuple(dtypes), codelets
         dimensions = layout.dimensions(tensors)
         self.views = [layout.view(tensor, own) for own, tensor in zip(dimensions, tensors, strict=True)]
         pairs = zip(dimensions, self.views, strict=True)
-        self.operands = tuple(Operand(own, view.dtype, home_of(view)) for own, view in pairs)
+        self.operands = tuple(Operand(own, view.dtype, home_of(view), _is_scattered(view)) for own, view in pairs)
+        own = Elements(layout.extents, self.operands, self.dtypes)
+        none = Plan(str(own), (), ())
+        self.plan = none if 0 in own.extents else plan_elements(graph.target, own, codelets, *options)
 
-    def plan(self, dtypes: Sequence[np.dtype], codelets: Pair, grain: int | None, memory_share: float) -> Plan:
-        """How results of some dtypes are made."""
-        own = Elements(self.layout.extents, self.operands, tuple(dtypes))
-        if 0 in own.extents:
-            return Plan(str(own), (), ())
-        return plan_elements(self.graph.target, own, codelets, grain, memory_share)
-
-    def add(
-        self, dtypes: Sequence[np.dtype], codelets: Pair, grain: int | None, memory_share: float
-    ) -> list[cl.Tensor]:
-        """Add the vertices that make results of some dtypes."""
-        graph, layout = self.graph, self.layout
-        names = ["out"] if len(dtypes) == 1 else [f"out{k}" for k in range(len(dtypes))]
-        lying = [graph.add_variable(name, layout.lying, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+    def add(self) -> list[cl.Tensor]:
+        """Add the vertices that make the results."""
+        graph, layout, plan = self.graph, self.layout, follow(self.plan)
+        names = ["out"] if len(self.dtypes) == 1 else [f"out{k}" for k in range(len(self.dtypes))]
+        lying = [graph.add_variable(name, layout.lying, own) for name, own in zip(names, self.dtypes, strict=True)]
         made = [out.reshape(layout.extents) for out in lying]
-        plan = follow(self.plan(dtypes, codelets, grain, memory_share))
 
         def fields(*blocks: Block) -> dict[str, Any]:
             elements = tuple(block.elements for block in blocks)
@@ -262,10 +260,33 @@ class _Spreading:
             return {**named, "dimensions": tuple(operand.dimensions for operand in self.operands)}
 
         if plan.steps:
-            add_blocks(graph, "map", codelets.of(plan.detail("workers")), plan.cuts, fields)
+            add_blocks(graph, "map", self.codelets.of(plan.detail("workers")), plan.cuts, fields)
             blocks = [cut.block for cut in plan.cuts]
             for view, operand in zip(self.views, self.operands, strict=True):
                 settle_read(view, plan.cuts, operand.dimensions)
             for out in made:
                 settle(out, blocks)
         return [layout.unmerged(out) for out in made]
+
+
+def _is_scattered(view: cl.Tensor) -> bool:
+    """Whether elements beside one another along the last dimension of a view lie apart."""
+    last = view.ndim - 1
+    return view.ndim > 0 and any(last in table.keys for table in view.index.tables)
+
+
+def _spread(
+    operation: str,
+    graph: cl.Graph,
+    tensors: Sequence[cl.Tensor],
+    dtypes: Sequence[np.dtype],
+    codelets: Pair,
+    grain: int | None,
+    memory_share: float,
+) -> _Spread:
+    """The layout with the plan of the fewest cycles."""
+    found = [
+        _Spread(graph, layout, tensors, dtypes, codelets, (grain, memory_share))
+        for layout in layouts(operation, tensors)
+    ]
+    return min(found, key=lambda own: own.plan.total_cycles)

@@ -20,7 +20,17 @@ import codelet as cl
 from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import (
+    MEMORY_SHARE,
+    POINTER_BYTES,
+    Option,
+    Plan,
+    StepCost,
+    block_sizes,
+    cheapest,
+    step_cost,
+    vertex_cycles,
+)
 from codelet.target import Target, VertexCycles
 
 _CANDIDATES = 3
@@ -30,11 +40,19 @@ but for a factor of four: how fast rows are that share an operand depends on how
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: the dimensions that it has, in order, its dtype, and where it lies: see `homes.py`."""
+    """An operand.
+
+    Attributes:
+        dimensions: those that it has, in order.
+        dtype: its own.
+        home: where it lies: see `homes.py`.
+        is_scattered: whether its elements lie apart, so that each is an edge, and a pointer, of its own.
+    """
 
     dimensions: tuple[int, ...]
     dtype: np.dtype
     home: Home | None = None
+    is_scattered: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,9 @@ def _price(
     received, sent, held = 0, 0, math.prod(cut.block for cut in cuts) * sum(dtype.itemsize for dtype in own.results)
     for operand in own.operands:
         held += math.prod(cuts[d].block for d in operand.dimensions) * operand.dtype.itemsize
+        if operand.is_scattered:
+            vertices = math.prod(cut.vertices_of_tile for cut in cuts)
+            held += POINTER_BYTES * vertices * math.prod(cuts[d].grain for d in operand.dimensions)
         moved = moved_elements(operand.home, cuts, operand.dimensions)
         received += moved.received * operand.dtype.itemsize
         sent += moved.sent * operand.dtype.itemsize
@@ -170,7 +191,8 @@ def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ..
         lines = math.prod(blocks) // blocks[d]
         parts = -(-num_workers // lines)
         yield tuple(-(-blocks[d] // parts) if k == d else 1 for k in range(len(blocks)))
-    yield (*blocks[:last], -(-blocks[last] // num_workers))
+    for d in (longest, last):
+        yield tuple(-(-blocks[d] // num_workers) if k == d else blocks[k] for k in range(len(blocks)))
 
 
 def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Iterator[Option]:

@@ -138,7 +138,7 @@ def settle_read(tensor: cl.Tensor, cuts: Sequence[Cut], axes: Sequence[int]) -> 
         axes: those that the tensor has, in order.
     """
     if home_of(tensor) is None and not _is_shared(cuts, axes):
-        settle(tensor, [cuts[a].block for a in axes])
+        settle(tensor, [cuts[a].block for a in axes] if _is_in_order(cuts, axes) else None)
 
 
 class Moved(NamedTuple):
@@ -150,6 +150,12 @@ class Moved(NamedTuple):
 
 def _is_shared(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
     return any(cut.parts > 1 for a, cut in enumerate(cuts) if a not in axes)
+
+
+def _is_in_order(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
+    """Whether blocks follow one another on the tiles as an array's dimensions do."""
+    cut = [a for a in axes if cuts[a].parts > 1]
+    return cut == sorted(cut)
 
 
 def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> Moved:
@@ -168,6 +174,8 @@ def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) 
         return Moved(0, 0)
     extents = [cut.extent for cut in own]
     theirs, ours = _grid_of(extents, home) if home else None, _grid_of(extents, [cut.block for cut in own])
+    if not _is_in_order(cuts, axes):
+        return Moved(block, math.prod(home))
     if theirs == ours:
         return Moved(0, 0)
     if theirs is None or len(theirs) != 1 or len(ours) != 1:

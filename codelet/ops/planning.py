@@ -35,6 +35,9 @@ from codelet.tracing.statics import trace_settings
 MEMORY_SHARE = 0.6
 """Of a tile's memory, what an operation may take: PopLibs' availableMemoryProportion."""
 
+POINTER_BYTES = 4
+"""What a vertex keeps for an edge: where it begins."""
+
 Types = Mapping[str, tuple[Sequence[int], object]]
 """The shape and dtype of each input field of a vertex."""
 
@@ -311,6 +314,7 @@ class Option:
         price: what its compute sets take; asked only where the bound does not rule it out.
         details: what else it chooses.
         refine: counts them more closely, asked only of those that may be the best; None where `price` does.
+        later_cycles: what it costs steps that follow, and are not planned here.
     """
 
     cuts: tuple[Cut, ...]
@@ -318,10 +322,15 @@ class Option:
     price: Callable[[], Sequence[StepCost]]
     details: tuple[tuple[str, object], ...] = ()
     refine: Callable[[], Sequence[StepCost]] | None = None
+    later_cycles: int = 0
+
+
+_MEMORY_STEPS = 32
+"""What is over the memory is counted in such parts of a tile's: less than one is not worth a cycle."""
 
 
 def cheapest(operation: str, target: Target, options: Iterable[Option], memory_share: float = MEMORY_SHARE) -> Plan:
-    """The plan of the fewest cycles among those that fit the memory; where none does, the one that takes least of it.
+    """The plan of the fewest cycles among those that fit the memory; where none does, of those that take least of it.
 
     Of equals it is the one on fewer tiles, then of fewer vertices, then the first.
 
@@ -331,17 +340,20 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
         options: the ways there are; at least one.
         memory_share: of a tile's memory, what may be taken.
     """
-    ordered = sorted(options, key=lambda option: option.bound)
-    memory = int(memory_share * target.bytes_per_tile)
+    ordered = sorted(options, key=lambda option: option.bound + option.later_cycles)
+    memory, step = int(memory_share * target.bytes_per_tile), max(1, target.bytes_per_tile // _MEMORY_STEPS)
     best: list[tuple[tuple[int, ...], Plan]] = []  # the two best so far
     for option in ordered:
-        if len(best) == 2 and not best[1][0][0] and option.bound > best[1][1].total_cycles:
+        if len(best) == 2 and not best[1][0][0] and option.bound + option.later_cycles > best[1][0][1]:
             break
         sizes = num_tiles(option.cuts), num_vertices(option.cuts)
         for price in (option.price, option.refine):
             if price is not None:
                 plan = Plan(operation, option.cuts, tuple(price()), option.details)
-                entry = (max(0, plan.tile_bytes - memory), plan.total_cycles, *sizes), plan
+                entry = (
+                    (max(0, -(-(plan.tile_bytes - memory) // step)), plan.total_cycles + option.later_cycles, *sizes),
+                    plan,
+                )
                 if len(best) == 2 and entry[0] >= best[1][0]:
                     break
         else:

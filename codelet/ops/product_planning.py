@@ -28,11 +28,13 @@ from codelet.ops.homes import Home, moved_elements
 from codelet.ops.pairs import Pair, both, told
 from codelet.ops.planning import (
     MEMORY_SHARE,
+    POINTER_BYTES,
     Option,
     Plan,
     StepCost,
     block_sizes,
     cheapest,
+    moved_cycles,
     repeated,
     step_cost,
     vertex_cycles,
@@ -41,7 +43,8 @@ from codelet.target import Target
 
 Role = Literal["batch", "rows", "columns", "summed"]
 
-ROLES: tuple[Role, ...] = ("batch", "rows", "columns", "summed")
+ROLES: tuple[Role, ...] = ("batch", "rows", "summed", "columns")
+"""In the order in which blocks follow one another on the tiles, which is that of both operands and of the results."""
 A_ROLES: tuple[Role, ...] = ("batch", "rows", "summed")
 B_ROLES: tuple[Role, ...] = ("batch", "summed", "columns")
 OUT_ROLES: tuple[Role, ...] = ("batch", "rows", "columns")
@@ -61,12 +64,13 @@ class Product:
     """A product of two arrays.
 
     Attributes:
-        dimensions: in the order batch, rows, columns, summed; `a` has its own as (batch, rows, summed), `b` as
+        dimensions: in the order of `ROLES`; `a` has its own as (batch, rows, summed), `b` as
             (batch, summed, columns), the result as (batch, rows, columns).
         dtype: of both operands.
         partials: what is summed in.
         out_dtype: of the results.
         homes: where the operands lie; see `homes.py`.
+        wanted: where the results are to lie; None where that is all one.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -74,6 +78,7 @@ class Product:
     partials: np.dtype
     out_dtype: np.dtype
     homes: tuple[Home | None, Home | None] = (None, None)
+    wanted: Home | None = None
 
     def axes(self, roles: Sequence[Role]) -> list[int]:
         """The dimensions of an array that has those of some roles, in its order."""
@@ -172,8 +177,13 @@ def _moved_bytes(cuts: tuple[Cut, ...], own: Product) -> dict[str, Any]:
     return {"received_bytes": received, "sent_bytes": sent}
 
 
-POINTER_BYTES = 4
-"""What a vertex keeps for each edge: where it begins."""
+def _later_cycles(target: Target, own: Product, cuts: tuple[Cut, ...]) -> int:
+    """Cycles of the exchange by which results come to where they are wanted, if they are made elsewhere."""
+    moved = moved_elements(own.wanted, cuts, own.axes(OUT_ROLES)) if own.wanted else ()
+    if not any(moved):
+        return 0
+    received, sent = (elements * own.out_dtype.itemsize for elements in moved)
+    return target.sync_cycles + moved_cycles(target, received, num_tiles(cuts), sent)
 
 
 def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
@@ -226,15 +236,27 @@ def _main(own: Product) -> dict[Role, int]:
     return main
 
 
+def _placed(own: Product) -> list[tuple[Home, list[int]]]:
+    """The operands, and the results, that lie somewhere or are wanted there, with the dimensions of each."""
+    found = zip((*own.homes, own.wanted), map(own.axes, (A_ROLES, B_ROLES, OUT_ROLES)), strict=True)
+    return [(home, axes) for home, axes in found if home]
+
+
 def _sizes(target: Target, own: Product, codelets: Codelets, d: int, grain: int | None) -> list[int]:
-    """The blocks of a dimension that are worth trying, in multiples of a grain, or of what the matrix unit takes."""
+    """The blocks of a dimension that are worth trying: those of operands, and multiples of a grain, or else of what the
+    matrix unit takes.
+    """
     dimension = own.dimensions[d]
     multiple = _multiple(dimension.role, own) if grain is None else grain
     if grain is None and (
         dimension.extent < 4 * multiple or codelets.product is not product_block.shared
     ):  # any size may do
         multiple = 1
-    return block_sizes(dimension.extent, multiple, target.num_tiles)
+    sizes = block_sizes(dimension.extent, multiple, target.num_tiles)
+    homes = {home[axes.index(d)] for home, axes in _placed(own) if d in axes}
+    return sorted(
+        {*sizes, *(size for size in homes if size <= dimension.extent and size % (grain or 1) == 0)}, reverse=True
+    )
 
 
 def _grain_of(own: Product, grain: int) -> tuple[int, ...]:
@@ -308,6 +330,11 @@ def _blocks(
     for axis, factor in enumerate(factors):
         work = work * factor.reshape([-1 if k == axis else 1 for k in range(len(cut))])
     held = size(*A_ROLES) * own.dtype.itemsize + size(*B_ROLES) * own.dtype.itemsize + size(*OUT_ROLES) * itemsize
+    # What lies in other blocks is likely to move: that is no bound, but says which to look at first.
+    for home, axes in _placed(own):
+        is_there = math.prod((sizes[d] == home[k] for k, d in enumerate(axes) if d in sizes), start=np.bool_(True))
+        moves = math.prod(home) * own.dtype.itemsize / target.exchange_bytes_per_cycle
+        work = work + np.where(is_there, 0, moves + target.sync_cycles + target.exchange_overhead_cycles)
     tiles = math.prod(parts[d] for d in cut)
     allowed = np.broadcast_to((tiles <= target.num_tiles) & (held <= memory), work.shape)
     order = np.argsort(np.where(allowed, bound + work, np.inf), axis=None, kind="stable")
@@ -353,7 +380,7 @@ def _options(
             cuts = cuts_of(own.extents_by_name, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
                 price = functools.partial(_price, target, own, codelets, codelet, cuts, turns)
-                yield Option(cuts, bound, price, told(codelet))
+                yield Option(cuts, bound, price, told(codelet), later_cycles=_later_cycles(target, own, cuts))
 
 
 def _in_turns(own: Product) -> Iterator[tuple[int, Role, Product]]:

@@ -244,7 +244,9 @@ def build(
     stages = Stages(STAGES)
     function, *examples = find_function(name, batch)
     with stages.stage("trace"):
-        traced = trace(function, *examples, target=target, grain=grain)
+        # A step's parameters are those that the step before has left: new ones take their place.
+        donated = 0 if name in NETWORKS else ()
+        traced = trace(function, *examples, target=target, grain=grain, donate_argnums=donated)
     graph = traced.graph
     with stages.stage("plan"):
         sources = tuple(source_variables(own.source)[0] for own in traced.flat_inputs)

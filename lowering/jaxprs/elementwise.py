@@ -86,8 +86,9 @@ def dependences(traced: TracedCodelet) -> tuple[Dependence, ...]:
 def may_overwrite(traced: TracedCodelet, given: str, result: str) -> bool:
     """Whether a vertex may write a result where an input is, element after element, and still be right.
 
-    Each element of the result then depends on that element of the input alone, or there is one element only, and
-    no other result depends on the input. What ragged fields are traced as is not looked at, nor what a codelet prints.
+    Each element of the result then depends on that element of the input alone, or there is one element only, and so
+    does each element of every other result that depends on the input: one loop makes them all, and reads an element
+    before it writes there. What ragged fields are traced as is not looked at, nor what a codelet prints.
 
     Args:
         traced: what the vertex runs.
@@ -99,8 +100,7 @@ def may_overwrite(traced: TracedCodelet, given: str, result: str) -> bool:
         return False
     number = list(traced.inputs).index(given)
     for name, own in zip(traced.outputs, dependences(traced), strict=True):
-        if name != result and number in own:
-            return False
-        if name == result and not own.get(number, True) and math.prod(traced.inputs[given].shape) > 1:
+        is_alone = name == result and math.prod(traced.inputs[given].shape) <= 1
+        if not is_alone and not own.get(number, True):
             return False
     return True

@@ -7,7 +7,8 @@ overlap there. What is always live lies at the bottom, side by side; above it, w
 Beside variables a tile holds, by these rules:
 
 - vertex state: each vertex its own copy of its constants, in the field's dtype.
-- edge pointers: `EDGE_BYTES` an edge.
+- edge pointers: `EDGE_BYTES` an edge; or, for a field whose edges are evenly nested, as the rows of a block, those of
+  the first and `LEVEL_BYTES` for each level: what a codelet needs to step from one to the next.
 - code: each codelet once on every tile that runs it, for each combination of dtypes and static values:
   `CODELET_BYTES`, and `EQUATION_BYTES` an equation. Shapes are data of the vertices, as in Poplar.
 - exchange code: on each tile `EXCHANGE_BYTES` for each step in which it takes part, and `MESSAGE_BYTES` for each
@@ -35,9 +36,10 @@ from jax.extend import core as jax_core
 
 from codelet.errors import OutOfInterleavedMemoryError, OutOfTileMemoryError
 from codelet.graphs.family import Family, counted
-from codelet.graphs.vertices import edges_by_vertex
+from codelet.graphs.vertices import edges_of_field
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
 from lowering.machine.interleaved import interleaved_bytes
 from lowering.machine.liveness import Liveness, LiveRange, whole_words
 from lowering.machine.offsets import assign_offsets
@@ -46,6 +48,10 @@ from lowering.plan.steps import StreamStep
 
 EDGE_BYTES = 4
 """Where an edge begins, and how long it is: the report's 12 bytes are a vertex of three edges."""
+
+LEVEL_BYTES = 8
+"""How often a loop over edges goes round, and how far it steps: as vertices of PopLibs' convolutions have strides
+beside their pointers (lib/poplin/codelets/ConvPartialnx1.cpp)."""
 
 VERTEX_BYTES = 8
 """What starts a vertex: two instructions, with the address of its code and that of its edges. A guess."""
@@ -209,13 +215,32 @@ def _count_equations(jaxpr: jax_core.Jaxpr) -> int:
     return len(jaxpr.eqns) + sum(_count_equations(inner) for eqn in jaxpr.eqns for inner in inner_jaxprs(eqn))
 
 
+def _levels(tensor: Tensor) -> int | None:
+    """How many loops go through the edges of a field, one within another; None where they are not evenly nested."""
+    is_tabled = any(isinstance(key, int) for table in tensor.index.tables for key in table.keys)
+    if tensor.rows is not None or not isinstance(tensor.source, Variable) or is_tabled:
+        return None
+    extents, strides = tensor.index.shape, tensor.index.strides
+    loops: list[tuple[int, int]] = []
+    for extent, stride in reversed([own for own in zip(extents, strides, strict=True) if own[0] > 1]):
+        if loops and stride == loops[-1][0] * loops[-1][1]:
+            loops[-1] = loops[-1][0] * extent, loops[-1][1]
+        else:
+            loops.append((extent, stride))
+    return len(loops) - bool(loops and loops[0][1] == 1)
+
+
 def _edge_bytes(family: Family, tiles: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Pointers of a family's vertices on each tile."""
-    edges = edges_by_vertex(family)
-    if edges.size == 1:
-        return counts * EDGE_BYTES * int(edges.reshape(-1)[0])
-    each = np.broadcast_to(edges, family.extents).reshape(-1)
-    return EDGE_BYTES * np.bincount(tiles, each, len(counts)).astype(np.int64)
+    each = np.zeros([1] * len(family.axes), np.int64)
+    for field in family.fields:
+        levels = None if field.tensor is None else _levels(field.tensor)
+        pointers = EDGE_BYTES * np.asarray(edges_of_field(family, field))
+        each = each + (pointers if levels is None else np.minimum(pointers, EDGE_BYTES + LEVEL_BYTES * levels))
+    if each.size == 1:
+        return counts * int(each.reshape(-1)[0])
+    every = np.broadcast_to(each, family.extents).reshape(-1)
+    return np.bincount(tiles, every, len(counts)).astype(np.int64)
 
 
 def _code(vertex_tiles: Mapping[Family, np.ndarray], num_tiles: int) -> Iterator[tuple[str, str, np.ndarray]]:

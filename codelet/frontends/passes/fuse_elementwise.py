@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from codelet.frontends.passes.bodies import Bodies, Paths
 from codelet.frontends.passes.contraction import Contraction
 from codelet.frontends.structure import jaxpr_key, shape_of
 from codelet.jaxprs.equations import Atomic, inner_jaxprs, variables
+from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder
 
 FUSED = jax_core.DebugInfo("codelet", "fused", None, None)
@@ -107,6 +108,30 @@ def _names(path: str) -> set[str]:
     return {name for name in (within, within.partition("/")[2]) if "/" in name}
 
 
+def readers_of(jaxpr: jax_core.Jaxpr) -> dict[Any, set[int]]:
+    """The equations that read each variable, by position."""
+    readers: dict[Any, set[int]] = {}
+    for k, eqn in enumerate(jaxpr.eqns):
+        for var in variables(eqn.invars):
+            readers.setdefault(var, set()).add(k)
+    return readers
+
+
+def _outgrown(jaxpr: jax_core.Jaxpr, readers: Mapping[Any, set[int]]) -> set[int]:
+    """The equations whose results are larger than all that they are spread out from, and are read by one other."""
+    spread = {eqn.outvars[0]: eqn.invars[0] for eqn in jaxpr.eqns if is_understood(eqn, "broadcast_in_dim")}
+    results, found = set(variables(jaxpr.outvars)), set()
+    for k, eqn in enumerate(jaxpr.eqns):
+        own = variables(eqn.invars)
+        if not is_by_element(eqn) or not own or not all(var in spread for var in own):
+            continue
+        read = sum(_words(spread[var]) for var in set(own))
+        is_held = any(var in results or len(readers.get(var, ())) != 1 for var in eqn.outvars)
+        if not is_held and read < sum(map(_words, eqn.outvars)):
+            found.add(k)
+    return found
+
+
 class _Places:
     """Where equations are: neighbours are in the same scopes, and what parameters they read are of one layer, or one
     parameter and what is held beside it.
@@ -114,9 +139,11 @@ class _Places:
     Args:
         jaxpr: whose equations.
         paths: those of its inputs that are parameters of the user's.
+        anywhere: those that fit wherever they are read.
     """
 
-    def __init__(self, jaxpr: jax_core.Jaxpr, paths: Paths):
+    def __init__(self, jaxpr: jax_core.Jaxpr, paths: Paths, anywhere: Container[int]):
+        self._anywhere = anywhere
         plain = labels(jaxpr, {})
         own = labels(jaxpr, paths) if paths else plain
         held = origins(jaxpr, paths) if paths else {}
@@ -126,6 +153,9 @@ class _Places:
 
     def fit(self, a: Sequence[int], b: Sequence[int]) -> bool:
         """Whether equations are in one place."""
+        a, b = ([k for k in own if k not in self._anywhere] for own in (a, b))
+        if not a or not b:
+            return True
         if self._scopes[a[0]] != self._scopes[b[0]]:
             return False
         members = (*a, *b)
@@ -142,7 +172,7 @@ def groups(jaxpr: jax_core.Jaxpr, paths: Paths) -> list[list[int]]:
         jaxpr: whose equations.
         paths: those of its inputs that are parameters of the user's.
     """
-    places, joined = _Places(jaxpr, paths), Contraction()
+    places, joined = _Places(jaxpr, paths, _outgrown(jaxpr, readers_of(jaxpr))), Contraction()
     made_by: dict[Any, int] = {}
     last_effect: list[int] = []
     shapes: list[tuple[int, ...] | None] = []
@@ -199,11 +229,7 @@ class _Fusing:
         jaxpr = closed.jaxpr
         of_parameters = origins(jaxpr, paths) if paths else {}
         spread = {var: eqn for eqn in jaxpr.eqns if _is_spread(eqn) for var in eqn.outvars}
-        read = [variables(eqn.invars) for eqn in jaxpr.eqns]
-        readers: dict[Any, set[int]] = {}
-        for k, own in enumerate(read):
-            for var in own:
-                readers.setdefault(var, set()).add(k)
+        readers = readers_of(jaxpr)
         results = set(variables(jaxpr.outvars))
         builder = Builder(jaxpr.invars, jaxpr.debug_info)
         known: dict[Any, Atomic] = dict(zip(jaxpr.invars, builder.invars, strict=True))
