@@ -76,7 +76,7 @@ def step_comparison(
 @benchmark
 def alexnet_step(network: str = "alexnet", grain: int = FINE_GRAIN) -> Generator[Comparison | Row, Row, None]:
     """A training step of AlexNet, batch 1: at the planned grain, and as more than 18.7 million vertices."""
-    yield step_comparison("alexnet_step", network, 1, 0.9)
+    yield step_comparison("alexnet_step", network, 1, 1.0)
     yield step_comparison("alexnet_step/fine", network, 1, 0.9, grain=grain)
 
 
@@ -95,7 +95,7 @@ def resnet18_step(network: str = "resnet18") -> Generator[Comparison | Row, Row,
 @benchmark
 def resnet34_step(network: str = "resnet34") -> Generator[Comparison | Row, Row, None]:
     """A training step of ResNet-34, batch 1."""
-    yield step_comparison("resnet34_step", network, 1, 1.0)
+    yield step_comparison("resnet34_step", network, 1, 1.0, tolerance=1e-2)
 
 
 @benchmark

@@ -80,6 +80,26 @@ WHOLE = {
 }
 
 
+def gathered(a, b, sizes):
+    """A product by parts of the right operand that are gathered one by one, in another order."""
+    picked = [jnp.arange(10)[::-1][k : k + n] for k, n in zip(np.cumsum([0, *sizes[:-1]]), sizes, strict=True)]
+    pairs = zip(lax.split(a, sizes, 1), (jnp.take(b, own, axis=0, mode="clip") for own in picked), strict=True)
+    return functools.reduce(operator.add, (left @ right for left, right in pairs))
+
+
+@pytest.mark.parametrize("sizes", [(4, 6), (1, 2, 7)])
+def test_an_operand_of_which_there_are_parts_alone_is_put_together(sizes):
+    a, b = normal(9, 10), normal(10, 5)
+    found = names(lambda a, b: gathered(a, b, sizes), a, b)
+    assert (found.count("dot_general"), found.count("concatenate")) == (1, 1)
+    assert not {"add", "split"} & set(found)
+    (value,) = evaluated(joined(lambda a, b: gathered(a, b, sizes), a, b))(a, b)
+    np.testing.assert_allclose(value, a @ b[::-1], rtol=1e-5, atol=1e-5)
+    # No larger than what was divided.
+    small = normal(3, 10)
+    assert names(lambda a, b: gathered(a, b, sizes), small, b).count("dot_general") == len(sizes)
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_parts_of_a_product_are_one_product(name):
     a, b = normal(3, 10), normal(10, 5)

@@ -46,8 +46,9 @@ class _Product(NamedTuple):
         """What was divided, and what is shared."""
         return [own.root for own in self.operands]
 
-    def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
+    def made(self, values: Sequence[Any], shape: Sequence[int]) -> Any:
         """The product of the whole, in a shape."""
+        left, right = values
         return reshape(dot_of(self.eqn, left, right, [own.shape for own in self.operands]), shape)
 
 

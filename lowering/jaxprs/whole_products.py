@@ -2,16 +2,19 @@
 
 What is summed over is cut in parts of one length and one that is left over; partial products of each are contracted to
 one product (`sum_rows.py`, `contract.py`). In comes a jaxpr with sums of products, of what `split`s or `slice`s divide
-along what is contracted; out comes one in which each is one product of what was divided.
+along what is contracted; out comes one in which each is one product of what was divided. An operand of which there are
+parts only, as what was gathered part by part, is put together where it is no larger than what was divided.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, variables
@@ -21,12 +24,31 @@ from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangemen
 from lowering.jaxprs.wholes import dot_of, with_wholes
 
 
+class _Alone(NamedTuple):
+    """An operand that is a part of nothing that is known, which of its dimensions is contracted, and its shape."""
+
+    value: Any
+    dimension: int
+    shape: tuple[int, ...]
+
+    def is_like(self, other: _Alone) -> bool:
+        """Whether it can be put together with another."""
+        free = lambda own: (*own.shape[: own.dimension], *own.shape[own.dimension + 1 :])  # noqa: E731
+        same_dtype = self.value.aval.dtype == other.value.aval.dtype
+        return self.dimension == other.dimension and free(self) == free(other) and same_dtype
+
+
 class _Product(NamedTuple):
-    """A product of parts, and how what is added up is arranged of it."""
+    """A product of parts, one of them of something that is known, and how what is added up is arranged of it."""
 
     view: Rearrangement
     eqn: jax_core.JaxprEqn
-    parts: tuple[Part, Part]
+    parts: tuple[Part | _Alone, Part | _Alone]
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Where the parts lie along what is contracted, as far as it is known."""
+        return [part.place for part in self.parts if isinstance(part, Part)]
 
     def is_like(self, other: _Product) -> bool:
         """Whether it differs from another in the part alone that it is of."""
@@ -34,24 +56,41 @@ class _Product(NamedTuple):
         if any(self.eqn.params[name] != other.eqn.params[name] for name in kept) or self.view.dims != other.view.dims:
             return False
         same = self.eqn.params["dimension_numbers"] == other.eqn.params["dimension_numbers"]
-        alike = all(own.is_like(one) for own, one in zip(self.parts, other.parts, strict=True))
+        pairs = zip(self.parts, other.parts, strict=True)
+        alike = all(type(own) is type(one) and own.is_like(one) for own, one in pairs)  # type: ignore[arg-type]
         return alike and (same or batch == ((), ()))
 
 
 class _Whole(NamedTuple):
-    """Products of parts that together are all of what was divided, like one of them."""
+    """Products of parts that together are all of what was divided.
+
+    Attributes:
+        like: one of them.
+        products: all, in the order of the parts.
+    """
 
     like: _Product
+    products: list[_Product]
+
+    def _values(self, side: int) -> list[Atomic]:
+        part = self.like.parts[side]
+        return [part.root] if isinstance(part, Part) else [own.parts[side].value for own in self.products]  # type: ignore[union-attr]
 
     @property
     def roots(self) -> list[Atomic]:
-        """What was divided."""
-        return [part.root for part in self.like.parts]
+        """What was divided, or the parts of what is put together: the left operand's, then the right one's."""
+        return [*self._values(0), *self._values(1)]
 
-    def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
+    def made(self, values: Sequence[Any], shape: Sequence[int]) -> Any:
         """The product of the whole."""
         view, eqn, parts = self.like
-        return rearrange(dot_of(eqn, left, right, [part.shape for part in parts]), view.digits, shape)
+        first = len(self._values(0))
+        operands, shapes = [], []
+        for part, own in zip(parts, (values[:first], values[first:]), strict=True):
+            operands.append(own[0] if isinstance(part, Part) else lax.concatenate(own, part.dimension))
+            shapes.append(part.shape if isinstance(part, Part) else operands[-1].shape)
+        left, right = operands
+        return rearrange(dot_of(eqn, left, right, shapes), view.digits, shape)
 
 
 class _Sums:
@@ -85,21 +124,33 @@ class _Sums:
         summed = eqn.params["dimension_numbers"][0]
         if len(summed[0]) != 1:
             return None
-        left, right = (part_of(operand, d, self.makers) for operand, (d,) in zip(eqn.invars, summed, strict=True))
-        return None if left is None or right is None else _Product(view, eqn, (left, right))
+        pairs = [(operand, d) for operand, (d,) in zip(eqn.invars, summed, strict=True)]
+        left, right = (part_of(operand, d, self.makers) or self._alone(operand, d) for operand, d in pairs)
+        if left is None or right is None or not (isinstance(left, Part) or isinstance(right, Part)):
+            return None
+        return _Product(view, eqn, (left, right))
+
+    def _alone(self, operand: Atomic, d: int) -> _Alone | None:
+        if isinstance(operand, jax_core.Literal):
+            return None
+        return _Alone(operand, d, tuple(operand.aval.shape))  # type: ignore[attr-defined]
 
     def _whole(self, eqn: jax_core.JaxprEqn) -> _Whole | None:
         """A sum as a product of the whole; None if it is none."""
         terms = [self._product(atom) for atom in self._terms(eqn)]
         products = [term for term in terms if term is not None]
-        if len(products) < len(terms):
+        if len(products) < len(terms) or any(own.places[0] != own.places[-1] for own in products):
             return None
-        first = max(products, key=lambda own: own.parts[0].extent)
-        places = sorted([part.place for part in own.parts] for own in products)
-        ends = [0, *itertools.accumulate(extent for (_, extent), _ in places)]
-        every = all(left == right for left, right in places) and [left[0] for left, _ in places] == ends[:-1]
-        every = every and all(part.lies_so and part.shape[part.dimension] == ends[-1] for part in first.parts)
-        return _Whole(first) if every and all(own.is_like(first) for own in products) else None
+        products.sort(key=lambda own: own.places[0])
+        first = max(products, key=lambda own: own.places[0][1])
+        ends = [0, *itertools.accumulate(own.places[0][1] for own in products)]
+        parts = [part for part in first.parts if isinstance(part, Part)]
+        every = [own.places[0][0] for own in products] == ends[:-1] and all(own.is_like(first) for own in products)
+        if not every or not all(part.lies_so and part.shape[part.dimension] == ends[-1] for part in parts):
+            return None
+        sizes = [math.prod(part.shape) for part in parts]
+        joined = [part for own in products for part in own.parts if isinstance(part, _Alone)]
+        return _Whole(first, products) if sum(math.prod(part.shape) for part in joined) <= max(sizes) else None
 
 
 def join_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

@@ -22,11 +22,11 @@ class Whole(Protocol):
 
     @property
     def roots(self) -> Sequence[Atomic]:
-        """What was divided: the left operand and the right one."""
+        """What it is made of: what was divided, or the parts of what is put together."""
         ...
 
-    def made(self, left: Any, right: Any, shape: Sequence[int]) -> Any:
-        """The product of these, in a shape."""
+    def made(self, values: Sequence[Any], shape: Sequence[int]) -> Any:
+        """The product of the values of these, in a shape."""
         ...
 
 
@@ -54,6 +54,6 @@ def with_wholes(
         if eqn not in found:
             return builder.equation(with_bodies(eqn, lambda body: with_wholes(body, find)), operands)
         shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda left, right: [found[eqn].made(left, right, shape)], operands)
+        return builder.traced(lambda *values: [found[eqn].made(values, shape)], operands)
 
     return rebuild(closed, add, sources=sources)
