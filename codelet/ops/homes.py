@@ -54,6 +54,8 @@ def stretch(extents: Sequence[int], blocks: Sequence[int]) -> int | None:
 
 def _blocks_along(grid: Grid, shape: Sequence[int]) -> Home:
     """The blocks of a grid along the dimensions of a shape; `ELSEWHERE` where they are none."""
+    if grid == _NOWHERE:
+        return ELSEWHERE
     left, blocks = list(grid), []
     for extent in reversed(shape):
         if extent == 1:
