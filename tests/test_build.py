@@ -150,3 +150,12 @@ def test_stages_that_take_long_show_on_the_error_stream(has_tqdm, monkeypatch, c
     assert "slow" in told
     assert ("2 of 2 stages" in told) == has_tqdm
     assert stages.seconds["quick"] < stages.seconds["slow"]
+
+
+@pytest.mark.slow
+def test_alexnets_step_fits_a_bow_machine():
+    result = build("alexnet", target=cl.IPU("bow"))
+    assert result.memory is not None
+    assert result.memory.fullest_tile_bytes <= result.memory.bytes_per_tile
+    fully_connected = [layer for layer in result.layers if layer.name.startswith("fc")]
+    assert 0.2 < sum(layer.total_cycles for layer in fully_connected) / (result.cycles or 1) < 0.6
