@@ -350,10 +350,8 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
         for price in (option.price, option.refine):
             if price is not None:
                 plan = Plan(operation, option.cuts, tuple(price()), option.details)
-                entry = (
-                    (max(0, -(-(plan.tile_bytes - memory) // step)), plan.total_cycles + option.later_cycles, *sizes),
-                    plan,
-                )
+                over, cycles = max(0, -(-(plan.tile_bytes - memory) // step)), plan.total_cycles + option.later_cycles
+                entry = (over, cycles, *sizes), plan
                 if len(best) == 2 and entry[0] >= best[1][0]:
                     break
         else:
