@@ -56,6 +56,7 @@ import jax
 from jax.extend import core as jax_core
 
 from codelet.display import as_html
+from codelet.garbage import collecting_seldom
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
@@ -83,9 +84,8 @@ from lowering.plan.streams import count_values, fed_types
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
     """A checked plan of a graph and program, as a function of its inputs."""
-    plan = collect(graph, program, inputs, outputs)
-    plan = flow(plan)
-    return check(plan)
+    with collecting_seldom():
+        return check(flow(collect(graph, program, inputs, outputs)))
 
 
 def plan_part(plan: Plan, steps: Sequence[Step], given: Sequence[Variable] = ()) -> Plan:
@@ -113,7 +113,7 @@ def plan_engine(graph: Graph, program: Program) -> Plan:
 
 def plan_fast(plan: Plan) -> Plan:
     """What fast execution runs of a checked plan, and how each compute set and copy of it runs; it prints."""
-    with nesting_told(plan.steps):
+    with nesting_told(plan.steps), collecting_seldom():
         pruned = prune(rotate(prune(plan)))
         fast = choose_kernels(join_products(pruned))
     needed = set(pruned.families)
@@ -123,7 +123,7 @@ def plan_fast(plan: Plan) -> Plan:
 def compile_fast(plan: Plan) -> jax_core.ClosedJaxpr:
     """The jaxpr of what `plan_fast` gives: of the function that `emit` makes of it, its tables its constants."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    with nesting_told(plan.steps):
+    with nesting_told(plan.steps), collecting_seldom():
         return trace_simplified(emit(plan), *structs, *fed_types(plan))
 
 

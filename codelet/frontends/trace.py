@@ -31,6 +31,7 @@ from codelet.frontends.replaced import Replacements
 from codelet.frontends.traced import Traced
 from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
+from codelet.garbage import collecting_seldom
 from codelet.graphs.graph import Graph
 from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
@@ -79,6 +80,18 @@ def trace(
             expected="cl.trace(function, *examples), of a function that takes arrays",
         )
     checked_grain("trace", grain)
+    with collecting_seldom():
+        return _traced(function, examples, target, grain, donate_argnums, {} if replace is None else replace)
+
+
+def _traced(
+    function: Callable[..., Any],
+    examples: Sequence[Any],
+    target: Target | None,
+    grain: int | None,
+    donate_argnums: int | Sequence[int],
+    replaced: Mapping[Any, Callable[..., Any]],
+) -> Traced:
     given = flatten(examples).described
     kept: list[tuple[list[Any], list[bool], Any]] = []
 
@@ -102,7 +115,7 @@ def trace(
     graph = Graph(target)
     donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)
     owned = [k for k, path in enumerate(given.paths) if int(path.partition("/")[0]) in donated]
-    simple = simplify(Replacements({} if replace is None else replace).marked(closed), given.paths, owned)
+    simple = simplify(Replacements(replaced).marked(closed), given.paths, owned)
     walk = Walk(graph, SharedFunctions(simple), grain)
     inputs = []
     for path, var in zip(_names(function, given.paths), simple.jaxpr.invars, strict=True):
