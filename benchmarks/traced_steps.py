@@ -21,7 +21,7 @@ from codelet.models.networks import step_arguments
 from codelet.models.training import train_step
 
 FLOAT32_ERROR = 0.5
-"""How far apart steps of ResNet-34 and 50 may be, batch 1: in float32 plain JAX's is 0.34 and 0.28 of the largest gradient
+"""How far apart steps of ResNet-34 and 50 may be, batch 1: in float32 plain JAX's is 0.34 and 0.28 of the largest slope
 of a layer away from its own in float64, ours 0.34 and 0.26. Batch norm over the 49 places of the last stage, and
 rectifiers near zero, do that. `tests/test_traced_networks.py` holds steps in float64 to 1e-9."""
 
