@@ -20,6 +20,7 @@ import numpy as np
 from codelet.errors import VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
+from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.graphs.graph_text import graph_html, graph_text
 from codelet.graphs.names import Names
@@ -27,7 +28,7 @@ from codelet.graphs.recordings import Recordings
 from codelet.graphs.tiles import Tiles
 from codelet.graphs.variables import Variables
 from codelet.graphs.vertex_columns import WHOLE_NUMBER, VertexColumns, not_a_vertex
-from codelet.graphs.vertices import count_edges, family_vertices, find_vertex, touching_vertices
+from codelet.graphs.vertices import family_vertices, find_vertex, touching_vertices
 from codelet.programs.compute_sets import ComputeSet
 from codelet.programs.copies import Stream
 from codelet.programs.functions import Function, checked_derivative, named_parameters

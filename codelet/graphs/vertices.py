@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +41,7 @@ class Edge(NamedTuple):
         return f"edge of {what} to field {self.field!r} of {self.vertex!r}"
 
 
-def _runs(elements: np.ndarray) -> np.ndarray:
+def starts_of_runs(elements: np.ndarray) -> np.ndarray:
     """Whether each element starts a run, along the last axis of `(vertices, elements per vertex)`.
 
     Padding is of no run and ends those before it.
@@ -124,7 +123,7 @@ class Vertex:
         for name, tensor in self.fields.items():
             if isinstance(tensor, Tensor) and tensor.size:
                 elements = tensor.elements().reshape(1, -1)
-                starts = _runs(elements)
+                starts = starts_of_runs(elements)
                 runs = np.cumsum(starts)[elements[0] >= 0] - 1
                 for start, length in zip(elements[starts], np.bincount(runs), strict=True):
                     variable, position = graph.locate(int(start))
@@ -385,67 +384,3 @@ def over_axes(values: np.ndarray, axes: Sequence[Axis], family_axes: Sequence[Ax
     values = values.reshape([axis.extent for axis in axes])
     ordered = values.transpose([list(axes).index(axis) for axis in family_axes if axis in axes])
     return ordered.reshape([axis.extent if axis in axes else 1 for axis in family_axes])
-
-
-def edges_by_vertex(family: Family) -> np.ndarray:
-    """The exact number of edges of each vertex of a family.
-
-    Of shape `(extents of the family's axes)`, or extents of 1 along axes over which all have as many.
-    """
-    total = np.zeros([1] * len(family.axes), np.int64)
-    for field in family.fields:
-        total = total + edges_of_field(family, field)
-    return total
-
-
-def edges_of_field(family: Family, field: Field) -> np.ndarray | int:
-    """The exact number of edges of a field of each vertex: as `edges_by_vertex`, or a number that all have."""
-    if field.tensor is None or not math.prod(field.type.shape):
-        return 0
-    if field.tensor.rows is not None:
-        return _ragged_edges(family, field.tensor)
-    is_element = not field.type.shape and isinstance(field.tensor.source, Variable)
-    return 1 if is_element else _field_edges(family, field.tensor)
-
-
-def count_edges(family: Family) -> int:
-    """The exact number of edges of all vertices of a family."""
-    each = edges_by_vertex(family)
-    return int(each.sum()) * (family.num_vertices // max(1, each.size))
-
-
-def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
-    index = tensor.index
-    tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
-    if isinstance(tensor.source, Variable) and not tabled:
-        # Every vertex has the same steps from one element to the next. When dimension d moves on, those
-        # within it start again.
-        runs, within, outer = 1, 0, index.size
-        for extent, stride in reversed(list(zip(index.shape, index.strides, strict=True))):
-            outer //= extent
-            if stride - within != 1:
-                runs += outer * (extent - 1)
-            within += stride * (extent - 1)
-        return runs
-    axes = index.axes
-    elements = source_elements(tensor.source)
-    counts = [_runs(elements[block].reshape(len(block), -1)).sum(axis=1) for _, block in index.blocks(axes)]
-    return over_axes(np.concatenate(counts), axes, family.axes)
-
-
-def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
-    rows, axes = tensor.rows, tensor.index.axes
-    assert rows is not None
-    elements = source_elements(tensor.source)[tensor.index.values(axes)]
-    positions = math.prod(axis.extent for axis in axes)
-    # Sorted by vertex, the elements of each stay in the field's order.
-    place = [1] * elements.ndim
-    place[len(axes) + tensor.ragged_dimension] = rows.total
-    whose = np.arange(positions).reshape([axis.extent for axis in axes] + [1] * tensor.ndim) * rows.count
-    whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
-    order = np.argsort(whose, kind="stable")
-    whose, elements = whose[order], elements.reshape(-1)[order]
-    starts = elements >= 0
-    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
-    counts = np.bincount(whose[starts], minlength=positions * rows.count)
-    return over_axes(counts, (*axes, *rows.axes), family.axes)

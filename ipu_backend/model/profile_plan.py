@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family, counted
-from codelet.graphs.vertices import count_edges
 from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.dtypes import guess_text

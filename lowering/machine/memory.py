@@ -35,8 +35,8 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import OutOfInterleavedMemoryError, OutOfTileMemoryError
+from codelet.graphs.edge_counts import edges_of_field
 from codelet.graphs.family import Family, counted
-from codelet.graphs.vertices import edges_of_field
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor

@@ -1,0 +1,76 @@
+"""Counts of edges: how many each vertex of a family has, by arithmetic on access maps where these are affine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from codelet.graphs.family import Family, Field
+from codelet.graphs.vertices import over_axes, starts_of_runs
+from codelet.views.sources import Variable, source_elements
+from codelet.views.tensor import Tensor
+
+
+def edges_by_vertex(family: Family) -> np.ndarray:
+    """The exact number of edges of each vertex of a family.
+
+    Of shape `(extents of the family's axes)`, or extents of 1 along axes over which all have as many.
+    """
+    total = np.zeros([1] * len(family.axes), np.int64)
+    for field in family.fields:
+        total = total + edges_of_field(family, field)
+    return total
+
+
+def edges_of_field(family: Family, field: Field) -> np.ndarray | int:
+    """The exact number of edges of a field of each vertex: as `edges_by_vertex`, or a number that all have."""
+    if field.tensor is None or not math.prod(field.type.shape):
+        return 0
+    if field.tensor.rows is not None:
+        return _ragged_edges(family, field.tensor)
+    is_element = not field.type.shape and isinstance(field.tensor.source, Variable)
+    return 1 if is_element else _field_edges(family, field.tensor)
+
+
+def count_edges(family: Family) -> int:
+    """The exact number of edges of all vertices of a family."""
+    each = edges_by_vertex(family)
+    return int(each.sum()) * (family.num_vertices // max(1, each.size))
+
+
+def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
+    index = tensor.index
+    tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
+    if isinstance(tensor.source, Variable) and not tabled:
+        # Every vertex has the same steps from one element to the next. When dimension d moves on, those
+        # within it start again.
+        runs, within, outer = 1, 0, index.size
+        for extent, stride in reversed(list(zip(index.shape, index.strides, strict=True))):
+            outer //= extent
+            if stride - within != 1:
+                runs += outer * (extent - 1)
+            within += stride * (extent - 1)
+        return runs
+    axes = index.axes
+    elements = source_elements(tensor.source)
+    counts = [starts_of_runs(elements[block].reshape(len(block), -1)).sum(axis=1) for _, block in index.blocks(axes)]
+    return over_axes(np.concatenate(counts), axes, family.axes)
+
+
+def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
+    rows, axes = tensor.rows, tensor.index.axes
+    assert rows is not None
+    elements = source_elements(tensor.source)[tensor.index.values(axes)]
+    positions = math.prod(axis.extent for axis in axes)
+    # Sorted by vertex, the elements of each stay in the field's order.
+    place = [1] * elements.ndim
+    place[len(axes) + tensor.ragged_dimension] = rows.total
+    whose = np.arange(positions).reshape([axis.extent for axis in axes] + [1] * tensor.ndim) * rows.count
+    whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
+    order = np.argsort(whose, kind="stable")
+    whose, elements = whose[order], elements.reshape(-1)[order]
+    starts = elements >= 0
+    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
+    counts = np.bincount(whose[starts], minlength=positions * rows.count)
+    return over_axes(counts, (*axes, *rows.axes), family.axes)
