@@ -17,6 +17,7 @@ out. Everything is added by the operations of `codelet/ops` and by `graph.add_ve
     for_each               a vertex for each matrix, line or key of a batch
     rule_table             the table of docs/frontends.md, made of the rules
     one_vertex             what has no rule: a vertex that runs the primitive
+    read_together          what elementwise equations read at the same places
     references             an error where arrays are changed in place
     passes                 from jaxpr to jaxpr, before anything is added
 """

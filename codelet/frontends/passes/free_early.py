@@ -65,11 +65,15 @@ def free_early(closed: jax_core.ClosedJaxpr, owned: Collection[int] = ()) -> jax
         closed: the jaxpr.
         owned: of its inputs, by position, those that are not needed afterwards.
     """
-    bodies = Bodies(lambda body, _: free_early(body))
-    jaxpr = closed.jaxpr
-    order = early_order(jaxpr, {jaxpr.invars[k] for k in owned})
-    eqns = [bodies.changed(jaxpr.eqns[k]) for k in order]
-    made = jax_core.Jaxpr(
-        jaxpr.constvars, jaxpr.invars, jaxpr.outvars, eqns, jaxpr.effects, debug_info=jaxpr.debug_info
-    )
-    return jax_core.ClosedJaxpr(made, closed.consts)
+
+    def change(own: jax_core.ClosedJaxpr, owned: Collection[int] = ()) -> jax_core.ClosedJaxpr:
+        jaxpr = own.jaxpr
+        order = early_order(jaxpr, {jaxpr.invars[k] for k in owned})
+        eqns = [bodies.changed(jaxpr.eqns[k]) for k in order]
+        made = jax_core.Jaxpr(
+            jaxpr.constvars, jaxpr.invars, jaxpr.outvars, eqns, jaxpr.effects, debug_info=jaxpr.debug_info
+        )
+        return jax_core.ClosedJaxpr(made, own.consts)
+
+    bodies = Bodies(lambda body, _: change(body))
+    return change(closed, owned)

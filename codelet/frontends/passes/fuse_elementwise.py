@@ -165,14 +165,15 @@ class _Places:
         return bool(names) and bool(set.intersection(*names))
 
 
-def groups(jaxpr: jax_core.Jaxpr, paths: Paths) -> list[list[int]]:
+def groups(jaxpr: jax_core.Jaxpr, paths: Paths, readers: Mapping[Any, set[int]]) -> list[list[int]]:
     """The equations of a jaxpr that are one, by position, in an order in which they can be run.
 
     Args:
         jaxpr: whose equations.
         paths: those of its inputs that are parameters of the user's.
+        readers: the equations that read each variable, by position.
     """
-    places, joined = _Places(jaxpr, paths, _outgrown(jaxpr, readers_of(jaxpr))), Contraction()
+    places, joined = _Places(jaxpr, paths, _outgrown(jaxpr, readers)), Contraction()
     made_by: dict[Any, int] = {}
     last_effect: list[int] = []
     shapes: list[tuple[int, ...] | None] = []
@@ -236,7 +237,7 @@ class _Fusing:
         known.update(zip(jaxpr.constvars, map(builder.constant, closed.consts), strict=True))
         at = lambda atom: atom if isinstance(atom, jax_core.Literal) else known[atom]  # noqa: E731
         left: set[int] = set()  # spreads that only fused equations read
-        order = groups(jaxpr, paths)
+        order = groups(jaxpr, paths, readers)
         fused = {k for members in order if len(members) > 1 for k in members}
         for var, eqn in spread.items():
             if var not in results and readers.get(var, set()) <= fused:

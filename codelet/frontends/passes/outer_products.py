@@ -72,8 +72,7 @@ class _Products:
         made = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_outer(eqn)}
         self.of = {eqn: (eqn, range(len(shape_of(eqn.outvars[0])))) for eqn in made.values()}
         for eqn in jaxpr.eqns:
-            (operand, *_) = (*eqn.invars, None)
-            if is_understood(eqn, "transpose") and operand in made and uses[operand] == 1:
+            if is_understood(eqn, "transpose") and (operand := eqn.invars[0]) in made and uses[operand] == 1:
                 self.of[eqn] = made[operand], eqn.params["permutation"]
 
     def sources(self, eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
@@ -83,13 +82,17 @@ class _Products:
 
 def outer_products(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr whose products that sum over nothing are elementwise, in each of its bodies too."""
-    products = _Products(closed.jaxpr)
 
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
-        if eqn not in products.of:
-            return builder.equation(bodies.changed(eqn), operands)
-        there = lambda to, own, given: to.equation(own.replace(source_info=eqn.source_info), given)  # noqa: E731
-        return builder.inlined(_multiplied(*products.of[eqn]), operands, there)
+    def change(own: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        products = _Products(own.jaxpr)
 
-    bodies = Bodies(lambda body, _: outer_products(body))
-    return rebuild(closed, run, sources=products.sources)
+        def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> list[Atomic]:
+            if eqn not in products.of:
+                return builder.equation(bodies.changed(eqn), operands)
+            there = lambda to, made, given: to.equation(made.replace(source_info=eqn.source_info), given)  # noqa: E731
+            return builder.inlined(_multiplied(*products.of[eqn]), operands, there)
+
+        return rebuild(own, run, sources=products.sources)
+
+    bodies = Bodies(lambda body, _: change(body))
+    return change(closed)
