@@ -18,7 +18,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.errors import OperationError
-from codelet.ops.homes import home_of
+from codelet.ops.homes import Home, home_of
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def broadcast_shape(operation: str, tensors: Sequence[cl.Tensor]) -> tuple[int, 
         ) from None
 
 
-def _lie_as_one(tensor: cl.Tensor, rank: int, first: int, second: int) -> bool:
+def _lie_as_one(tensor: cl.Tensor, home: Home | None, rank: int, first: int, second: int) -> bool:
     """Whether blocks in which a tensor lies are blocks of two of its dimensions made one."""
-    home, lead = home_of(tensor), rank - tensor.ndim
+    lead = rank - tensor.ndim
     if not home:
         return True
     extent, outer, inner = tensor.shape[second - lead], home[first - lead], home[second - lead]
@@ -127,11 +127,13 @@ def layouts(operation: str, tensors: Sequence[cl.Tensor]) -> list[Layout]:
         OperationError: shapes that do not fit.
     """
     shape = broadcast_shape(operation, tensors)
-    found = [_layout(shape, tensors, as_they_lie=own) for own in (False, True)]
-    return list(dict.fromkeys(found))
+    homes = [home_of(tensor) for tensor in tensors]
+    ways = ([None] * len(tensors), homes) if any(homes) else (homes,)
+    return list(dict.fromkeys(_layout(shape, tensors, own) for own in ways))
 
 
-def _layout(shape: tuple[int, ...], tensors: Sequence[cl.Tensor], *, as_they_lie: bool) -> Layout:
+def _layout(shape: tuple[int, ...], tensors: Sequence[cl.Tensor], homes: Sequence[Home | None]) -> Layout:
+    """The layout of tensors in which no dimensions are made one that those which lie somewhere do not lie in as one."""
     rank = len(shape)
     has = lambda d: tuple(_has(tensor, rank, d) for tensor in tensors)  # noqa: E731
     large = max(tensors, key=lambda tensor: tensor.size)
@@ -143,11 +145,11 @@ def _layout(shape: tuple[int, ...], tensors: Sequence[cl.Tensor], *, as_they_lie
     def merge(first: int, second: int) -> bool:
         if has(first) != has(second):
             return False
-        for tensor, own in zip(tensors, has(second), strict=True):
+        for tensor, home, own in zip(tensors, homes, has(second), strict=True):
             a, b = _stride(tensor, rank, first), _stride(tensor, rank, second)
             if own and (a is None or b is None or a != b * shape[second]):
                 return False
-            if own and as_they_lie and not _lie_as_one(tensor, rank, first, second):
+            if own and not _lie_as_one(tensor, home, rank, first, second):
                 return False
         return True
 

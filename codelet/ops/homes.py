@@ -156,8 +156,7 @@ def _is_shared(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
 
 def _is_in_order(cuts: Sequence[Cut], axes: Sequence[int]) -> bool:
     """Whether blocks follow one another on the tiles as an array's dimensions do."""
-    cut = [a for a in axes if cuts[a].parts > 1]
-    return cut == sorted(cut)
+    return _follow_memory([cut.extent for cut in cuts], [cut.block for cut in cuts], axes)
 
 
 def moved_elements(home: Home | None, cuts: Sequence[Cut], axes: Sequence[int]) -> Moved:
