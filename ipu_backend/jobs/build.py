@@ -217,8 +217,7 @@ def _profile(plan: Plan, traced: Traced) -> Profile:
     Raises:
         SizeError: planning it would take more memory than this computer has.
     """
-    ends = (*traced.flat_inputs, *traced.flat_outputs)
-    keep = list(dict.fromkeys(variable for own in ends for variable in source_variables(own.source)))
+    keep = list(dict.fromkeys(variable for own in traced.ends for variable in source_variables(own.source)))
     return profile_machine(plan_machine(plan, keep=keep, allow_out_of_memory=True))
 
 
