@@ -20,6 +20,7 @@ import numpy as np
 from codelet.errors import VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
+from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family
 from codelet.graphs.graph_text import graph_html, graph_text
@@ -432,6 +433,11 @@ class Graph:
         """All edges, one small `Edge` at a time, made on demand."""
         for vertex in self.vertices():
             yield from vertex.edges()
+
+    def edge_blocks(self) -> Iterator[EdgeBlock]:
+        """All edges, in columns over many vertices at once; see `EdgeBlock`."""
+        for family in self.families:
+            yield from edge_blocks(family)
 
     def vertex(self, compute_set: ComputeSet | str, number: int | None = None, /, **symbols: int) -> Any:
         """One vertex of a compute set: by the values of its symbols, or by its number.

@@ -1,0 +1,56 @@
+"""Compiling kernels by numba, when they are first called: the drawing alone needs it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from codelet.errors import MissingExtraError
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+Share = TypeVar("Share")
+Result = TypeVar("Result")
+
+SHARES = 2
+"""In how many shares threads sum up what cannot be summed in any order: the same on all machines, as pictures are."""
+
+
+def compiled(function: Kernel) -> Kernel:
+    """A function as machine code, compiled when first called and kept on disk; threads run it side by side.
+
+    Raises:
+        MissingExtraError: when it is called, numba is not installed.
+    """
+
+    @functools.cache
+    def machine_code() -> Callable[..., Any]:
+        try:
+            import numba
+        except ImportError:
+            raise MissingExtraError(
+                "large pictures need a library that is not installed",
+                given="a Python without numba",
+                expected="the extra `draw`",
+                fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
+            ) from None
+        return numba.njit(function, nogil=True, cache=True, error_model="numpy")
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return machine_code()(*arguments)
+
+    return call  # type: ignore[return-value]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(max(SHARES, usable))
+
+
+def side_by_side(function: Callable[[Share], Result], shares: Iterable[Share]) -> list[Result]:
+    """What a function gives for each of some shares of work, by threads."""
+    return list(_threads().map(function, shares))
