@@ -1,0 +1,132 @@
+"""A graph of few nodes for one of many points: stretches of points as one node, links between two counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codelet.draw.compiled import compiled, side_by_side
+from codelet.draw.groups import Groups
+from codelet.draw.links import Links
+
+MOST_NODES = 60_000
+"""About how many nodes there are at most: below 65,536, whatever the rounding, so that a node is 16 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseGraph:
+    """Nodes that stand for stretches of points, and the links between them.
+
+    Attributes:
+        node: uint16, the node of every point.
+        group: int32, the group of every node.
+        size: int64, the number of points of each node.
+        degree: float64, the number of links of the points of each node, those within it twice.
+        source: int32, one end of each pair of nodes that links join.
+        target: int32, the other end.
+        weight: float32, by how many.
+    """
+
+    node: np.ndarray
+    group: np.ndarray
+    size: np.ndarray
+    degree: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        return len(self.group)
+
+
+@compiled
+def _count_pairs(
+    node: np.ndarray, first: np.ndarray, source: np.ndarray, begin: int, end: int, last: int, pairs: np.ndarray
+) -> tuple[int, int]:
+    """Count the links to vertices from `begin` to `end` by the nodes of both ends, in the order of targets.
+
+    Args:
+        node: the node of every point, ascending over the vertices.
+        first: where the links to each vertex begin.
+        source: where each link comes from.
+        begin: the first vertex, which begins a node.
+        end: the vertex behind the last.
+        last: the number of nodes.
+        pairs: int64 of shape (room, 3), where the nodes of source and target and the number of links go; room for
+            those of any one node.
+
+    Returns:
+        The vertex to go on with, which begins a node, and how many pairs there are.
+    """
+    counts = np.zeros(last, np.int64)
+    seen = np.empty(last, np.int32)
+    filled = 0
+    v = begin
+    while v < end:
+        target = node[v]
+        if filled + last > len(pairs):
+            break
+        num_seen = 0
+        while v < end and node[v] == target:
+            for k in range(first[v], first[v + 1]):
+                other = node[source[k]]
+                if counts[other] == 0:
+                    seen[num_seen] = other
+                    num_seen += 1
+                counts[other] += 1
+            v += 1
+        for k in range(num_seen):
+            pairs[filled, 0] = seen[k]
+            pairs[filled, 1] = target
+            pairs[filled, 2] = counts[seen[k]]
+            counts[seen[k]] = 0
+            filled += 1
+    return v, filled
+
+
+def _nodes_of_groups(groups: Groups, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The node of every point, in stretches of about equal size, and the group of every node."""
+    sizes = groups.sizes
+    total = int(sizes.sum())
+    wanted = np.maximum(np.minimum(sizes, 4), np.rint(sizes * (most / max(1, total))).astype(np.int64))
+    counts = np.minimum(wanted, sizes)
+    begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    node = np.empty(total, np.uint16)
+    for group in range(len(sizes)):
+        own = np.arange(sizes[group], dtype=np.int64) * counts[group] // max(1, sizes[group])
+        node[groups.first[group] : groups.first[group + 1]] = begins[group] + own
+    return node, np.repeat(np.arange(len(sizes), dtype=np.int32), counts)
+
+
+def coarsen(links: Links, groups: Groups, most: int = MOST_NODES) -> CoarseGraph:
+    """Stretches of points as nodes, about `most` of them and no more than 65,535."""
+    node, group = _nodes_of_groups(groups, min(most, 65_535 - 4 * len(groups.sizes)))
+    num_nodes = len(group)
+    # Shares begin where nodes do.
+    places = np.searchsorted(links.first, np.linspace(0, links.num_links, 5)[1:-1].astype(np.int64))
+    cuts = np.searchsorted(node[: links.num_vertices], node[np.minimum(places, max(0, links.num_vertices - 1))])
+    ends = np.array([0, *cuts, links.num_vertices]) if links.num_vertices else np.zeros(2, np.int64)
+
+    def count(share: tuple[int, int]) -> list[np.ndarray]:
+        begin, end = share
+        room = np.empty((max(1 << 20, num_nodes), 3), np.int64)
+        found = []
+        while begin < end:
+            begin, filled = _count_pairs(node, links.first, links.source, begin, end, num_nodes, room)
+            found.append(room[:filled].copy())
+        return found
+
+    shares = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+    parts = [part for own in side_by_side(count, shares) for part in own]
+    pairs = np.concatenate([np.zeros((0, 3), np.int64), *parts])
+    degree = np.bincount(pairs[:, 0], pairs[:, 2], num_nodes) + np.bincount(pairs[:, 1], pairs[:, 2], num_nodes)
+    # A pair and its reverse are one.
+    low, high = np.minimum(pairs[:, 0], pairs[:, 1]), np.maximum(pairs[:, 0], pairs[:, 1])
+    key, where = np.unique((low * num_nodes + high)[low != high], return_inverse=True)
+    weight = np.bincount(where, pairs[low != high, 2], len(key)).astype(np.float32)
+    size = np.bincount(node, minlength=num_nodes)
+    source, target = np.divmod(key, max(1, num_nodes))
+    return CoarseGraph(node, group, size, degree, source.astype(np.int32), target.astype(np.int32), weight)

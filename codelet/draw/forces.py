@@ -1,0 +1,204 @@
+"""Forces on points: links attract, points repel, and gravity holds all together; and steps along them.
+
+    attraction  weight * distance along every link
+    repulsion   m1 * m2 / distance between any two points, by particle mesh: masses are laid on a grid, the grid is
+                convolved with the force of a unit mass by FFTs, and the result is looked up between grid points
+    gravity     mass * distance to the middle
+
+The repulsion that falls with the distance is that of charges in the plane, and with linear springs ForceAtlas2's.
+Source: Hockney and Eastwood, Computer Simulation Using Particles (1988), ch. 5, for the mesh and the padding of it
+with zeros, so that the field is that of points alone in the plane; Jacomy et al., ForceAtlas2 (PLOS ONE 2014).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codelet.draw.compiled import SHARES, compiled, side_by_side
+from codelet.errors import MissingExtraError
+
+SOFTENING = 0.7
+"""In cells of the mesh, the distance below which two points no longer repel more."""
+
+
+@compiled
+def _deposit(
+    place: np.ndarray, mass: np.ndarray, begin: int, end: int, x0: float, y0: float, cell: float, grid: np.ndarray
+) -> None:
+    """Lay masses on the four grid points around each place."""
+    for n in range(begin, end):
+        u = (place[n, 0] - x0) / cell
+        v = (place[n, 1] - y0) / cell
+        a = min(max(int(u), 0), grid.shape[1] - 2)
+        b = min(max(int(v), 0), grid.shape[0] - 2)
+        fu = u - a
+        fv = v - b
+        grid[b, a] += mass[n] * (1 - fu) * (1 - fv)
+        grid[b, a + 1] += mass[n] * fu * (1 - fv)
+        grid[b + 1, a] += mass[n] * (1 - fu) * fv
+        grid[b + 1, a + 1] += mass[n] * fu * fv
+
+
+@compiled
+def attract_pairs(
+    place: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    begin: int,
+    end: int,
+    pull: np.ndarray,
+) -> None:
+    """Add to `pull` what pairs of points from `begin` to `end` attract each other by."""
+    for k in range(begin, end):
+        i = source[k]
+        j = target[k]
+        dx = weight[k] * (place[j, 0] - place[i, 0])
+        dy = weight[k] * (place[j, 1] - place[i, 1])
+        pull[i, 0] += dx
+        pull[i, 1] += dy
+        pull[j, 0] -= dx
+        pull[j, 1] -= dy
+
+
+@compiled
+def attract_links(
+    place: np.ndarray, first: np.ndarray, source: np.ndarray, begin: int, end: int, stride: int, pull: np.ndarray
+) -> None:
+    """Add to `pull` what every `stride`-th link to points from `begin` to `end` attracts by, `stride` times."""
+    for j in range(begin, end):
+        sx = np.float32(0)
+        sy = np.float32(0)
+        start = first[j] + (-first[j]) % stride
+        for k in range(start, first[j + 1], stride):
+            i = source[k]
+            dx = (place[j, 0] - place[i, 0]) * np.float32(stride)
+            dy = (place[j, 1] - place[i, 1]) * np.float32(stride)
+            pull[i, 0] += dx
+            pull[i, 1] += dy
+            sx += dx
+            sy += dy
+        pull[j, 0] -= sx
+        pull[j, 1] -= sy
+
+
+@compiled
+def _step(
+    place: np.ndarray,
+    pulls: np.ndarray,
+    field: np.ndarray,
+    mass: np.ndarray,
+    begin: int,
+    end: int,
+    x0: float,
+    y0: float,
+    cell: float,
+    repulsion: float,
+    gravity: float,
+    longest: float,
+) -> None:
+    """Move points along the forces on them, each by the force over its stiffness, and no further than `longest`."""
+    height, width = field.shape[1:]
+    for n in range(begin, end):
+        x = place[n, 0]
+        y = place[n, 1]
+        u = (x - x0) / cell
+        v = (y - y0) / cell
+        a = min(max(int(u), 0), width - 2)
+        b = min(max(int(v), 0), height - 2)
+        fu = u - a
+        fv = v - b
+        m = mass[n]
+        force = np.zeros(2)
+        for d in range(2):
+            e = field[d]
+            near = e[b, a] * (1 - fu) * (1 - fv) + e[b, a + 1] * fu * (1 - fv)
+            far = e[b + 1, a] * (1 - fu) * fv + e[b + 1, a + 1] * fu * fv
+            force[d] = repulsion * m * (near + far) / cell - gravity * m * place[n, d]
+            for share in range(len(pulls)):
+                force[d] += pulls[share, n, d]
+        # A point's links weigh as much as its mass.
+        stiffness = m + gravity * m + 1e-9
+        sx = STEP * force[0] / stiffness
+        sy = STEP * force[1] / stiffness
+        length = np.sqrt(sx * sx + sy * sy)
+        if length > longest:
+            sx *= longest / length
+            sy *= longest / length
+        place[n, 0] = x + sx
+        place[n, 1] = y + sy
+
+
+STEP = 0.7
+"""The share of the way to where the forces on a point would vanish, which it goes in a step."""
+
+
+class Mesh:
+    """The repulsion of masses, on a square grid."""
+
+    def __init__(self, size: int):
+        try:
+            from scipy import fft
+        except ImportError:
+            raise MissingExtraError(
+                "large pictures need a library that is not installed",
+                given="a Python without scipy",
+                expected="the extra `draw`",
+                fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
+            ) from None
+        self._fft = fft
+        self.size = size
+        line = np.arange(2 * size, dtype=np.float32)
+        line[size:] -= 2 * size
+        squared = line[:, None] ** 2 + line**2 + SOFTENING**2
+        self._forces = [fft.rfft2(axis / squared) for axis in np.broadcast_arrays(line, line[:, None])]
+
+    def field(self, density: np.ndarray) -> np.ndarray:
+        """The force on a unit mass at every grid point, along x and y; distances are in cells."""
+        wide = self._fft.rfft2(density, s=(2 * self.size, 2 * self.size))
+        parts = side_by_side(lambda force: self._fft.irfft2(wide * force)[: self.size, : self.size], self._forces)
+        return np.ascontiguousarray(np.stack(parts), np.float32)
+
+
+def shares_of(count: int) -> list[tuple[int, int]]:
+    """Numbers up to `count` in `SHARES` stretches."""
+    cuts = np.linspace(0, count, SHARES + 1).astype(np.int64).tolist()
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def step(
+    place: np.ndarray,
+    pulls: np.ndarray,
+    mass: np.ndarray,
+    mesh: Mesh,
+    *,
+    repulsion: float,
+    gravity: float,
+    longest: float,
+) -> None:
+    """Move all points one step.
+
+    Args:
+        place: float32 of shape (points, 2), which is written to.
+        pulls: float32 of shape (shares, points, 2): the attraction of links on each, to be added up.
+        mass: float32, for each point the number of its links.
+        mesh: the mesh for the repulsion.
+        repulsion: of two unit masses at distance 1.
+        gravity: of a unit mass at distance 1 from the middle.
+        longest: the furthest that a point moves.
+    """
+    low, high = place.min(axis=0), place.max(axis=0)
+    side = float((high - low).max()) * 1.04 + 1e-9
+    x0, y0 = ((low + high) / 2 - side / 2).astype(float).tolist()
+    cell = side / (mesh.size - 1)
+
+    def deposit(share: tuple[int, int]) -> np.ndarray:
+        grid = np.zeros((mesh.size, mesh.size), np.float32)
+        _deposit(place, mass, *share, x0, y0, cell, grid)
+        return grid
+
+    field = mesh.field(sum(side_by_side(deposit, shares_of(len(place)))))  # type: ignore[arg-type]
+    move = lambda share: _step(  # noqa: E731
+        place, pulls, field, mass, *share, x0, y0, cell, repulsion, gravity, longest
+    )
+    side_by_side(move, shares_of(len(place)))
