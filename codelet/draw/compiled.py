@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from types import FunctionType
 from typing import Any, TypeVar
 
 from codelet.errors import MissingExtraError
@@ -20,6 +22,8 @@ SHARES = 2
 
 def compiled(function: Kernel) -> Kernel:
     """A function as machine code, compiled when first called and kept on disk; threads run it side by side.
+
+    It may call other kernels of its file.
 
     Raises:
         MissingExtraError: when it is called, numba is not installed.
@@ -36,13 +40,22 @@ def compiled(function: Kernel) -> Kernel:
                 expected="the extra `draw`",
                 fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
             ) from None
-        return numba.njit(function, nogil=True, cache=True, error_model="numpy")
+        # The kernels that it calls, as machine code as well; numba looks for changes of those in its own file alone.
+        used = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+        kernels = {name: own.machine_code() for name, own in used.items() if hasattr(own, "machine_code")}
+        linked = FunctionType(function.__code__, {**function.__globals__, **kernels}, function.__name__)
+        linked.__qualname__, linked.__module__ = function.__qualname__, function.__module__
+        return numba.njit(linked, nogil=True, cache=True, error_model="numpy")
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         return machine_code()(*arguments)
 
+    call.machine_code = machine_code  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+_within = threading.local()
 
 
 @functools.cache
@@ -52,5 +65,15 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def side_by_side(function: Callable[[Share], Result], shares: Iterable[Share]) -> list[Result]:
-    """What a function gives for each of some shares of work, by threads."""
-    return list(_threads().map(function, shares))
+    """What a function gives for each of some shares of work, by threads; by one where a share is itself in shares."""
+    if getattr(_within, "a_share", False):
+        return list(map(function, shares))
+
+    def work(share: Share) -> Result:
+        _within.a_share = True
+        try:
+            return function(share)
+        finally:
+            _within.a_share = False
+
+    return list(_threads().map(work, shares))

@@ -1,0 +1,319 @@
+"""Points and lines as light on pixels, in linear units: a point gives its weight, a line its own, spread along it.
+
+Lines are drawn class by class, each into one number a pixel, coloured when a class is done: a line is half of the
+class of its one end and half of that of the other. While they are drawn, pixels lie in blocks of 16 x 16 in memory,
+which lines in any direction cross about alike.
+
+Where lines are many, the long ones are drawn on coarser pixels, which are smoothly enlarged in the end: a long line of
+millions is no more than a haze. Lines between the same two pixels are drawn once, as heavy as all together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codelet.draw.compiled import SHARES, compiled, side_by_side
+from codelet.draw.forces import shares_of
+from codelet.draw.links import Links
+
+MANY = 1 << 22
+"""From how many links on the long ones are drawn on coarser pixels."""
+
+COARSE = (128, 256)
+"""From how many pixels on a line is long: drawn at half the resolution, and at a quarter."""
+
+CHUNK = 4096
+"""How many vertices are looked through together, or not at all, for lines of a class."""
+
+
+@compiled
+def _splat(
+    place: np.ndarray, which: np.ndarray, weight: np.ndarray, colours: np.ndarray, begin: int, end: int, out: np.ndarray
+) -> None:
+    """Add points to the four pixels around each, in parts that sum to their weight."""
+    height, width, _ = out.shape
+    for n in range(begin, end):
+        x = place[n, 0] - np.float32(0.5)
+        y = place[n, 1] - np.float32(0.5)
+        a = int(np.floor(x))
+        b = int(np.floor(y))
+        fx = x - a
+        fy = y - b
+        c = which[n]
+        for j in range(2):
+            for i in range(2):
+                # What would lie beyond an edge lies on it.
+                column = min(max(a + i, 0), width - 1)
+                line = min(max(b + j, 0), height - 1)
+                w = weight[n] * (fx if i else 1 - fx) * (fy if j else 1 - fy)
+                out[line, column, 0] += w * colours[c, 0]
+                out[line, column, 1] += w * colours[c, 1]
+                out[line, column, 2] += w * colours[c, 2]
+
+
+def draw_points(
+    place: np.ndarray, which: np.ndarray, weight: np.ndarray, colours: np.ndarray, size: tuple[int, int]
+) -> np.ndarray:
+    """Points as light.
+
+    Args:
+        place: float32 of shape (points, 2): x and y in pixels.
+        which: the class of each point.
+        weight: float32, how much light each gives.
+        colours: float32 of shape (classes, 3), linear.
+        size: height and width in pixels.
+
+    Returns:
+        float32 of shape (height, width, 3).
+    """
+
+    def draw(share: tuple[int, int]) -> np.ndarray:
+        out = np.zeros((*size, 3), np.float32)
+        _splat(place, which, weight, colours, *share, out)
+        return out
+
+    first, *others = side_by_side(draw, shares_of(len(place)))
+    for other in others:
+        first += other
+    return first
+
+
+@compiled
+def _draw_line(buffer: np.ndarray, blocks: int, x0: int, y0: int, x1: int, y1: int, weight: float, half: int) -> None:
+    """Add a line to a buffer in blocks of pixels: all of it, or the half at its first (1) or second (2) end."""
+    dx = x1 - x0
+    dy = y1 - y0
+    count = max(abs(dx), abs(dy)) + 1
+    each = np.float32(weight / count)
+    step_x = np.int64(dx * 65536.0 / count)
+    step_y = np.int64(dy * 65536.0 / count)
+    x = np.int64(x0) * 65536 + 32768
+    y = np.int64(y0) * 65536 + 32768
+    begin = 0
+    end = count
+    if half == 1:
+        end = (count + 1) // 2
+    elif half == 2:
+        begin = (count + 1) // 2
+    x += step_x * begin
+    y += step_y * begin
+    for _ in range(begin, end):
+        column = x >> 16
+        line = y >> 16
+        buffer[(((line >> 4) * blocks + (column >> 4)) << 8) + ((line & 15) << 4) + (column & 15)] += each
+        x += step_x
+        y += step_y
+
+
+@compiled
+def _draw_class(
+    pixel: np.ndarray,
+    which: np.ndarray,
+    layer: np.ndarray,
+    wanted: int,
+    first: np.ndarray,
+    source: np.ndarray,
+    chunks: np.ndarray,
+    chunk: int,
+    boost: float,
+    blocks: int,
+    long: tuple[int, int],
+    keys: np.ndarray,
+    counts: np.ndarray,
+    slots: np.ndarray,
+    fine: np.ndarray,
+    half_fine: np.ndarray,
+    coarse: np.ndarray,
+) -> None:
+    """Draw the lines, or halves of lines, of one class, of the vertices in some chunks.
+
+    Args:
+        pixel: int32 of shape (points, 2): column and line of each.
+        which: the class of each point.
+        layer: the layer of each class.
+        wanted: the class.
+        first: where the links to each vertex begin.
+        source: where each link comes from.
+        chunks: the numbers of the chunks.
+        chunk: how many vertices a chunk has.
+        boost: how many times as heavy lines between layers are.
+        blocks: how many blocks of pixels stand side by side.
+        long: from which lengths on lines are drawn on coarser pixels, twice and four times as large.
+        keys: int64, a hash table of lines; all -1, and left so. Its length is a power of two.
+        counts: int32 of the same length, how often each is there.
+        slots: int32, half as long: the places of the table that are taken, in the order in which they were.
+        fine: what is drawn into.
+        half_fine: what lines of the first length are drawn into.
+        coarse: what lines of the second length are drawn into.
+    """
+    mask = len(keys) - 1
+    num_vertices = len(first) - 1
+    for chunk_number in chunks:
+        start = chunk_number * chunk
+        stop = min(start + chunk, num_vertices)
+        v = start
+        while v < stop:
+            taken = 0
+            # As many vertices as the table has room for; one with more links is drawn line by line.
+            while v < stop and taken + (first[v + 1] - first[v]) <= len(slots):
+                own = which[v]
+                for k in range(first[v], first[v + 1]):
+                    u = source[k]
+                    other = which[u]
+                    if own == wanted or other == wanted:
+                        half = 0 if own == other else (1 if other == wanted else 2)
+                        length = max(abs(pixel[u, 0] - pixel[v, 0]), abs(pixel[u, 1] - pixel[v, 1]))
+                        level = 2 if length >= long[1] else (1 if length >= long[0] else 0)
+                        ends = (np.int64(pixel[u, 0] >> level) << 14) | (pixel[u, 1] >> level)
+                        ends = (((ends << 14) | (pixel[v, 0] >> level)) << 14) | (pixel[v, 1] >> level)
+                        joins = 1 if layer[own] != layer[other] else 0
+                        key = (((((ends << 2) | level) << 2) | half) << 1) | joins
+                        mixed = (key ^ (key >> 29)) * np.int64(0x1F58476D1CE4E5B9)
+                        slot = (mixed ^ (mixed >> 32)) & mask
+                        while keys[slot] != -1 and keys[slot] != key:
+                            slot = (slot + 1) & mask
+                        if keys[slot] == -1:
+                            keys[slot] = key
+                            counts[slot] = 0
+                            slots[taken] = slot
+                            taken += 1
+                        counts[slot] += 1
+                v += 1
+            for n in range(taken):
+                slot = slots[n]
+                key = keys[slot]
+                keys[slot] = -1
+                weight = counts[slot] * (boost if key & 1 else 1.0)
+                ends = key >> 5
+                low = np.int64((1 << 14) - 1)
+                level = (key >> 3) & 3
+                buffer = fine if level == 0 else (half_fine if level == 1 else coarse)
+                x, y = (ends >> 42) & low, (ends >> 28) & low
+                _draw_line(buffer, blocks >> level, x, y, (ends >> 14) & low, ends & low, weight, (key >> 1) & 3)
+            if taken == 0 and v < stop:
+                own = which[v]
+                for k in range(first[v], first[v + 1]):
+                    u = source[k]
+                    other = which[u]
+                    if own == wanted or other == wanted:
+                        half = 0 if own == other else (1 if other == wanted else 2)
+                        weight = boost if layer[own] != layer[other] else 1.0
+                        _draw_line(fine, blocks, pixel[u, 0], pixel[u, 1], pixel[v, 0], pixel[v, 1], weight, half)
+                v += 1
+
+
+def _classes_by_chunk(which: np.ndarray, links: Links, classes: int) -> np.ndarray:
+    """Whether each chunk of vertices has, at either end of any of its links, a point of each class."""
+    count = -(-links.num_vertices // CHUNK)
+    found = np.zeros((count, classes), bool)
+
+    def look(share: tuple[int, int]) -> None:
+        _look(which, links.first, links.source, CHUNK, *share, found)
+
+    side_by_side(look, shares_of(count))
+    return found
+
+
+@compiled
+def _look(
+    which: np.ndarray, first: np.ndarray, source: np.ndarray, chunk: int, begin: int, end: int, found: np.ndarray
+) -> None:
+    """Note which classes the ends of the links of chunks are of."""
+    for number in range(begin, end):
+        for v in range(number * chunk, min((number + 1) * chunk, len(first) - 1)):
+            if first[v + 1] > first[v]:
+                found[number, which[v]] = True
+            for k in range(first[v], first[v + 1]):
+                found[number, which[source[k]]] = True
+
+
+@compiled
+def _colour(buffer: np.ndarray, colour: np.ndarray, blocks: int, begin: int, end: int, out: np.ndarray) -> None:
+    """Add what was drawn in blocks of pixels to lines `begin` to `end` of a picture, in a colour, and clear it."""
+    for y in range(begin, end):
+        for x in range(out.shape[1]):
+            place = (((y >> 4) * blocks + (x >> 4)) << 8) + ((y & 15) << 4) + (x & 15)
+            light = np.float32(0)
+            for share in range(len(buffer)):
+                light += buffer[share, place]
+                buffer[share, place] = 0
+            if light != 0:
+                for c in range(3):
+                    out[y, x, c] += light * colour[c]
+
+
+def draw_links(
+    place: np.ndarray,
+    links: Links,
+    which: np.ndarray,
+    layer: np.ndarray,
+    colours: np.ndarray,
+    size: tuple[int, int],
+    boost: float = 10.0,
+) -> np.ndarray:
+    """Links as light, each the same, along a line between its ends.
+
+    Args:
+        place: float32 of shape (points, 2): x and y in pixels, within the picture.
+        links: the links.
+        which: the class of each point.
+        layer: the layer of each class.
+        colours: float32 of shape (classes, 3), linear.
+        size: height and width in pixels, multiples of 64 and at most 16,384.
+        boost: how many times as much light links between layers give.
+
+    Returns:
+        float32 of shape (height, width, 3).
+    """
+    height, width = size
+    blocks = width // 16
+    pixel = np.minimum(place, np.array([width - 1, height - 1], np.float32)).astype(np.int32)
+    long = COARSE if links.num_links >= MANY else (1 << 20, 1 << 20)
+    levels = [np.zeros((height >> level, width >> level, 3), np.float32) for level in range(3)]
+    buffers = [np.zeros((SHARES, own.shape[0] * own.shape[1]), np.float32) for own in levels]
+    tables = [
+        (np.full(1 << 17, -1, np.int64), np.empty(1 << 17, np.int32), np.empty(1 << 16, np.int32))
+        for _ in range(SHARES)
+    ]
+    present = _classes_by_chunk(which, links, len(colours))
+    work = np.add.reduceat(np.diff(links.first), np.arange(0, links.num_vertices, CHUNK)) if len(present) else None
+    for wanted in range(len(colours)):
+        chunks = np.flatnonzero(present[:, wanted])
+        if not len(chunks):
+            continue
+        assert work is not None
+        done = np.cumsum(work[chunks])
+        cuts = np.searchsorted(done, np.linspace(0, done[-1], SHARES + 1)[1:-1])
+
+        def draw(share: tuple[np.ndarray, int]) -> None:
+            own, number = share
+            lines = pixel, which, layer, wanted, links.first, links.source, own, CHUNK, boost, blocks, long
+            _draw_class(*lines, *tables[number], *(buffer[number] for buffer in buffers))
+
+        side_by_side(draw, zip(np.split(chunks, cuts), range(SHARES), strict=True))
+        colour = colours[wanted].astype(np.float32)
+        for level, (out, buffer) in enumerate(zip(levels, buffers, strict=True)):
+            if not level or long == COARSE:
+                add = lambda share: _colour(buffer, colour, blocks >> level, *share, out)  # noqa: E731
+                side_by_side(add, shares_of(len(out)))
+    if long == COARSE:
+        for small, large in ((levels[2], levels[1]), (levels[1], levels[0])):
+            side_by_side(lambda share: _enlarge(small, *share, large), shares_of(len(large)))
+    return levels[0]
+
+
+@compiled
+def _enlarge(small: np.ndarray, begin: int, end: int, large: np.ndarray) -> None:
+    """Add a picture of half the size to lines of one, between its pixels as they lie: as much light as it has."""
+    height, width, _ = small.shape
+    for y in range(begin, end):
+        # Of the four pixels around, the nearest counts three quarters along each side.
+        near_y = y >> 1
+        far_y = min(max(near_y + (1 if y & 1 else -1), 0), height - 1)
+        for x in range(large.shape[1]):
+            near_x = x >> 1
+            far_x = min(max(near_x + (1 if x & 1 else -1), 0), width - 1)
+            for c in range(3):
+                near = np.float32(0.75) * small[near_y, near_x, c] + np.float32(0.25) * small[near_y, far_x, c]
+                far = np.float32(0.75) * small[far_y, near_x, c] + np.float32(0.25) * small[far_y, far_x, c]
+                large[y, x, c] += np.float32(0.25) * (np.float32(0.75) * near + np.float32(0.25) * far)
