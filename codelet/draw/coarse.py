@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codelet.draw.compiled import compiled, side_by_side
 from codelet.draw.groups import Groups
+from codelet.draw.libraries import compiled, side_by_side
 from codelet.draw.links import Links
 
 MOST_NODES = 60_000

@@ -5,6 +5,9 @@ Source: Ottosson, A perceptual color space for image processing (2020).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 _TO_CONES = np.array(
@@ -19,7 +22,14 @@ _TO_RGB = np.array(
 )
 
 
-def oklch(lightness: np.ndarray, chroma: np.ndarray, hue: np.ndarray) -> np.ndarray:
+LIGHTNESS = {"dark": (0.72, 0.66, 0.78), "light": (0.55, 0.48, 0.62)}
+"""In OKLCH, of the phases, on each kind of ground."""
+
+COLOUR_BLIND = ("#0077bb", "#ee7733", "#009988", "#cc3311", "#33bbee", "#ee3377", "#ddaa33")
+"""Colours that those who see two of three kinds of light still tell apart. Source: Tol, Colour schemes (2021)."""
+
+
+def oklch(lightness: Any, chroma: Any, hue: Any) -> np.ndarray:
     """Linear sRGB of colours in OKLCH, hues in degrees, of shape (colours, 3); as colourful as sRGB has them."""
     lightness, chroma, hue = np.broadcast_arrays(*map(np.asarray, (lightness, chroma, hue)))
     angle = np.radians(hue)
@@ -38,13 +48,50 @@ def _linear(lightness: np.ndarray, chroma: np.ndarray, angle: np.ndarray) -> np.
     return (lab @ _TO_CONES.T) ** 3 @ _TO_RGB.T
 
 
-def class_colours(num_layers: int, num_phases: int) -> np.ndarray:
+def from_hex(colours: Sequence[str]) -> np.ndarray:
+    """Linear sRGB of colours written as `#rrggbb`, of shape (colours, 3)."""
+    encoded = np.array([[int(text[k : k + 2], 16) for k in (1, 3, 5)] for text in colours]) / 255
+    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4).astype(np.float32)
+
+
+def to_hex(colour: np.ndarray) -> str:
+    """A colour of linear sRGB as `#rrggbb`."""
+    encoded = np.where(colour <= 0.0031308, 12.92 * colour, 1.055 * np.maximum(colour, 1e-9) ** (1 / 2.4) - 0.055)
+    return "#" + "".join(f"{round(255 * float(np.clip(own, 0, 1))):02x}" for own in encoded)
+
+
+def class_colours(num_layers: int, num_phases: int, style: str, palette: str) -> np.ndarray:
     """A colour for each layer in each phase: layers around the circle of hues, phases a little apart.
+
+    Args:
+        num_layers: how many layers.
+        num_phases: how many phases, at most three.
+        style: "dark" or "light": the ground they stand on.
+        palette: "hue", or "colour-blind": seven colours in turn, phases by their lightness alone.
 
     Returns:
         float32 of shape (layers * phases, 3), linear sRGB.
     """
+    lightness = np.array(LIGHTNESS[style][:num_phases])
+    if palette == "colour-blind":
+        base = from_hex([COLOUR_BLIND[k % len(COLOUR_BLIND)] for k in range(num_layers)])
+        factor = (lightness / lightness[0]) ** 3 * (1.0 if style == "dark" else 0.6)
+        return np.clip(base[:, None] * factor[:, None], 0, 1).reshape(-1, 3).astype(np.float32)
     hue = 18 + (335 - 18) * (np.arange(num_layers) + 0.5) / max(1, num_layers)
     shift = np.array([0.0, 14.0, -14.0])[:num_phases]
-    lightness = np.array([0.72, 0.66, 0.78])[:num_phases]
     return oklch(np.tile(lightness, num_layers), 0.2, np.add.outer(hue, shift).reshape(-1))
+
+
+def shades(count: int, style: str, palette: str) -> np.ndarray:
+    """Colours that follow each other around the circle of hues; for the colour-blind from blue by grey to orange."""
+    if palette == "colour-blind":
+        share = np.linspace(-1, 1, count)
+        return oklch(LIGHTNESS[style][0], 0.16 * np.abs(share), np.where(share < 0, 250, 60))
+    return oklch(LIGHTNESS[style][0], 0.2, np.linspace(18, 335, count))
+
+
+def ramp(count: int, style: str) -> np.ndarray:
+    """Colours from cool and faint to hot and strong, which lightness alone tells apart too."""
+    share = np.linspace(0, 1, count)
+    lightness = 0.35 + 0.55 * share if style == "dark" else 0.85 - 0.5 * share
+    return oklch(lightness, 0.1 + 0.1 * share, 280 - 230 * share)

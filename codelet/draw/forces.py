@@ -12,10 +12,11 @@ with zeros, so that the field is that of points alone in the plane; Jacomy et al
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
-from codelet.draw.compiled import SHARES, compiled, side_by_side
-from codelet.errors import MissingExtraError
+from codelet.draw.libraries import SHARES, compiled, need, side_by_side
 
 SOFTENING = 0.7
 """In cells of the mesh, the distance below which two points no longer repel more."""
@@ -137,15 +138,7 @@ class Mesh:
     """The repulsion of masses, on a square grid."""
 
     def __init__(self, size: int):
-        try:
-            from scipy import fft
-        except ImportError:
-            raise MissingExtraError(
-                "large pictures need a library that is not installed",
-                given="a Python without scipy",
-                expected="the extra `draw`",
-                fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
-            ) from None
+        fft = need("scipy.fft")
         self._fft = fft
         self.size = size
         line = np.arange(2 * size, dtype=np.float32)
@@ -163,7 +156,7 @@ class Mesh:
 def shares_of(count: int) -> list[tuple[int, int]]:
     """Numbers up to `count` in `SHARES` stretches."""
     cuts = np.linspace(0, count, SHARES + 1).astype(np.int64).tolist()
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))
 
 
 def step(

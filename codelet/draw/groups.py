@@ -7,15 +7,19 @@ from all others. What is small beside the whole belongs to the layer that it has
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 
 from codelet.draw.links import Links
 
 PHASES = ("forward", "backward", "update")
+LayerOf = Callable[[str], str]
+"""The layer of a compute set by its name, "" where it is of none."""
+
 SMALL = 1 / 400
 """Below which share of all points a layer is no layer of its own."""
 
@@ -52,16 +56,21 @@ def phase_of(name: str) -> int:
     return next((place for place in (2, 1) if PHASES[place] in parts), 0)
 
 
-def group_points(links: Links) -> Groups:
-    """The groups of the points of links."""
+def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
+    """The groups of the points of links.
+
+    Args:
+        links: the links.
+        layer_of: the layer of a compute set by its name, "" for none; by the parts of names when left off.
+    """
     families = links.graph.families
     sizes = [family.num_vertices for family in families]
-    cuts = np.flatnonzero(np.diff(links.input_family, prepend=-1) | np.diff(links.input_variable, prepend=-1))
-    stretches = pairwise([*cuts.tolist(), len(links.input_family)])
-    sizes += [stop - start for start, stop in stretches]
+    changes = (np.diff(links.input_family, prepend=-1) != 0) | (np.diff(links.input_variable, prepend=-1) != 0)
+    cuts = np.flatnonzero(changes)
+    sizes += np.diff([*cuts, len(links.input_family)]).tolist()
     family = np.concatenate([np.arange(len(families)), links.input_family[cuts]]).astype(np.int32)
     names = [own.compute_set.name for own in families]
-    layer, layers = _layers(names)
+    layer, layers = _layers(names, layer_of or _by_parts(names))
     return Groups(
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
         family,
@@ -72,27 +81,47 @@ def group_points(links: Links) -> Groups:
     )
 
 
-def _layers(names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """The layer of each compute set, and the layers' names, by the names of the compute sets in program order."""
-    paths = [tuple(part for part in name.split("/") if part not in PHASES) for name in names]
-    own = [phase_of(name) == 0 for name in names]
-    chosen: dict[tuple[str, ...], None] = {}
+def _by_parts(names: Sequence[str]) -> LayerOf:
+    """The first parts of names, as many as tell a stretch of the forward pass from all others; "" of other passes'."""
+    paths = [_parts(name) for name in names if phase_of(name) == 0]
+    chosen: set[tuple[str, ...]] = set()
     for depth in range(1, 1 + max(map(len, paths), default=0)):
-        runs = [key for key, _ in groupby(path[:depth] for path, forward in zip(paths, own, strict=True) if forward)]
-        for key in runs:
-            covered = any(key[:k] in chosen for k in range(1, depth))
-            if not covered and runs.count(key) == 1:
-                chosen[key] = None
-    found: dict[tuple[str, ...], int] = {}
-    for path in paths:
-        key = next((path[:k] for k in range(1, 1 + len(path)) if path[:k] in chosen), path)
-        found.setdefault(key, len(found))
-    keys = [next((path[:k] for k in range(1, 1 + len(path)) if path[:k] in chosen), path) for path in paths]
-    return [found[key] for key in keys], tuple("/".join(key) for key in found)
+        runs = [key for key, _ in groupby(path[:depth] for path in paths)]
+        once = {key for key, count in Counter(runs).items() if count == 1}
+        chosen |= {key for key in once if not any(key[:k] in chosen for k in range(1, depth))}
+
+    def layer_of(name: str) -> str:
+        path = _parts(name)
+        return next(("/".join(path[:k]) for k in range(1, 1 + len(path)) if path[:k] in chosen), "")
+
+    return layer_of
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.split("/") if part not in PHASES)
+
+
+def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:
+    """The layer of each compute set, and the layers' names; what has none is one of its own, without a name.
+
+    A name that comes again in the forward pass after others is that of no layer: it is of a kind.
+    """
+    given = [layer_of(name) for name in names]
+    forward = [layer for layer, name in zip(given, names, strict=True) if layer and phase_of(name) == 0]
+    runs = Counter(layer for layer, _ in groupby(forward))
+    places: dict[object, int] = {}
+    layers, found = [], []
+    for number, layer in enumerate(given):
+        key = layer if layer and runs[layer] <= 1 else number
+        if key not in places:
+            places[key] = len(layers)
+            layers.append(layer if key is layer else "")
+        found.append(places[key])
+    return found, tuple(layers)
 
 
 def with_small_layers_joined(groups: Groups, weights: np.ndarray) -> Groups:
-    """Groups where layers of few points are part of the layer that they have most links with.
+    """Groups where layers without a name, or of few points, are part of the layer that they have most links with.
 
     Args:
         groups: the groups.
@@ -103,14 +132,16 @@ def with_small_layers_joined(groups: Groups, weights: np.ndarray) -> Groups:
     np.add.at(between, (groups.layer[:, None], groups.layer[None, :]), weights)
     np.fill_diagonal(between, 0)
     sizes = np.bincount(groups.layer, groups.sizes, count)
-    joined = np.arange(count)
+    named = np.array([bool(name) for name in groups.layers])
     least = SMALL * sizes.sum()
+    joined = np.arange(count)
     # The smallest first, and what comes of two is as large as both.
-    waiting = {layer for layer in range(count) if sizes[layer] < least}
+    waiting = {layer for layer in range(count) if sizes[layer] < least or not named[layer]}
     while waiting:
         layer = min(waiting, key=lambda own: (sizes[own], own))
         waiting.remove(layer)
         if between[layer].any():
+            # Of two without a name, or with one, either may be joined to the other.
             into = int(between[layer].argmax())
             joined[joined == layer] = into
             sizes[into] += sizes[layer]
@@ -118,7 +149,7 @@ def with_small_layers_joined(groups: Groups, weights: np.ndarray) -> Groups:
             between[:, into] += between[:, layer]
             between[layer] = between[:, layer] = 0
             between[into, into] = 0
-            if sizes[into] >= least:
+            if named[into] and sizes[into] >= least:
                 waiting.discard(into)
     kept, number = np.unique(joined, return_inverse=True)
     return Groups(

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from codelet.draw.coarse import CoarseGraph, coarsen
-from codelet.draw.compiled import SHARES, compiled, side_by_side
 from codelet.draw.forces import Mesh, attract_links, attract_pairs, shares_of, step
 from codelet.draw.groups import Groups, group_points, with_small_layers_joined
+from codelet.draw.libraries import SHARES, compiled, side_by_side
 from codelet.draw.links import Links
 
 ARC = np.radians(300)
@@ -187,7 +188,7 @@ def _refine(links: Links, place: np.ndarray, gravity: float, turns: int = 2) -> 
         pulls[:] = 0
         side_by_side(
             lambda own: attract_links(place, links.first, links.source, *own[0], stride, own[1]),
-            zip(zip(ends[:-1], ends[1:], strict=True), pulls, strict=True),
+            zip(pairwise(ends), pulls, strict=True),
         )
         step(
             place,

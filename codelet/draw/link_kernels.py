@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codelet.draw.compiled import compiled
+from codelet.draw.libraries import compiled
 
 
 @compiled

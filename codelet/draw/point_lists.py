@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codelet.draw.compiled import SHARES, side_by_side
+from codelet.draw.libraries import SHARES, side_by_side
 from codelet.draw.link_kernels import collect_sources, unite
 from codelet.graphs.edge_blocks import EdgeBlock, blocks_of_field
 from codelet.graphs.family import Family, Field

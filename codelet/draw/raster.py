@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from codelet.draw.compiled import SHARES, compiled, side_by_side
 from codelet.draw.forces import shares_of
+from codelet.draw.libraries import SHARES, compiled, side_by_side
 from codelet.draw.links import Links
 
 MANY = 1 << 22

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from codelet.draw.compiled import compiled, side_by_side
 from codelet.draw.forces import shares_of
+from codelet.draw.libraries import compiled, need, side_by_side
 
 _SAMPLE = 5
 
@@ -61,7 +61,7 @@ class Exposure(NamedTuple):
 
 def _blurred(values: np.ndarray, deviation: float) -> np.ndarray:
     """A Gaussian blur of a picture of one channel, on a coarser grid where it is wide."""
-    from scipy import ndimage
+    ndimage = need("scipy.ndimage")
 
     factor = max(1, int(deviation // 4))
     if factor == 1:

@@ -1,8 +1,9 @@
-"""Compiling kernels by numba, when they are first called: the drawing alone needs it."""
+"""What the drawing needs of other libraries, when it is first used; kernels compiled by numba, run by threads."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from codelet.errors import MissingExtraError
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
 Share = TypeVar("Share")
 Result = TypeVar("Result")
 
@@ -20,7 +21,24 @@ SHARES = 2
 """In how many shares threads sum up what cannot be summed in any order: the same on all machines, as pictures are."""
 
 
-def compiled(function: Kernel) -> Kernel:
+def need(module: str) -> Any:
+    """A module of a library that the extra `draw` brings.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(
+            "pictures need a library that is not installed",
+            given=f"a Python without {module.partition('.')[0]}",
+            expected="the extra `draw`",
+            fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
+        ) from None
+
+
+def compiled(function: Callable[..., Any]) -> Any:
     """A function as machine code, compiled when first called and kept on disk; threads run it side by side.
 
     It may call other kernels of its file.
@@ -31,15 +49,7 @@ def compiled(function: Kernel) -> Kernel:
 
     @functools.cache
     def machine_code() -> Callable[..., Any]:
-        try:
-            import numba
-        except ImportError:
-            raise MissingExtraError(
-                "large pictures need a library that is not installed",
-                given="a Python without numba",
-                expected="the extra `draw`",
-                fix="pip install 'codelet[draw]' (in a checkout: pip install -e '.[draw]')",
-            ) from None
+        numba = need("numba")
         # The kernels that it calls, as machine code as well; numba looks for changes of those in its own file alone.
         used = {name: function.__globals__.get(name) for name in function.__code__.co_names}
         kernels = {name: own.machine_code() for name, own in used.items() if hasattr(own, "machine_code")}
@@ -52,7 +62,7 @@ def compiled(function: Kernel) -> Kernel:
         return machine_code()(*arguments)
 
     call.machine_code = machine_code  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    return call
 
 
 _within = threading.local()

@@ -1,0 +1,143 @@
+"""Which colour each point has: classes of points, and what the legend says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from codelet.draw.colours import class_colours, ramp, shades
+from codelet.draw.groups import PHASES, Groups
+from codelet.draw.links import Links
+from codelet.errors import DrawError
+
+KINDS = ("layer", "codelet", "tile", "cycles")
+"""What may be told apart by colour."""
+
+STEPS = 32
+"""How many colours tiles, and cycles, have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Colouring:
+    """Classes of points of one colour each.
+
+    Attributes:
+        which: uint16, the class of every point.
+        layer: int32, the layer of each class, or what else stands for it: links between two of them are tracts.
+        colours: float32 of shape (classes, 3), linear sRGB.
+        legend: the name and class of what the colours say, in order.
+    """
+
+    which: np.ndarray
+    layer: np.ndarray
+    colours: np.ndarray
+    legend: tuple[tuple[str, int], ...]
+
+
+def colour_by(
+    kind: str, links: Links, groups: Groups, *, style: str, palette: str, values: np.ndarray | None = None
+) -> Colouring:
+    """The classes of points by layer, codelet, tile or cycles.
+
+    Args:
+        kind: one of `KINDS`.
+        links: the links.
+        groups: the groups of the points.
+        style: "dark" or "light".
+        palette: "hue" or "colour-blind".
+        values: for tiles and cycles the number of each vertex, -1 where it is not known.
+    """
+    families = links.graph.families
+    if kind == "layer":
+        phases = len(PHASES)
+        own = groups.layer * phases + groups.phase
+        colours = class_colours(len(groups.layers), phases, style, palette)
+        legend = [(name or "others", place * phases) for place, name in enumerate(groups.layers)]
+        layer = np.repeat(np.arange(len(groups.layers)), phases)
+        return Colouring(_by_group(own, groups), layer.astype(np.int32), colours, tuple(legend))
+    if kind == "codelet":
+        names = sorted({family.codelet.name for family in families})
+        own = np.array([names.index(family.codelet.name) for family in families], np.int32)[groups.family]
+        # Codelets are told apart by colour, tracts by layer: a class for each pair that there is.
+        pairs, which = np.unique(np.stack([own, groups.layer]), axis=1, return_inverse=True)
+        colours = class_colours(len(names), 1, style, palette)[pairs[0]]
+        legend = [(name, int(np.flatnonzero(pairs[0] == place)[0])) for place, name in enumerate(names)]
+        return Colouring(_by_group(which.reshape(-1), groups), pairs[1].astype(np.int32), colours, tuple(legend))
+    if kind not in KINDS:
+        raise DrawError("a picture is coloured by something else", given=repr(kind), expected=", ".join(map(repr, KINDS)))
+    assert values is not None
+    return _by_number(kind, links, groups, values, style, palette)
+
+
+def _by_number(
+    kind: str, links: Links, groups: Groups, values: np.ndarray, style: str, palette: str
+) -> Colouring:
+    """Classes of tiles, or of cycles by their logarithm; what has none is grey."""
+    known = values >= 0
+    scale = np.log1p(values) if kind == "cycles" else values.astype(float)
+    low, high = (scale[known].min(), scale[known].max()) if known.any() else (0.0, 1.0)
+    step = np.clip((scale - low) / max(high - low, 1e-9) * STEPS, 0, STEPS - 1).astype(np.int64)
+    number = np.full(links.num_points, STEPS, np.int64)
+    number[: links.num_vertices] = np.where(known, step, STEPS)
+    layer = np.repeat(groups.layer, groups.sizes)
+    pairs, which = np.unique(number * len(groups.layers) + layer, return_inverse=True)
+    step_of, layer_of = np.divmod(pairs, len(groups.layers))
+    colours = np.concatenate([ramp(STEPS, style) if kind == "cycles" else shades(STEPS, style, palette), [[0.2] * 3]])
+    ends = [(0, low), (STEPS // 2, (low + high) / 2), (STEPS - 1, high)]
+    text = lambda value: f"{np.expm1(value):,.0f} cycles" if kind == "cycles" else f"tile {value:,.0f}"  # noqa: E731
+    legend = [
+        (text(value), int(np.flatnonzero(step_of == place)[0])) for place, value in ends if (step_of == place).any()
+    ]
+    return Colouring(
+        which.astype(np.uint16), layer_of.astype(np.int32), colours[step_of].astype(np.float32), tuple(legend)
+    )
+
+
+def _by_group(own: np.ndarray, groups: Groups) -> np.ndarray:
+    return np.repeat(own.astype(np.uint16), groups.sizes)
+
+
+def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups) -> Colouring:
+    """Colours of what a pattern names, as before; of all else grey and a little of them.
+
+    Args:
+        colouring: the classes.
+        pattern: for names of compute sets, in which `*` stands for anything.
+        links: the links.
+        groups: the groups of the points.
+
+    Raises:
+        DrawError: no compute set has such a name.
+    """
+    names = [family.compute_set.name for family in links.graph.families]
+    wanted = np.array([fnmatchcase(name, pattern) for name in names], bool)
+    if not wanted.any():
+        raise DrawError(
+            "a highlight names no compute set",
+            given=repr(pattern),
+            expected="a name, or a pattern such as 'conv2/*', of " + ", ".join(names[:8]) + ", ..." * (len(names) > 8),
+        )
+    classes = len(colouring.colours)
+    dim = 0.06 * colouring.colours.mean(axis=1, keepdims=True) + 0.02 * colouring.colours
+    which = colouring.which + np.repeat(np.where(wanted[groups.family], 0, classes), groups.sizes).astype(np.uint16)
+    return replace(
+        colouring,
+        which=which,
+        layer=np.concatenate([colouring.layer, colouring.layer]),
+        colours=np.concatenate([colouring.colours, dim]).astype(np.float32),
+    )
+
+
+def vertex_tiles(links: Links, profile: Any) -> np.ndarray:
+    """The tile of every vertex, by the graph or else by a profile's placement; -1 where neither says."""
+    found = []
+    placed = profile.vertex_tiles if profile is not None else {}
+    for family in links.graph.families:
+        if family.tile is not None:
+            found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
+        else:
+            found.append(placed.get(family, np.full(family.num_vertices, -1)))
+    return np.concatenate([np.zeros(0, np.int64), *found])
