@@ -53,16 +53,6 @@ class Placement:
         """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
         return stretches(self.element_tiles)
 
-    @functools.cached_property
-    def homes(self) -> Runs:
-        """The elements of each tile: runs of `tile * len(element_tiles) + element`."""
-        runs, tiles = self.stretches
-        # By tile, those of each as they were, in order; by 16 bits, which are sorted by counting.
-        order = np.argsort(tiles.astype(np.int16 if self.num_tiles < 1 << 15 else np.int64), kind="stable")
-        order = order[np.searchsorted(tiles[order], 0) :]
-        origin = tiles[order].astype(np.int64) * len(self.element_tiles)
-        return Runs(runs.starts[order] + origin, runs.stops[order] + origin)
-
     def counts_of(self, variable: Variable) -> np.ndarray:
         """How many elements of a variable each tile has, int64 of shape (num_tiles,)."""
         runs, tiles = self.stretches  # none of which goes on from one variable to the next

@@ -56,6 +56,7 @@ class Region:
         starts: the number in the region of the first element of each run.
         stops: one more than that of the last.
         num_elements: how many numbers the region has.
+        variables: those that are touched, in the order of their elements.
     """
 
     def __init__(self, touched: Runs, variables: Collection[Variable], placement: Placement):
@@ -76,6 +77,7 @@ class Region:
         touches = low < high
         low, high, chosen = low[touches], high[touches], list(itertools.compress(chosen, touches))
         own = (np.cumsum(touches) - 1)[own]
+        self.variables = tuple(chosen)
         self._ends = list(zip(low.tolist(), high.tolist(), strict=True))
         lengths = high - low + 1
         self.num_elements = int(lengths.sum())
@@ -119,25 +121,36 @@ class Region:
         """Whether so many stretches are counted faster by a flag for each element."""
         return _SHORT * len(stretches) >= self.num_elements
 
-    def away(self) -> Pieces:
-        """What is touched and does not live there."""
+    def _pieces(self, *, at_home: bool) -> Pieces:
+        """What is touched, of that which lives there or of that which does not."""
         starts, stops, tiles = self.starts, self.stops, self.tiles
         lengths = stops - starts
         if not len(starts) or lengths.mean() >= _SHORT:
             runs, homes = self.stretches
             found = overlaps(starts, stops, runs)
             own, there = tiles[found.first], homes[found.second]
-            moves = own != there
-            return Pieces(found.starts[moves], found.stops[moves], own[moves], there[moves])
+            (chosen,) = np.nonzero((own == there) == at_home)
+            return Pieces(found.starts[chosen], found.stops[chosen], own[chosen], there[chosen])
         elements = Runs(starts, stops).numbers()
         own, there = np.repeat(tiles, lengths), self.element_tiles[elements]
-        moves = own != there
-        elements, own, there = elements[moves], own[moves], there[moves]
+        (chosen,) = np.nonzero((own == there) == at_home)
+        elements, own, there = elements[chosen], own[chosen], there[chosen]
         if not len(elements):
             return Pieces(elements, elements, own, there)
         apart = (elements[1:] != elements[:-1] + 1) | (own[1:] != own[:-1]) | (there[1:] != there[:-1])
         first = np.append(True, apart)
         return Pieces(elements[first], elements[np.append(apart, True)] + 1, own[first], there[first])
+
+    def away(self) -> Pieces:
+        """What is touched and does not live there."""
+        return self._pieces(at_home=False)
+
+    def at_home(self) -> dict[Variable, Runs]:
+        """What is touched where it lives, of each variable, as runs of `tile * count + element` of the graph's."""
+        starts, stops, tiles = self._pieces(at_home=True).joined()
+        own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self.in_graph(starts, stops, tiles)
+        found = ((variable, own == k) for k, variable in enumerate(self.variables))
+        return {variable: Runs(runs.starts[chosen], runs.stops[chosen]) for variable, chosen in found if chosen.any()}
 
     def parts(self, paired: Runs) -> Runs:
         """All elements in parts of which all or none are in a set of some."""
