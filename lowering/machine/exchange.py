@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
-from codelet.superstep import Traffic
+from codelet.superstep import Copied, Traffic
 from codelet.views.sources import Variable
 from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.placement import Changes, Placement
@@ -149,10 +149,17 @@ def _transfer(region: Region, touching: Callable[[Touches], Region], *, to_home:
 
 @dataclass(frozen=True, eq=False)
 class StepExchange:
-    """What a step moves: to the vertices that read it, or the copy that takes it, and from those that wrote it."""
+    """What a step moves.
+
+    Attributes:
+        before: to the vertices that read it, or the copy that takes it.
+        after: from the vertices that wrote it.
+        copied: from one place of a tile's own memory to another; None where it is no copy.
+    """
 
     before: Transfer
     after: Transfer
+    copied: Copied | None = None
 
 
 def _key(step: Step) -> Any:
@@ -175,6 +182,21 @@ def _written(step: ExecuteStep, touches: Touches) -> Region:
 
 def _untouched(touches: Touches) -> Region:
     return Region(NONE, (), touches.placement)
+
+
+def _copied(step: CopyStep, placement: Placement) -> Copied:
+    """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
+    source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
+    tiles = placement.element_tiles[to]
+    (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
+    if len(stays) < len(to):
+        source, to, tiles = source[stays], to[stays], tiles[stays]
+    ahead = to[1:] - to[:-1]
+    alike = (source[1:] - source[:-1] == ahead) | (source[1:] < 0) & (source[:-1] < 0)
+    near = alike & (abs(ahead) == 1) & (tiles[1:] == tiles[:-1])
+    in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
+    count = functools.partial(np.bincount, minlength=placement.num_tiles)
+    return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
 
 
 class Exchange:
@@ -205,9 +227,9 @@ class Exchange:
         for moment in timeline(placement.plan).moments:
             key = _key(moment.step)
             if key in self._planned and not changes.reach(moment.step):
-                before, after = self._planned[key].before, self._planned[key].after
-                both = replace(before, placement=placement), replace(after, placement=placement)
-                found._planned.setdefault(key, StepExchange(*both))
+                own = self._planned[key]
+                before, after = (replace(transfer, placement=placement) for transfer in (own.before, own.after))
+                found._planned.setdefault(key, StepExchange(before, after, own.copied))
         return found
 
     def of(self, step: Step | None) -> StepExchange:
@@ -219,7 +241,8 @@ class Exchange:
             before, after = self._transfer(partial(_read, step), to_home=False), self._none
             if isinstance(step, ExecuteStep):
                 after = self._transfer(partial(_written, step), to_home=True)
-            self._planned[key] = StepExchange(before, after)
+            copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
+            self._planned[key] = StepExchange(before, after, copied)
         return self._planned[key]
 
     @functools.cached_property

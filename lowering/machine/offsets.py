@@ -58,14 +58,15 @@ class _Tiles:
             near: from which ranges on each tile, bool of the shape of `placed`.
             sizes: how many bytes, int64 of shape (tiles,).
         """
-        found, counts = np.flatnonzero(near), np.count_nonzero(near, axis=1)
+        found = np.flatnonzero(near)
         if not len(found):
             return self.bases.copy()
+        ends = np.searchsorted(found, np.arange(1, len(near) + 1) * near.shape[1])
+        counts = np.diff(ends, prepend=0)
         bits = near.size.bit_length()
         ordered = self.starts.reshape(-1)[found] << bits | found
         ordered.sort()
         tops = np.maximum.accumulate(self.stops.reshape(-1)[ordered & (1 << bits) - 1])
-        ends = np.cumsum(counts)
         firsts, (some,) = ends - counts, np.nonzero(counts)
         below = np.concatenate([self.bases[:1], tops[:-1]])  # where what begins lower ends
         below[firsts[some]] = self.bases[some]
