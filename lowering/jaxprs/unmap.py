@@ -310,7 +310,7 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]
     return Left(classes, axes, {root: window for root, (window,) in windows.items()})
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=2048)
 def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     """A jaxpr of one position along as many axes as there are; None where there are none, or it cannot be told.
 

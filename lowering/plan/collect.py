@@ -230,6 +230,14 @@ def normalize_family(family: Family) -> Family:
     return order_axes(split_at_dimensions(merge_axes(order_axes(family))))
 
 
+def may_be_shorter(family: Family) -> bool:
+    """Whether a family in normal form, some of whose fields are gone, may have fewer axes."""
+    indices = _indices(family)
+    if any(index.tables for index in indices) or any(axis.extent < 2 for axis in family.axes):
+        return True
+    return len(chains(family.axes, goes_on(indices))) < len(family.axes)
+
+
 # --- the program --------------------------------------------------------------------------------------
 
 
