@@ -227,7 +227,9 @@ def normalize_family(family: Family) -> Family:
         return family
     for axis in family.axes:
         family = split_axis(family, axis)
-    return order_axes(split_at_dimensions(merge_axes(order_axes(family))))
+    ordered = order_axes(family)
+    made = split_at_dimensions(merge_axes(ordered))
+    return ordered if made is ordered else order_axes(made)
 
 
 def may_be_shorter(family: Family) -> bool:
