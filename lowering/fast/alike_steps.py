@@ -113,7 +113,7 @@ class _Renaming:
         return replace(made, **own)
 
 
-class _Names:
+class Names:
     """What a compute set calls by name, in the order in which its form names it; and that form.
 
     Attributes:
@@ -128,7 +128,7 @@ class _Names:
         self.sources: dict[Source, int] = {}
         self.lines: dict[Line, int] = {}
         self.families = {family: k for k, family in enumerate(step.families)}
-        (self.compute_set,) = {family.compute_set for family in step.families}
+        self.compute_set = step.families[0].compute_set
         families = tuple(map(self._family, step.families))
         variables = [source.number for source in self.sources if isinstance(source, Variable)]
         order = tuple(sorted(range(len(variables)), key=variables.__getitem__))
@@ -168,15 +168,30 @@ class _Names:
         fields = tuple(self._field(field, axes) for field in family.fields)
         return family.codelet, kinds, order, family.axis_names, fields, family.tile is None, lines
 
-    def instead_of(self, other: _Names) -> _Renaming:
+    def instead_of(self, other: Names) -> _Renaming:
         """These names for those of a compute set of the same form."""
         pairs = (zip(theirs, own, strict=True) for theirs, own in zip(other._all, self._all, strict=True))
         sources, lines, families = map(dict, pairs)
         return _Renaming(sources, lines, families, self.compute_set)
 
+    def variables_for(self, other: Names) -> dict[Variable, Variable]:
+        """For each variable of a compute set of the same form the one that stands in its place here."""
+        pairs = zip(other.sources, self.sources, strict=True)
+        return {their: own for their, own in pairs if isinstance(their, Variable) and isinstance(own, Variable)}
+
     @property
     def _all(self) -> tuple[Any, Any, Any]:
         return self.sources, self.lines, self.families
+
+
+def names_of(step: ExecuteStep) -> Names | None:
+    """What a compute set calls by name, and its form; None where it has no form."""
+    if len({family.compute_set for family in step.families}) != 1:
+        return None
+    try:
+        return Names(step)
+    except _NoForm:
+        return None
 
 
 class OncePerForm:
@@ -184,19 +199,16 @@ class OncePerForm:
 
     def __init__(self, change: Callable[[ExecuteStep], ExecuteStep]):
         self.change = change
-        self.known: dict[Hashable, tuple[_Names, ExecuteStep, ExecuteStep]] = {}
+        self.known: dict[Hashable, tuple[Names, ExecuteStep, ExecuteStep]] = {}
 
     def __call__(self, step: ExecuteStep) -> ExecuteStep:
         """What the pass makes of a compute set."""
-        try:
-            names = _Names(step)
-        except (_NoForm, ValueError):  # no vertices, or of several compute sets
+        names = names_of(step)
+        if names is None:
             return self.change(step)
         if names.form not in self.known:
             made = self.change(step)
             self.known[names.form] = names, step, made
             return made
         before, given, made = self.known[names.form]
-        if made is given:
-            return step
-        return names.instead_of(before).step(made, step)
+        return step if made is given else names.instead_of(before).step(made, step)
