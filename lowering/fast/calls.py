@@ -102,7 +102,15 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
             carried[p], passed_on[p] = own[0], source
             continue
         apart[p] = own
-    if sum(tensor.size for own in apart.values() if not (isinstance(own[0].source, Variable) and _evenly(own)) for tensor in own) > MOST_COPIED:
+    if (
+        sum(
+            tensor.size
+            for own in apart.values()
+            if not (isinstance(own[0].source, Variable) and _evenly(own))
+            for tensor in own
+        )
+        > MOST_COPIED
+    ):
         return None
     stacked = {p: _stack(own) for p, own in apart.items()}
     collected = {p: stacked[p] for p in stacked if p in writes}
