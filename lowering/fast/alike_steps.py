@@ -84,7 +84,8 @@ class _Renaming:
                 if own.tensor is not None:
                     tensor = Tensor(self.source(own.tensor.source), index(own.tensor.index))
                     return Field(own.name, own.kind, own.type, tensor)
-                assert own.state is not None and own.state.index is not None
+                assert own.state is not None
+                assert own.state.index is not None
                 return Field(own.name, own.kind, own.type, None, VertexState(index(own.state.index)))
 
             self.families[family] = Family(

@@ -117,7 +117,7 @@ class _Jitted:
         batches: Sequence[int] | None,
     ) -> Callable[..., list[Array]]:
         """The function for a jaxpr, the keys of its operands, axes and batches."""
-        numbers = {axis: -1 - k for k, axis in enumerate(axes)}  # dimensions are 0 and more
+        numbers: dict[Key, int] = {axis: -1 - k for k, axis in enumerate(axes)}  # dimensions are 0 and more
         numbered = tuple(tuple(numbers.get(key, key) for key in own) for own in keys)
         whole = closed, numbered, tuple(axis.extent for axis in axes), None if batches is None else tuple(batches)
         if whole not in self.made:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, variables
-from codelet.jaxprs.rebuild import Builder, struct
+from codelet.jaxprs.rebuild import Builder
 from codelet.tracing.statics import trace_settings
 
 _MOST = 4096
