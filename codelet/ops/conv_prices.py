@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,8 +120,8 @@ def _cycles(
     return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
 
 
-def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    """What the compute sets of a convolution take."""
+def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> Iterator[StepCost]:
+    """What the compute sets of a convolution take, one after another."""
     count = num_partials(cuts)
     dtype = own.partials if count > 1 else own.out_dtype
     each: list[tuple[VertexCycles, int]] = []
@@ -136,10 +136,9 @@ def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts:
     held = int(moved.operands) * own.dtype.itemsize + int(moved.results) * sums_of_tile * dtype.itemsize
     received = int(moved.received) * own.dtype.itemsize
     first, *others = each
-    step = step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
-    if count == 1:
-        return [step]
-    return [step, *plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps]
+    yield step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
+    if count > 1:
+        yield from plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps
 
 
 # --- estimates of all ways at once ------------------------------------------------------------------------
