@@ -190,11 +190,16 @@ def _names(types: tuple[FieldType, ...], others: Known) -> list[list[Any]]:
     return found
 
 
+_LEASTS = (2, 3, 5, 7)
+"""What sizes are said to be at least, one after another until a codelet traces so: windows of three fit into three."""
+
+
 def _leasts(names: Sequence[Sequence[Any]], asked: Known) -> Iterator[dict[str, int]]:
-    """What sizes of some names may be said to be at least: two, or the least that was asked for."""
+    """What sizes of some names may be said to be at least: so many as stand for most others, or the least asked for."""
     places = [(name, k, d) for k, shape in enumerate(names) for d, name in enumerate(shape) if isinstance(name, str)]
-    yield {name: 2 for name, _, _ in places}
-    yield {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
+    known = {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
+    tried = [{name: min(least, own) for name, own in known.items()} for least in (*_LEASTS, max(known.values()))]
+    yield from (own for k, own in enumerate(tried) if own not in tried[:k])
 
 
 def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
