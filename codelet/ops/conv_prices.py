@@ -97,20 +97,20 @@ def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> Moved
 def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[Moved]:
     """What a tile has of each of several ways to cut a convolution."""
     blocks, over = (
-        parts_of(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T)
+        parts_of(list(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T))
         for size in ("block", "parts")
     )
     return [Moved(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)]
 
 
 def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """The shapes of the fields of a vertex."""
+    """The shapes of the fields of a vertex; what a product of matrices sums over is as one dimension."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
         window: tuple[int, ...] = (grains.in_channels, *reaches)
     else:
-        window = (grains.in_channels, *grains.kernel)
-    kernel = (grains.in_channels, *grains.kernel)
+        window = (grains.in_channels * math.prod(grains.kernel),)
+    kernel = (grains.in_channels, *grains.kernel) if kind == "patch" else window
     if kind == "element":
         return {"x": (window, own.dtype), "w": (kernel, own.dtype)}
     return {"x": ((grains.batch, *window), own.dtype), "w": ((grains.out_channels, *kernel), own.dtype)}

@@ -234,6 +234,7 @@ def step_cost(
     return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: int = 0) -> int:
     """Cycles of an exchange in which the fullest of the first `tiles` tiles moves so much, without the sync."""
     received, sent = (np.array([-(-moved // target.word_bytes)]) for moved in (received_bytes, sent_bytes))

@@ -162,14 +162,14 @@ class _AnySize:
         answers = self.traced.answers
         return found if answers is not None and answers.hold_at(found) else None
 
-    def at(self, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
-        """What a trace for some types would be."""
+    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
+        """What a trace of a codelet of its function would be for some types."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
         jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers), opened.consts)
         pairs = zip(traced.outputs, jaxpr.jaxpr.outvars, strict=True)
         outputs = {name: traced.outputs[name]._replace(shape=tuple(_shape_of(var))) for name, var in pairs}
-        return TracedCodelet(traced.codelet, dict(inputs), traced.static, outputs, jaxpr)
+        return TracedCodelet(codelet, dict(inputs), traced.static, outputs, jaxpr)
 
 
 Known = Sequence[tuple[FieldType, ...]]
@@ -219,7 +219,7 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mappi
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
     made = _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
     here = made.names(_shapes(own.inputs))
-    return None if here is None or not _are_same(made.at(own.inputs, here).jaxpr, own.jaxpr) else made
+    return None if here is None or not _are_same(made.at(own.codelet, own.inputs, here).jaxpr, own.jaxpr) else made
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
@@ -238,23 +238,24 @@ def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a codelet for some static values, ranks and dtypes; `traced` for which it was traced."""
+    """What is known of a function for some static values, ranks and dtypes; `traced` for which it was traced."""
 
     traced: list[tuple[FieldType, ...]] = field(default_factory=list)
     of_any_size: list[_AnySize] = field(default_factory=list)
     failures: int = 0
 
-    def known(self, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
-        """What a trace for some types would be, as far as is known."""
+    def known(self, codelet: Codelet, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
+        """What a trace of a codelet for some types would be, as far as is known."""
         shapes = _shapes(inputs)
         for own in self.of_any_size:
             names = own.names(shapes)
             if names is not None:
-                return own.at(inputs, names)
+                return own.at(codelet, inputs, names)
         return None
 
 
-_VARIANTS: WeakKeyDictionary[Codelet, dict[Hashable, _Variant]] = WeakKeyDictionary()
+_VARIANTS: WeakKeyDictionary[Callable[..., Any], dict[Hashable, _Variant]] = WeakKeyDictionary()
+"""By the function, since how many workers share it and how it is issued changes nothing of a trace."""
 
 
 def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
@@ -288,8 +289,8 @@ def traced_of_size(
         return own.trace(inputs, static)
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
-    variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())
-    found = variant.known(types)
+    variant = _VARIANTS.setdefault(own.function, {}).setdefault((kinds, keys, trace_settings()), _Variant())
+    found = variant.known(own, types)
     if found is None:
         found = own.trace(types, static)
         others, key = variant.traced, tuple(types.values())
