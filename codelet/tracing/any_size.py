@@ -22,6 +22,7 @@ from jax.extend import core as jax_core
 from codelet.errors import CodeletTraceError
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.tracing.alike import alike
+from codelet.tracing.captured import Captured
 from codelet.tracing.codelets import Codelet, TracedCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import Symbol, numbers_of
@@ -238,8 +239,16 @@ def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a function for some static values, ranks and dtypes; `traced` for which it was traced."""
+    """What is known of a function for some static values, ranks and dtypes.
 
+    Attributes:
+        held: what the function captured, which keeps alive what its key names by identity.
+        traced: the types for which it was traced.
+        of_any_size: its traces for any size.
+        failures: how many of these were in vain.
+    """
+
+    held: Captured | None
     traced: list[tuple[FieldType, ...]] = field(default_factory=list)
     of_any_size: list[_AnySize] = field(default_factory=list)
     failures: int = 0
@@ -289,14 +298,16 @@ def traced_of_size(
         return own.trace(inputs, static)
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
-    variant = _VARIANTS.setdefault(own.function, {}).setdefault((kinds, keys, trace_settings()), _Variant())
+    function, held = own.of_function
+    key = held and held.key, kinds, keys, trace_settings()
+    variant = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
     found = variant.known(own, types)
     if found is None:
         found = own.trace(types, static)
-        others, key = variant.traced, tuple(types.values())
-        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and key not in others:
+        others, asked = variant.traced, tuple(types.values())
+        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
             made = _of_any_size(found, others)
             variant.failures += made is None
             variant.of_any_size += [] if made is None else [made]
-        others += [] if key in others else [key]
+        others += [] if asked in others else [asked]
     return found
