@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from codelet.errors import VariableError
+
 if TYPE_CHECKING:
     from codelet.tracing.codelets import TracedCodelet
 
@@ -173,3 +175,20 @@ def default_target() -> Target:
     Looked up by name, since the machine's package builds on this one.
     """
     return importlib.import_module("ipu_backend").IPU()
+
+
+def checked_target(target: object) -> Target | None:
+    """What a graph was given as its machine: None where it is to take the default.
+
+    Raises:
+        VariableError: something that is no target.
+    """
+    if target is None or isinstance(target, Target):
+        return target
+    meant = {str: f"cl.IPU({target!r})", int: f"cl.IPU(num_tiles={target})"}
+    raise VariableError(
+        "a graph's target is not a machine",
+        given=repr(target),
+        expected="cl.IPU(...), or another Target",
+        fix=next((fix for kind, fix in meant.items() if isinstance(target, kind)), None),
+    )

@@ -38,10 +38,9 @@ from lowering.plan.steps import (
     SwitchStep,
     UndefStep,
     WhileStep,
-    all_steps,
-    bodies,
 )
 from lowering.plan.timeline import timeline
+from lowering.plan.walk import all_steps, bodies
 from tests.examples import examples
 from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total

@@ -25,7 +25,8 @@ from lowering.fast.short_axes import merge_short_axes
 from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import bodies, with_bodies
 
 
 @dataclass(frozen=True, eq=False)

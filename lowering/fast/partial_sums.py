@@ -37,7 +37,8 @@ from lowering.fast.prune import prune
 from lowering.fast.refine import refine
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
+from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import all_steps, bodies, with_bodies
 
 Known = dict[Variable, tuple[Products, ...]]
 """What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""

@@ -24,18 +24,8 @@ from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step, ordered
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis, Solution
-from lowering.plan.steps import (
-    CallStep,
-    CopyStep,
-    ExecuteStep,
-    FunctionBody,
-    RepeatStep,
-    RotateStep,
-    Step,
-    bodies,
-    has_effects,
-    with_bodies,
-)
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, RotateStep, Step
+from lowering.plan.walk import bodies, has_effects, with_bodies
 
 Live = frozenset[Variable]
 

@@ -7,7 +7,7 @@ and in `lowering/plan/control.py` how control goes through what it is made of.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -394,35 +394,6 @@ Step = (
 )
 
 
-def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
-    """The lists of steps that a step is made of; a call's is that of its function."""
-    match step:
-        case RepeatStep():
-            return (step.body,)
-        case WhileStep():
-            return (step.condition, step.body)
-        case SwitchStep():
-            return step.branches
-        case CallStep():
-            return (step.function.body,)
-        case CallsStep():
-            return (step.calls,)
-    return ()
-
-
-def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
-    """A step made of other lists of steps. Not for calls, which share theirs."""
-    match step:
-        case RepeatStep():
-            return replace(step, body=made[0])
-        case WhileStep():
-            return replace(step, condition=made[0], body=made[1])
-        case SwitchStep():
-            return replace(step, branches=tuple(made))
-    assert not made
-    return step
-
-
 def _indented(steps: Sequence[Step]) -> Iterator[str]:
     return ("  " + line for step in steps for line in step.lines())
 
@@ -440,27 +411,3 @@ def _flow(step: Step | FunctionBody) -> str:
     reads = f" reads {_names(step.reads)}" if step.reads else ""
     writes = f" writes {_names(step.writes)}" if step.writes else ""
     return reads + writes
-
-
-def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """Every step and, after it, those it is made of; those of a function after its first call."""
-    functions: set[FunctionBody] = set()
-    waiting = list(reversed(steps))
-    while waiting:
-        step = waiting.pop()
-        yield step
-        if isinstance(step, CallStep):
-            if step.function in functions:
-                continue
-            functions.add(step.function)
-        for body in reversed(bodies(step)):
-            waiting += reversed(body)
-
-
-def has_effects(step: Step) -> bool:
-    """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
-    return any(
-        isinstance(part, (PrintStep, StreamStep))
-        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
-        for part in all_steps((step,))
-    )
