@@ -1,7 +1,7 @@
 """Interleaved memory: how much each tile needs of the memory that is read twice as wide.
 
 In come live ranges. Out comes for each tile the most bytes at once that vertices ask to lie there, because they read
-them 16 bytes a cycle or go on adding to them: `VertexCycles.interleaved` names the fields. What a field touches at home
+them 16 bytes a cycle or go on adding to them: the target names the fields. What a field touches at home
 counts as long as the variable is live there; what it has from another tile, while the step runs; a vertex's own
 constants always. A machine without such memory asks for none.
 """
@@ -19,7 +19,7 @@ from codelet.views.sources import Variable
 from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.touched import Touches
-from lowering.machine.vertex_cycles import family_cycles
+from lowering.machine.vertex_cycles import interleaved_fields
 from lowering.plan.runs import Runs, difference, intersection, union_of
 from lowering.plan.steps import ExecuteStep
 
@@ -38,11 +38,8 @@ def _asking(liveness: Liveness) -> dict[Family, tuple[Field, ...]]:
     target = placement.plan.graph.target
     found = {}
     for family in placement.vertex_tiles if target.interleaved_bytes else ():
-        if not _multiplies(family.codelet.jaxpr.jaxpr):
-            continue
-        names = {name for own in family_cycles(family, target).distinct for name in own.interleaved}
-        if names:
-            found[family] = tuple(field for field in family.fields if field.name in names)
+        if _multiplies(family.codelet.jaxpr.jaxpr) and (fields := interleaved_fields(family, target)):
+            found[family] = fields
     return found
 
 
