@@ -87,7 +87,7 @@ class Transfer:
     @functools.cached_property
     def away(self) -> Runs:
         """What of it lives elsewhere, and so moves."""
-        return self._region.in_graph(*self._region.away().joined())
+        return self._region.in_graph(*self._region.away().joined()[:3])
 
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
@@ -110,7 +110,7 @@ def _transfer(region: Region, touching: Callable[[Touches], Region], *, to_home:
     placement, count = region.placement, region.num_elements
     target = placement.plan.graph.target
     away = region.away()
-    starts, stops, tiles = away.joined()
+    starts, stops, tiles, _ = away.joined()
     begins, ends, receivers, homes = away
     paired, cut_by = NONE, []
     if target.paired_exchange and not to_home:  # what goes home goes to one tile

@@ -1,7 +1,7 @@
 """Interleaved memory: how much each tile needs of the memory that is read twice as wide.
 
 In come live ranges. Out comes for each tile the most bytes at once that vertices ask to lie there, because they read
-them 16 bytes a cycle or go on adding to them: `VertexCycles.interleaved` names the fields. What a field touches at home
+them 16 bytes a cycle or go on adding to them: the target names the fields. What a field touches at home
 counts as long as the variable is live there; what it has from another tile, while the step runs; a vertex's own
 constants always. A machine without such memory asks for none.
 """
@@ -21,7 +21,7 @@ from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.region import Region
 from lowering.machine.touched import Touches
-from lowering.machine.vertex_cycles import family_cycles
+from lowering.machine.vertex_cycles import interleaved_fields
 from lowering.plan.runs import Runs, union_of
 from lowering.plan.steps import ExecuteStep
 
@@ -40,11 +40,8 @@ def _asking(liveness: Liveness) -> dict[Family, tuple[Field, ...]]:
     target = placement.plan.graph.target
     found = {}
     for family in placement.vertex_tiles if target.interleaved_bytes else ():
-        if not _multiplies(family.codelet.jaxpr.jaxpr):
-            continue
-        names = {name for own in family_cycles(family, target).distinct for name in own.interleaved}
-        if names:
-            found[family] = tuple(field for field in family.fields if field.name in names)
+        if _multiplies(family.codelet.jaxpr.jaxpr) and (fields := interleaved_fields(family, target)):
+            found[family] = fields
     return found
 
 
@@ -61,10 +58,10 @@ class _Asked:
         tensors = [(own, field.tensor) for own in families for field in asking[own] if field.tensor is not None]
         variables = {variable for _, tensor in tensors for variable in source_variables(tensor.source)}
         region = Region(union_of([touches.by_family(*own) for own in tensors]), variables, placement)
-        elsewhere = region.away()
-        away = region.sizes(elsewhere.starts, elsewhere.stops)
-        self.away = np.bincount(elsewhere.tiles, away, placement.num_tiles).astype(np.int64)
-        self.at_home = region.at_home()
+        away, at_home = region.divided()
+        num_bytes = region.sizes(away.starts, away.stops)
+        self.away = np.bincount(away.tiles, num_bytes, placement.num_tiles).astype(np.int64)
+        self.at_home = region.by_variable(at_home)
 
 
 def _bytes_at_home(found: Sequence[Runs], variable: Variable, placement: Placement) -> np.ndarray:

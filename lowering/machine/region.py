@@ -30,7 +30,7 @@ class Pieces(NamedTuple):
         starts: the number of the first element of each.
         stops: one more than that of the last.
         tiles: who has it.
-        homes: where it lives.
+        homes: where it lives, or what is first of it.
     """
 
     starts: np.ndarray
@@ -38,13 +38,15 @@ class Pieces(NamedTuple):
     tiles: np.ndarray
     homes: np.ndarray
 
-    def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same wherever it lives: ends, and who has it, in the order of tiles and elements."""
+    def joined(self, *, by_home: bool = False) -> Pieces:
+        """What one tile has of what follows one another as one; not where it lives elsewhere, if that is asked."""
         if not len(self.starts):
-            return self.starts, self.stops, self.tiles
+            return self
         apart = (self.starts[1:] != self.stops[:-1]) | (self.tiles[1:] != self.tiles[:-1])
+        if by_home:
+            apart |= self.homes[1:] != self.homes[:-1]
         first = np.append(True, apart)
-        return self.starts[first], self.stops[np.append(apart, True)], self.tiles[first]
+        return Pieces(self.starts[first], self.stops[np.append(apart, True)], self.tiles[first], self.homes[first])
 
 
 class Region:
@@ -121,33 +123,36 @@ class Region:
         """Whether so many stretches are counted faster by a flag for each element."""
         return _SHORT * len(stretches) >= self.num_elements
 
-    def _pieces(self, *, at_home: bool) -> Pieces:
-        """What is touched, of that which lives there or of that which does not."""
+    def _pieces(self, *at_home: bool) -> list[Pieces]:
+        """What is touched, of that which lives there or of that which does not: for each of what is asked."""
         starts, stops, tiles = self.starts, self.stops, self.tiles
         lengths = stops - starts
-        if not len(starts) or lengths.mean() >= _SHORT:
+        if is_long := not len(starts) or lengths.mean() >= _SHORT:
             runs, homes = self.stretches
             found = overlaps(starts, stops, runs)
-            own, there = tiles[found.first], homes[found.second]
-            (chosen,) = np.nonzero((own == there) == at_home)
-            return Pieces(found.starts[chosen], found.stops[chosen], own[chosen], there[chosen])
-        elements = Runs(starts, stops).numbers()
-        own, there = np.repeat(tiles, lengths), self.element_tiles[elements]
-        (chosen,) = np.nonzero((own == there) == at_home)
-        elements, own, there = elements[chosen], own[chosen], there[chosen]
-        if not len(elements):
-            return Pieces(elements, elements, own, there)
-        apart = (elements[1:] != elements[:-1] + 1) | (own[1:] != own[:-1]) | (there[1:] != there[:-1])
-        first = np.append(True, apart)
-        return Pieces(elements[first], elements[np.append(apart, True)] + 1, own[first], there[first])
+            starts, stops, own, there = found.starts, found.stops, tiles[found.first], homes[found.second]
+        else:
+            starts = Runs(starts, stops).numbers()
+            stops, own, there = starts + 1, np.repeat(tiles, lengths), self.element_tiles[starts]
+        is_home, pieces = own == there, []
+        for wanted in at_home:
+            (chosen,) = np.nonzero(is_home if wanted else ~is_home)
+            some = Pieces(*(column[chosen] for column in (starts, stops, own, there)))
+            pieces.append(some if is_long else some.joined(by_home=True))
+        return pieces
 
     def away(self) -> Pieces:
         """What is touched and does not live there."""
-        return self._pieces(at_home=False)
+        return self._pieces(False)[0]
 
-    def at_home(self) -> dict[Variable, Runs]:
-        """What is touched where it lives, of each variable, as runs of `tile * count + element` of the graph's."""
-        starts, stops, tiles = self._pieces(at_home=True).joined()
+    def divided(self) -> tuple[Pieces, Pieces]:
+        """What is touched and does not live there, and what does."""
+        away, at_home = self._pieces(False, True)
+        return away, at_home
+
+    def by_variable(self, pieces: Pieces) -> dict[Variable, Runs]:
+        """Stretches of elements by their variable, as runs of `tile * count + element` of the graph's."""
+        starts, stops, tiles, _ = pieces.joined()
         own, runs = np.searchsorted(self._firsts, starts, side="right") - 1, self.in_graph(starts, stops, tiles)
         found = ((variable, own == k) for k, variable in enumerate(self.variables))
         return {variable: Runs(runs.starts[chosen], runs.stops[chosen]) for variable, chosen in found if chosen.any()}
