@@ -28,7 +28,6 @@ class VertexCycles:
         guessed: how many rest on guesses; the others have a source.
         if_assembly: what `worker` and `supervisor` together would be, were it not supposed that the codelet is
             compiled; None where nothing is supposed.
-        interleaved: the fields that must lie in interleaved memory for that.
     """
 
     worker: int
@@ -37,7 +36,6 @@ class VertexCycles:
     fitted: int = 0
     guessed: int = 0
     if_assembly: int | None = None
-    interleaved: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -164,6 +162,10 @@ class Target(Protocol):
 
     def estimate_cycles(self, codelet: TracedCodelet) -> VertexCycles:
         """What a vertex of a codelet takes, whose fields' lengths are all known."""
+        ...
+
+    def interleaved_fields(self, codelet: TracedCodelet) -> tuple[str, ...]:
+        """The fields of such a vertex that must lie in interleaved memory for that, in their order."""
         ...
 
 

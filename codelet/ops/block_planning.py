@@ -57,7 +57,7 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
 
 def _price(
     target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
-) -> list[StepCost]:
+) -> Iterator[StepCost]:
     of_size = lambda sizes: _vertex(target, work, codelet, sizes, cuts)  # noqa: E731
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
     blocks = [cut.block for cut in cuts]
@@ -72,13 +72,12 @@ def _price(
         each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
         held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
     own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)]
+    yield step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)
             options = result.partials, result.dtype, result.add, home_of_partials(work, result, cuts)
-            steps += plan_sum(target, work.num_partials(cuts), outputs, *options).steps
-    return steps
+            yield from plan_sum(target, work.num_partials(cuts), outputs, *options).steps
 
 
 # --- the ways there are -----------------------------------------------------------------------------------

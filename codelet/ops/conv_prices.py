@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ def _read(field: Along, results: Any, taps: Any, over: Any, kernel_over: Any) ->
     return there, alone
 
 
-class _Moved(NamedTuple):
+class Moved(NamedTuple):
     """Elements that a tile has: of both operands, of these from others, and of results."""
 
     operands: Any
@@ -67,7 +67,7 @@ def _in_words(length: Any, of_word: int) -> Any:
     return (length + of_word - 1) / np.maximum(1, length)
 
 
-def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> _Moved:
+def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> Moved:
     """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
     of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
@@ -91,17 +91,26 @@ def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> _Move
     results = blocks.groups * blocks.batch * blocks.out_channels
     for d, field in enumerate(own.fields):
         results = results * blocks.fields[d] * len(field.phases)
-    return _Moved(there + kernels, received, results)
+    return Moved(there + kernels, received, results)
+
+
+def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[Moved]:
+    """What a tile has of each of several ways to cut a convolution."""
+    blocks, over = (
+        parts_of(list(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T))
+        for size in ("block", "parts")
+    )
+    return [Moved(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)]
 
 
 def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """The shapes of the fields of a vertex."""
+    """The shapes of the fields of a vertex; what a product of matrices sums over is as one dimension."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
         window: tuple[int, ...] = (grains.in_channels, *reaches)
     else:
-        window = (grains.in_channels, *grains.kernel)
-    kernel = (grains.in_channels, *grains.kernel)
+        window = (grains.in_channels * math.prod(grains.kernel),)
+    kernel = (grains.in_channels, *grains.kernel) if kind == "patch" else window
     if kind == "element":
         return {"x": (window, own.dtype), "w": (kernel, own.dtype)}
     return {"x": ((grains.batch, *window), own.dtype), "w": ((grains.out_channels, *kernel), own.dtype)}
@@ -120,8 +129,10 @@ def _cycles(
     return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
 
 
-def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    """What the compute sets of a convolution take."""
+def price(
+    target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...], moved: Moved
+) -> Iterator[StepCost]:
+    """What the compute sets of a convolution take, one after another, given what a tile has."""
     count = num_partials(cuts)
     dtype = own.partials if count > 1 else own.out_dtype
     each: list[tuple[VertexCycles, int]] = []
@@ -130,16 +141,14 @@ def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts:
             ours = cuts_of_phase(cuts, phase)
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
             each.append((_cycles(target, own, kind, codelet, ours, dtype), of_tile))
-    blocks, over = parts_of([cut.block for cut in cuts]), parts_of([np.int64(cut.parts) for cut in cuts])
-    moved = _moved(own, blocks, over, target.word_bytes)
-    sums_of_tile = -(-blocks.in_channels // parts_of([cut.grain for cut in cuts]).in_channels)
-    held = int(moved.operands) * own.dtype.itemsize + int(moved.results) * sums_of_tile * dtype.itemsize
-    received = int(moved.received) * own.dtype.itemsize
+    blocks, grains = parts_of([cut.block for cut in cuts]), parts_of([cut.grain for cut in cuts])
+    sums_of_tile = -(-blocks.in_channels // grains.in_channels)
+    held = moved.operands * own.dtype.itemsize + moved.results * sums_of_tile * dtype.itemsize
+    received = moved.received * own.dtype.itemsize
     first, *others = each
-    step = step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
-    if count == 1:
-        return [step]
-    return [step, *plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps]
+    yield step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
+    if count > 1:
+        yield from plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps
 
 
 # --- estimates of all ways at once ------------------------------------------------------------------------
