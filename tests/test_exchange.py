@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.views.sources import source_variables
 from lowering.machine import region
 from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
@@ -277,9 +278,10 @@ def test_what_a_step_moves_is_counted_among_what_it_touches_however_large_the_gr
     graph.add_vertex("add", two_summed, x=x[100 + i], y=y[700 + i], out=z[i])
     placement = place(plan_engine(graph, graph.default_program))
     touched = Runs(*(np.array([2 * len(placement.element_tiles) + own for own in ends]) for ends in parts_of(x, y)))
-    found = region.Region(touched, [x.source, y.source, z.source], placement)
+    variables = [own for tensor in (x, y, z) for own in source_variables(tensor.source)]
+    found = region.Region(touched, variables, placement)
     assert found.num_elements == 11 + 11  # with a number after each that is no element
-    assert found.variables == (x.source, y.source)
+    assert found.variables == tuple(variables[:2])
     starts, stops, tiles = found.starts, found.stops, found.tiles
     assert (starts.tolist(), stops.tolist(), tiles.tolist()) == ([0, 11], [10, 21], [2, 2])
     np.testing.assert_array_equal(found.in_graph(starts, stops, tiles), touched)
