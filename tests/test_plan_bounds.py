@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.ops import block_planning, elementwise_planning, planning
+from codelet.ops import block_planning, conv_planning, elementwise_planning, planning
 from codelet.ops.homes import ELSEWHERE
 from tests.examples import examples
 
@@ -52,5 +52,19 @@ def test_maps_take_what_their_bounds_say_or_more(function, target, shape, row):
     x, y = graph.add_variable("x", shape), graph.add_variable("y", shape[-1:] if row else shape)
     elementwise_planning.plan_elements.cache_clear()
     found = looked_at(elementwise_planning, lambda: cl.ops.plan_map(graph, function, x, y))
+    assert found
+    assert all(bound <= cycles for bound, cycles in found)
+
+
+SIZES = st.sampled_from([1, 3, 8, 20, 64])
+
+
+@examples(10)
+@given(TARGETS, SIZES, SIZES, st.integers(1, 30), st.integers(1, 5), st.integers(1, 3), st.booleans())
+def test_convolutions_take_what_their_bounds_say_or_more(target, channels, filters, side, taps, stride, is_gradient):
+    of = "input gradient" if is_gradient else "results"
+    conv_planning.plan_convolved.cache_clear()
+    sizes = (1, channels, side, side), (filters, channels, taps, taps), (stride, stride), "SAME"
+    found = looked_at(conv_planning, lambda: cl.ops.plan_conv(target, *sizes, of=of))
     assert found
     assert all(bound <= cycles for bound, cycles in found)
