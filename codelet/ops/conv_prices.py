@@ -247,7 +247,7 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The blocks of all ways, what each takes about, and what it takes at least to compute and to sum partial results."""
+    """The blocks of all ways, what each takes about, and what it takes at least to compute and to add up."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
