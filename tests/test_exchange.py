@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.machine import exchange as exchange_pass
+from lowering.machine import region
 from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
 from lowering.machine.placement import Placement, changes_between
@@ -174,11 +174,11 @@ def check_transfer(placement, transfer, pairs, to_home):
 
 
 @examples(60)
-@given(placements(), st.sampled_from([0, exchange_pass._SHORT, 1 << 40]))
+@given(placements(), st.sampled_from([0, region._SHORT, 1 << 40]))
 def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
     """In either way to count: by the ends of runs, or by flags of elements."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange_pass, "_SHORT", short)
+        patch.setattr(region, "_SHORT", short)
         exchange = plan_exchange(placement)
     for moment in timeline(placement.plan).moments:
         step, moved = moment.step, exchange.of(moment.step)

@@ -26,6 +26,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable, source_variables
+from lowering.fast.alike_steps import OncePerForm
 from lowering.fast.compose import Products, as_products
 from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
@@ -100,7 +101,7 @@ class _Composing:
         self.plan = plan
         self.functions: dict[FunctionBody, FunctionBody] = {}
         self.made: dict[Step, Step] = {}
-        self.joined = functools.cache(_joined)
+        self.joined = functools.cache(OncePerForm(_joined))
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
         self.compose = functools.cache(compose_parts)

@@ -27,6 +27,7 @@ from lowering.jaxprs.dimension_rules import (
     link_reduced,
 )
 from lowering.jaxprs.left_dimensions import Left
+from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 _MOVES = ("reshape", "squeeze", "transpose", "broadcast_in_dim")
 
@@ -87,6 +88,7 @@ def drop_single_dimensions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr
             return builder.equation(with_bodies(eqn, drop_single_dimensions), operands)
         rule = _rule(eqn)
         assert rule is not None
-        return builder.traced(lambda *given: rule[1](left, eqn, given), operands)
+        key = rule[1], parameters_of(eqn), tuple((atom.aval.shape, left.places(atom)) for atom in atoms)
+        return traced_once(builder, key, lambda *given: rule[1](left, eqn, given), operands)
 
     return rebuild(closed, run)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
@@ -51,12 +51,21 @@ class ExecuteStep(_Flowing):
 
     def touches(self) -> Iterator[Touch]:
         """What each field of its vertices is connected to."""
+        return iter(self._touches)
+
+    @cached_property
+    def _touches(self) -> tuple[Touch, ...]:
+        found = []
         for family in self.families:
             for field in family.fields:
                 if field.tensor is not None:
                     by = partial(self._reader, family, field)
                     mode = "update" if field.kind == "inout" else "write" if field.is_written else "read"
-                    yield Touch(mode, field.tensor, by, family.lines[0], family, field)
+                    found.append(Touch(mode, field.tensor, by, family.lines[0], family, field))
+        return tuple(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_touches"}
 
     def _reader(self, family: Family, field: Field) -> str:
         return f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {self.name!r}"
@@ -250,7 +259,8 @@ class FunctionBody(_Flowing):
     @property
     def written(self) -> tuple[int, ...]:
         """The places of the parameters that the body writes."""
-        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in self.writes)
+        writes = set(self.writes)
+        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in writes)
 
 
 @dataclass(frozen=True, eq=False)
