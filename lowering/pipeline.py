@@ -10,7 +10,8 @@
            -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
                                                       blocks (grains: refine, by unmap and
                                                       slices_unmapped; join_families) and
-                                                      partial sums (compose_parts, compose) that vertices compute
+                                                      partial sums (compose_parts, compose) that vertices compute;
+                                                      what is alike but for its variables once (alike_steps)
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
@@ -22,7 +23,7 @@
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
-    jaxprs -> traced                                simplify
+    jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)

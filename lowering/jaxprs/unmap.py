@@ -30,6 +30,7 @@ from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from lowering.arrays import reshape
 from lowering.jaxprs.dimension_classes import Classes, Spot, Window, extent_of, spots_of
 from lowering.jaxprs.dimension_rules import (
+    equation_left,
     left_by_element,
     left_moved,
     left_reduced,
@@ -316,11 +317,11 @@ def _left_of(closed: jax_core.ClosedJaxpr, left: Left) -> jax_core.ClosedJaxpr:
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         rule = _rule(eqn).run
-        key = (
-            rule,
-            parameters_of(eqn),
-            tuple((atom.aval.shape, left.places(atom)) for atom in variables([*eqn.invars, *eqn.outvars])),
-        )
+        own = equation_left(builder, left, eqn, operands) if rule is left_by_element else None
+        if own is not None:
+            return own
+        atoms = variables([*eqn.invars, *eqn.outvars])
+        key = rule, parameters_of(eqn), tuple((atom.aval.shape, left.places(atom)) for atom in atoms)
         return traced_once(builder, key, lambda *given: rule(left, eqn, given), operands)
 
     builder = Builder([jax_core.Var(var.aval.update(shape=tuple(left.shape(var)))) for var in closed.jaxpr.invars])  # type: ignore[attr-defined]
