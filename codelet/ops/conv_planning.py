@@ -21,7 +21,7 @@ from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
 from codelet.ops.conv_prices import estimates, moved_by, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, repeated
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, least_to_move, repeated
 from codelet.target import Target
 
 _PRICED = 96
@@ -121,7 +121,10 @@ def options(
             if num_tiles(cuts) <= target.num_tiles:
                 found.append((float(least[k]), kind, codelet, cuts))
     every = moved_by(target, own, [cuts for *_, cuts in found]) if found else []
-    for (bound, kind, codelet, cuts), moved in zip(found, every, strict=True):
+    for (computed, kind, codelet, cuts), moved in zip(found, every, strict=True):
+        bound = target.launch_cycles + computed
+        if moved.received:
+            bound += least_to_move(target) + moved.received * own.dtype.itemsize / target.exchange_bytes_per_cycle
         count = functools.partial(price, target, own, kind, codelet, cuts, moved)
         yield Option(cuts, bound, count, told(codelet))
 

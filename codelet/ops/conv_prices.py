@@ -26,7 +26,7 @@ from codelet.ops.convolved import (
     parts_of,
     static_values,
 )
-from codelet.ops.planning import StepCost, block_sizes, combined, step_cost, vertex_cycles
+from codelet.ops.planning import StepCost, block_sizes, combined, least_to_move, step_cost, vertex_cycles
 from codelet.ops.windows import Along
 from codelet.target import Target, VertexCycles
 
@@ -207,6 +207,17 @@ def _computed(own: Convolved, rates: _Rates, blocks: Parts) -> Any:
     return phases * blocks.groups * np.minimum(np.minimum(patch, windows), dots * each)
 
 
+def _products(own: Convolved, blocks: Parts) -> Any:
+    """How many products a tile has for its block of results, of all phases together."""
+    products = blocks.groups * blocks.batch * blocks.out_channels * blocks.in_channels
+    for field, results, taps in zip(own.fields, blocks.fields, blocks.kernel, strict=True):
+        if len(own.phases) == 1:
+            products = products * results * taps
+        else:  # of which some have fewer taps, or results
+            products = products * sum(np.minimum(results, phase.count) * phase.taps for phase in field.phases)
+    return products
+
+
 _COMBINATIONS = 1 << 18
 """So many combinations of cuts are estimated at most: where there are more sizes, every second is left out."""
 
@@ -236,17 +247,18 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The blocks of all ways, what each takes about, and a number of cycles that it takes at least."""
+    """The blocks of all ways, what each takes about, and what it takes at least to compute and to add up."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
     moved = _moved(own, blocks, over, target.word_bytes)
     sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)
     summed_words = np.where(sums > 1, -(-own.results // target.num_tiles) * sums, 0)
-    exchanged = moved.received * own.dtype.itemsize + summed_words * own.partials.itemsize
+    itemsize = own.partials.itemsize
+    exchanged = moved.received * own.dtype.itemsize + summed_words * itemsize
     exchange = exchanged / target.exchange_bytes_per_cycle
     least = 0.9 * rates.of_position / rates.channels**2
-    products = moved.results * blocks.in_channels * functools.reduce(np.multiply, blocks.kernel, 1)
+    products = _products(own, blocks)
     if grains is None:
         computed = _computed(own, rates, blocks)
     else:
@@ -258,4 +270,5 @@ def estimates(
     estimate = estimate + np.where(sums > 1, 2 * step + summed_words, 0)
     held = moved.operands * own.dtype.itemsize + moved.results * own.partials.itemsize
     estimate = np.where(held > memory, estimate + 1e9 + held, estimate)
-    return grid, estimate, exchange + least * products
+    summed = least_to_move(target) + target.launch_cycles + summed_words * itemsize / target.exchange_bytes_per_cycle
+    return grid, estimate, least * products + np.where(sums > 1, summed, 0)

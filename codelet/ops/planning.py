@@ -242,6 +242,11 @@ def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: in
     return int(exchange_cycles(traffic, target, _arrival(target, tiles))[0]) + target.exchange_overhead_cycles
 
 
+def least_to_move(target: Target) -> int:
+    """Cycles that an exchange takes at least, however little moves: with the sync, and the way to the first tile."""
+    return target.sync_cycles + target.exchange_overhead_cycles + int(_arrival(target, 1)[0])
+
+
 # --- the search: which blocks to try ----------------------------------------------------------------------
 
 
