@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from codelet.errors import VariableError
+
 if TYPE_CHECKING:
     from codelet.tracing.codelets import TracedCodelet
 
@@ -26,7 +28,6 @@ class VertexCycles:
         guessed: how many rest on guesses; the others have a source.
         if_assembly: what `worker` and `supervisor` together would be, were it not supposed that the codelet is
             compiled; None where nothing is supposed.
-        interleaved: the fields that must lie in interleaved memory for that.
     """
 
     worker: int
@@ -35,7 +36,6 @@ class VertexCycles:
     fitted: int = 0
     guessed: int = 0
     if_assembly: int | None = None
-    interleaved: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -164,6 +164,10 @@ class Target(Protocol):
         """What a vertex of a codelet takes, whose fields' lengths are all known."""
         ...
 
+    def interleaved_fields(self, codelet: TracedCodelet) -> tuple[str, ...]:
+        """The fields of such a vertex that must lie in interleaved memory for that, in their order."""
+        ...
+
 
 def default_target() -> Target:
     """The target of a graph that names none: the IPU of the second generation.
@@ -171,3 +175,20 @@ def default_target() -> Target:
     Looked up by name, since the machine's package builds on this one.
     """
     return importlib.import_module("ipu_backend").IPU()
+
+
+def checked_target(target: object) -> Target | None:
+    """What a graph was given as its machine: None where it is to take the default.
+
+    Raises:
+        VariableError: something that is no target.
+    """
+    if target is None or isinstance(target, Target):
+        return target
+    meant = {str: f"cl.IPU({target!r})", int: f"cl.IPU(num_tiles={target})"}
+    raise VariableError(
+        "a graph's target is not a machine",
+        given=repr(target),
+        expected="cl.IPU(...), or another Target",
+        fix=next((fix for kind, fix in meant.items() if isinstance(target, kind)), None),
+    )

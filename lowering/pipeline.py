@@ -10,7 +10,8 @@
            -> products, convolutions put together   partial_sums: of the phases (phases, lines, inner_products),
                                                       blocks (grains: refine, by unmap and
                                                       slices_unmapped; join_families) and
-                                                      partial sums (compose_parts, compose) that vertices compute
+                                                      partial sums (compose_parts, compose) that vertices compute;
+                                                      what is alike but for its variables once (alike_steps)
            -> how each compute set and copy runs    compute_sets: what is read (short_axes, extend; inputs, by sources,
                                                       patchwork, reads, partition, mixed_radix), by which
                                                       kernel (kernels: ragged by segments and row_rules,
@@ -22,7 +23,7 @@
                                                       in a row as loops (calls)
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
-    jaxprs -> traced                                simplify
+    jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)
@@ -42,7 +43,7 @@ machine is planned by `plan_machine`, from the unfused plan:
     a checked plan                                    plan_graph, plan_engine
     machine -> the tile of every element and vertex   place: the cheapest by step_cycles (superstep, phases) of
                                                       candidates (placer, linear, votes, balance, blocks, footprint)
-            -> what moves between tiles in every step exchange (touched, messages, words)
+            -> what moves between tiles in every step exchange (touched, region, messages, words)
             -> what is live when, and where           liveness
             -> an address for all of it               memory
 """

@@ -48,10 +48,12 @@ def array(shape: Sequence[int], dtype: Any = jnp.float32, seed: int = 0, low: fl
     """Made numbers: of floating point between two ends, whole ones as far as they go, or truth values."""
     random = np.random.default_rng((seed, *shape))
     if np.dtype(dtype) == bool:
-        return jnp.asarray(random.random(shape) < 0.5)
-    if jnp.issubdtype(dtype, jnp.integer):
-        return jnp.asarray(random.integers(int(low), int(high) + 1, shape), dtype)
-    return jnp.asarray(random.uniform(low, high, shape), dtype)
+        made = random.random(shape) < 0.5
+    elif jnp.issubdtype(dtype, jnp.integer):
+        made = random.integers(int(low), int(high) + 1, shape)
+    else:
+        made = random.uniform(low, high, shape)
+    return jax.device_put(made.astype(jax.dtypes.canonicalize_dtype(dtype)))  # for which nothing is compiled
 
 
 _TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}

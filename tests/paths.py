@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lowering.plan.steps import CallStep, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import CallStep, RepeatStep, Step, SwitchStep, WhileStep
+from lowering.plan.walk import bodies
 
 TURNS = 9
 """So many turns of a loop are walked: more than there are variables, so that one more tells nothing new."""

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.machine import exchange as exchange_pass
+from codelet.views.sources import source_variables
+from lowering.machine import region
 from lowering.machine.exchange import plan_exchange, plan_exchange_anew
 from lowering.machine.place import place
 from lowering.machine.placement import Placement, changes_between
@@ -174,11 +175,11 @@ def check_transfer(placement, transfer, pairs, to_home):
 
 
 @examples(60)
-@given(placements(), st.sampled_from([0, exchange_pass._SHORT, 1 << 40]))
+@given(placements(), st.sampled_from([0, region._SHORT, 1 << 40]))
 def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
     """In either way to count: by the ends of runs, or by flags of elements."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange_pass, "_SHORT", short)
+        patch.setattr(region, "_SHORT", short)
         exchange = plan_exchange(placement)
     for moment in timeline(placement.plan).moments:
         step, moved = moment.step, exchange.of(moment.step)
@@ -245,6 +246,17 @@ def moved(graph, program=None):
     return [exchange.of(moment.step) for moment in timeline(placement.plan).moments]
 
 
+@cl.codelet
+def two_summed(x, y):
+    return x + y
+
+
+def parts_of(x, y):
+    """The ends of ten elements in the middle of each of two variables."""
+    starts = [x.source.first_element + 100, y.source.first_element + 700]
+    return starts, [start + 10 for start in starts]
+
+
 def test_an_element_that_many_vertices_of_a_tile_read_arrives_once():
     graph = built(4)
     x, y = graph.add_variable("x", (8,)), graph.add_variable("y", (6,))
@@ -256,6 +268,26 @@ def test_an_element_that_many_vertices_of_a_tile_read_arrives_once():
     assert step.before.received_bytes.tolist() == [0, 16, 0, 0]
     assert step.before.sent_bytes.tolist() == [16, 0, 0, 0]
     assert not step.after.received_bytes.any()
+
+
+def test_what_a_step_moves_is_counted_among_what_it_touches_however_large_the_graph():
+    graph = built(4)
+    graph.add_variable("other", (10**6,))
+    x, y, z = (graph.add_variable(name, (1000,)) for name in "xyz")
+    i = cl.grid(10)
+    graph.add_vertex("add", two_summed, x=x[100 + i], y=y[700 + i], out=z[i])
+    placement = place(plan_engine(graph, graph.default_program))
+    touched = Runs(*(np.array([2 * len(placement.element_tiles) + own for own in ends]) for ends in parts_of(x, y)))
+    variables = [own for tensor in (x, y, z) for own in source_variables(tensor.source)]
+    found = region.Region(touched, variables, placement)
+    assert found.num_elements == 11 + 11  # with a number after each that is no element
+    assert found.variables == tuple(variables[:2])
+    starts, stops, tiles = found.starts, found.stops, found.tiles
+    assert (starts.tolist(), stops.tolist(), tiles.tolist()) == ([0, 11], [10, 21], [2, 2])
+    np.testing.assert_array_equal(found.in_graph(starts, stops, tiles), touched)
+    for step in moved(graph):
+        assert step.before._region.num_elements <= 22
+        assert step.after._region.num_elements <= 11
 
 
 def test_multicast_is_sent_once_and_pairs_share_it():

@@ -10,7 +10,6 @@ from hypothesis import given
 
 import codelet as cl
 from codelet.graphs.vertices import Vertex
-from codelet.target import FamilyCycles, VertexCycles
 from lowering.machine import interleaved
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.interleaved import interleaved_bytes
@@ -22,7 +21,7 @@ from tests.placements import TILES, placements, vertices_of
 
 def asks(family, target):
     """Every other field of a family, as if the matrix unit read them."""
-    return FamilyCycles((VertexCycles(1, interleaved=tuple(field.name for field in family.fields[::2])),))
+    return family.fields[::2]
 
 
 def counted_one_by_one(placement, liveness):
@@ -68,7 +67,7 @@ def test_what_must_be_interleaved_is_that_counted_one_by_one(placement):
     liveness = live_ranges(plan_exchange(placement))
     multiplies = any("dot_general" in str(family.codelet.jaxpr) for family in placement.plan.families)
     assert multiplies or not interleaved_bytes(liveness).any()
-    with patch.object(interleaved, "family_cycles", asks), patch.object(interleaved, "_multiplies", bool):
+    with patch.object(interleaved, "interleaved_fields", asks), patch.object(interleaved, "_multiplies", bool):
         found = interleaved_bytes(liveness)
     np.testing.assert_array_equal(found, counted_one_by_one(placement, liveness))
 
@@ -100,7 +99,7 @@ def fields_of(codelet, target=None, dtype="float16", **shapes):
     graph = cl.Graph(target or cl.IPU(num_tiles=1))
     inputs = {name: graph.add_variable(name, shape, dtype) for name, shape in shapes.items()}
     graph.add_vertex("work", codelet, **inputs)
-    return graph.target.estimate_cycles(graph.families[0].codelet).interleaved
+    return graph.target.interleaved_fields(graph.families[0].codelet)
 
 
 def test_what_the_matrix_unit_loads_and_gives_asks_for_it():

@@ -111,6 +111,31 @@ def test_what_is_computed_of_parts_is_computed_of_the_whole(primitive):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_two_sums_of_one_product_whose_scale_is_cut_otherwise_than_its_rows():
+    x, m = np.random.default_rng(0).normal(size=(2, 4, 6, 23)).astype(np.float32)
+    scale, m = x[0, :, 0], m[:, 0, 0]
+
+    def sums(own, scale, m):
+        wide = own * scale
+        return jnp.sum(wide * (own - m), (-2, -1)), jnp.sum(wide, (-2, -1))
+
+    def function(x, scale, m):
+        rows, parts = scale.reshape(2, 1, 1, 3, 1), []
+        for own in blocks_of(x.reshape(4, 2, 3, 23), 3, 5):
+            own = own.reshape(4, 2, 3, -1, own.shape[-1]).transpose(1, 3, 0, 2, 4)  # half, block, row, third, element
+            parts.append(sums(own, rows, m[:, None, None]))
+        return tuple(jnp.sum(jnp.concatenate(own, 1).reshape(-1, 4), 0) for own in zip(*parts, strict=True))
+
+    plain = lambda x, scale, m: sums(x, scale[:, None], m[:, None, None])  # noqa: E731
+    closed = join_reductions(jax.make_jaxpr(function)(x, scale, m))
+    ours = lambda *own: tuple(jax_core.jaxpr_as_fun(closed)(*own))  # noqa: E731
+    found, expected = (jax.vjp(f, x, scale, m) for f in (ours, plain))
+    for a, b in zip((*found[0], *found[1]((m, m))), (*expected[0], *expected[1]((m, m))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    names = [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+    assert (names.count("reduce_sum"), names.count("concatenate")) == (2, 0)
+
+
 def test_arrays_that_are_summed_in_different_orders_are_not_taken_for_one_another():
     x, y = np.random.default_rng(0).normal(size=(2, 4, 4)).astype(np.float32)
     cases = [

@@ -12,7 +12,8 @@ from codelet.jaxprs.equations import scan_counts
 from lowering.fast.compute_sets import choose_kernels
 from lowering.fast.steps import emit
 from lowering.pipeline import plan_graph
-from lowering.plan.steps import CallStep, all_steps
+from lowering.plan.steps import CallStep
+from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.strategies import dot, total
 

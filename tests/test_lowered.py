@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.plan.collect import collect
-from lowering.plan.steps import StreamStep, all_steps
+from lowering.plan.steps import StreamStep
+from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.strategies import Case, arrived, cases

@@ -14,6 +14,7 @@ import codelet as cl
 from codelet.graphs.vertices import Vertex
 from codelet.models.mnist import init_parameters, network
 from codelet.views.sources import Variable
+from lowering.machine import offsets
 from lowering.machine.exchange import plan_exchange
 from lowering.machine.liveness import lifetimes, live_ranges
 from lowering.machine.memory import (
@@ -38,10 +39,9 @@ from lowering.plan.steps import (
     SwitchStep,
     UndefStep,
     WhileStep,
-    all_steps,
-    bodies,
 )
 from lowering.plan.timeline import timeline
+from lowering.plan.walk import all_steps, bodies
 from tests.examples import examples
 from tests.placements import TILES, built, chains, placements, touched, vertices_of
 from tests.test_place import double, engine_plan, gathered, total
@@ -720,6 +720,35 @@ def test_hundreds_of_ranges_on_all_tiles_are_placed_in_seconds_and_closely():
     assert time.perf_counter() - start < 20  # four, on two idle cores
     live = (moments.T.astype(float) @ sizes).max(axis=0)
     assert ((offsets + sizes).max(axis=0) <= 1.1 * live).all()
+
+
+@pytest.mark.parametrize("count", [100, 400])
+def test_ranges_are_compared_with_those_alone_that_are_live_with_them(count, monkeypatch):
+    near, lowest_free = [], offsets._Tiles.lowest_free
+
+    def counted(self, own, sizes):
+        near.append(np.count_nonzero(own))
+        return lowest_free(self, own, sizes)
+
+    monkeypatch.setattr(offsets._Tiles, "lowest_free", counted)
+    # Each is live with the next one alone; one size, so that no order leaves anything to the others.
+    moments = np.eye(count, count + 1, dtype=bool) | np.eye(count, count + 1, 1, dtype=bool)
+    found = assign_offsets(np.full((count, 3), 8), moments)
+    assert len(near) == count
+    assert sum(near) == count - 1
+    assert sorted(set(found.reshape(-1).tolist())) == [0, 8]
+
+
+def test_the_work_of_placing_ranges_grows_with_those_live_at_once():
+    def seconds(count):
+        moments = np.abs(np.arange(count)[:, None] - np.arange(count)) < 4
+        sizes = 4 * np.random.default_rng(0).integers(1, 99, (count, 24))
+        start = time.process_time()
+        assign_offsets(sizes, moments)
+        return time.process_time() - start
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (100, 400))
+    assert many < 10 * few  # linear would be 4, and comparing each with all 16
 
 
 # --- MNIST --------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
+from codelet.models import strain
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.resnet import Stem
 from codelet.models.training import apply, cross_entropy, start, train_step
@@ -89,6 +90,17 @@ def test_fields_of_convolutions(name, sizes):
 
     (forward, _), _ = traced(name)
     assert list(convolutions(forward.jaxpr)) == sizes
+
+
+def test_the_shortest_series_of_strain_leave_one_place():
+    assert strain.LEAST_SAMPLES == 639
+    network = eqx.filter_eval_shape(strain.StrainNet, 639, key=KEY)
+    assert network.hidden.in_features == 64
+    assert eqx.filter_eval_shape(network, jax.ShapeDtypeStruct((639,), jnp.float32)).shape == (2,)
+    for samples in (638, 320, 0):  # of 638 nothing would be left, and of 320 less than that
+        message = rf"(?s)too short for the network.*given: +{samples} samples.*expected: +at least 639.*fix:.*at: "
+        with pytest.raises(strain.SeriesError, match=message):
+            strain.StrainNet(samples, key=KEY)
 
 
 @pytest.mark.parametrize(

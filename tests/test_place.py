@@ -20,7 +20,8 @@ from lowering.machine.step_cycles import least_cycles, total_cycles
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.machine.votes import majority
 from lowering.pipeline import plan_engine
-from lowering.plan.steps import ExecuteStep, all_steps
+from lowering.plan.steps import ExecuteStep
+from lowering.plan.walk import all_steps
 from tests.examples import examples
 from tests.placements import TILES, built, plan_of, touched, vertices_of
 from tests.strategies import cases

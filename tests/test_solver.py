@@ -19,18 +19,10 @@ from lowering.machine.place import place as placed
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.plan import Plan
-from lowering.plan.steps import (
-    CallStep,
-    ExecuteStep,
-    FunctionBody,
-    RepeatStep,
-    Step,
-    SwitchStep,
-    bodies,
-    has_effects,
-)
+from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, RepeatStep, Step, SwitchStep
 from lowering.plan.timeline import timeline, without_calls
 from lowering.plan.touch import Touch
+from lowering.plan.walk import bodies, has_effects
 from tests.examples import examples
 from tests.paths import Paths, Place, State, States
 

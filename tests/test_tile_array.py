@@ -24,8 +24,9 @@ from lowering.machine.place import place
 from lowering.machine.placement import Placement, num_elements
 from lowering.pipeline import plan_graph, plan_machine
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, all_steps
+from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import without_calls
+from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.placements import TILES, plan_of

@@ -17,7 +17,8 @@ from lowering.machine.exchange import plan_exchange
 from lowering.machine.place import place
 from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, runs_of
-from lowering.plan.steps import ExecuteStep, all_steps
+from lowering.plan.steps import ExecuteStep
+from lowering.plan.walk import all_steps
 from tests.examples import examples
 from tests.test_place_blocks import GRAPHS
 

@@ -106,7 +106,7 @@ def test_a_traced_function_is_mapped_and_pushed_forward():
     traced = cl.trace(function, ROW)
     rows, slopes = array((5, 4), seed=7), array((5, 4), seed=8)
     pushed = lambda f: jax.vmap(lambda x, dx: jax.jvp(f, (x,), (dx,)))(rows, slopes)  # noqa: E731
-    jax.tree.map(assert_alike, pushed(traced), pushed(function))
+    jax.tree.map(assert_alike, *jax.jit(lambda: (pushed(traced), pushed(function)))())
 
 
 def test_a_function_is_traced_within_a_jitted_one():
@@ -125,8 +125,9 @@ DRAWS = {
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
 def test_random_numbers_are_those_of_jax(name: str):
     traced = cl.trace(DRAWS[name], KEY)
+    both = jax.jit(lambda key: (traced(key), DRAWS[name](key)))
     for key in (KEY, jax.random.key(12)):
-        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), traced(key), DRAWS[name](key))
+        jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), *both(key))
 
 
 class Net(eqx.Module):
@@ -156,8 +157,8 @@ def _step(net: Net, x: jax.Array, label: jax.Array) -> tuple[jax.Array, Net]:
 def test_a_training_step_of_a_module_is_traced_whole_and_named_by_its_layers():
     net, x = Net(KEY), array((3, 8, 8))
     traced = cl.trace(_step, net, x, 3)
-    loss, trained = traced(net, x, 3)
-    plain_loss, plain = _step(net, x, 3)  # type: ignore[arg-type]
+    both = eqx.filter_jit(lambda net, x: (traced(net, x, 3), _step(net, x, 3)))  # type: ignore[arg-type]
+    (loss, trained), (plain_loss, plain) = both(net, x)
     assert_alike(loss, plain_loss)
     arrays = lambda own: eqx.filter(own, eqx.is_array)  # noqa: E731
     jax.tree.map(assert_alike, arrays(trained), arrays(plain))

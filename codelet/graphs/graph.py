@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.errors import VariableError
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
@@ -35,7 +34,7 @@ from codelet.programs.copies import Stream
 from codelet.programs.functions import Function, checked_derivative, named_parameters
 from codelet.programs.program import Program, Recording, Sequence, as_program
 from codelet.programs.walk import check_program
-from codelet.target import Target, default_target
+from codelet.target import Target, checked_target, default_target
 from codelet.tracing.codelets import Codelet
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
@@ -64,18 +63,7 @@ class Graph:
     """
 
     def __init__(self, target: Target | None = None):
-        if target is not None and not isinstance(target, Target):
-            raise VariableError(
-                "a graph's target is not a machine",
-                given=repr(target),
-                expected="cl.IPU(...), or another Target",
-                fix=f"cl.IPU({target!r})"
-                if isinstance(target, str)
-                else f"cl.IPU(num_tiles={target})"
-                if isinstance(target, int)
-                else None,
-            )
-        self._target = target
+        self._target = checked_target(target)
         self._names = Names()
         self._recordings = Recordings()
         self._variables = Variables()
@@ -163,12 +151,9 @@ class Graph:
             value: the numbers.
             destination: what they are copied to first, on whose tile the constant lies.
         """
-        key = (value.dtype.name, value.shape, value.tobytes())
         with self._lock:
-            copied = self._variables.copied
-            if key not in copied:
-                copied[key] = self.add_constant(self._names.free("copied"), value), destination
-        return copied[key][0]
+            made = lambda: self.add_constant(self._names.free("copied"), value)  # noqa: E731
+            return self._variables.of_numbers(value, destination, made)
 
     @property
     def variables(self) -> tuple[Variable, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from codelet.errors import (
-    NotInGraphError,
-)
+from codelet.errors import NotInGraphError
 from codelet.programs.copies import Stream
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
@@ -38,6 +37,13 @@ class Variables:
         self.by_name[name] = variable
         self.num_elements += variable.size + 1
         return whole_view(variable)
+
+    def of_numbers(self, value: np.ndarray, destination: Tensor | Stream, made: Callable[[], Tensor]) -> Tensor:
+        """The constant for numbers that a program copies: that of equal ones, or a new one, which is then made."""
+        key = (value.dtype.name, value.shape, value.tobytes())
+        if key not in self.copied:
+            self.copied[key] = made(), destination
+        return self.copied[key][0]
 
     def in_order(self) -> tuple[Variable, ...]:
         """All of them, in the order in which they were added."""

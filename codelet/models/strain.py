@@ -14,11 +14,31 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 
+from codelet.errors import CodeletError
+
 SAMPLES = 1024
 CHANNELS = (16, 32, 64)
 SIZES = (16, 8, 8)
 DILATIONS = (1, 4, 4)
 POOL = 4
+
+
+def _least_samples() -> int:
+    """The shortest series of which the last maxima leave a place, from the last stage to the first: 639.
+
+    A place of maxima needs `POOL` of a convolution, which loses `dilation * (size - 1)` of what it reads.
+    """
+    needed = 1
+    for size, dilation in zip(reversed(SIZES), reversed(DILATIONS), strict=True):
+        needed = POOL * needed + dilation * (size - 1)
+    return needed
+
+
+LEAST_SAMPLES = _least_samples()
+
+
+class SeriesError(CodeletError, ValueError):
+    """Series of which a network would leave nothing."""
 
 
 class StrainNet(eqx.Module):
@@ -39,15 +59,25 @@ class StrainNet(eqx.Module):
         """A network drawn at random, as Equinox's layers are.
 
         Args:
-            samples: how long the series are; at least 320.
+            samples: how long the series are; at least `LEAST_SAMPLES`, 639.
             channels: how many channels each convolution makes.
             hidden: how many values there are between the dense layers.
             key: a JAX random key.
+
+        Raises:
+            SeriesError: shorter series.
 
         >>> network = eqx.filter_eval_shape(StrainNet, 8192, key=jax.random.key(0))
         >>> network.hidden.weight.shape
         (64, 7616)
         """
+        if samples < LEAST_SAMPLES:
+            raise SeriesError(
+                "the series are too short for the network, whose maxima would leave nothing of them",
+                given=f"{samples} samples",
+                expected=f"at least {LEAST_SAMPLES}",
+                fix=f"StrainNet({LEAST_SAMPLES}, key=key), or a longer stretch of strain",
+            )
         keys = jax.random.split(key, len(channels) + 2)
         self.convs, inputs, left = [], 1, samples
         for outputs, size, dilation, each in zip(channels, SIZES, DILATIONS, keys[2:], strict=True):

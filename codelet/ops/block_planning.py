@@ -11,6 +11,7 @@ Source: PopLibs plans reductions by how much every tile has to reduce, then the 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +24,17 @@ from codelet.ops.blocks import Cut, cuts_of, num_tiles
 from codelet.ops.blockwise import Axis, Field, Result, Work
 from codelet.ops.homes import ELSEWHERE, Home, moved_elements, stretch
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
+from codelet.ops.planning import (
+    MEMORY_SHARE,
+    Option,
+    Plan,
+    StepCost,
+    block_sizes,
+    cheapest,
+    least_to_move,
+    step_cost,
+    vertex_cycles,
+)
 from codelet.target import Target, VertexCycles
 
 
@@ -57,7 +68,7 @@ def home_of_partials(work: Work, result: Result, cuts: Sequence[Cut]) -> Home:
 
 def _price(
     target: Target, work: Work, codelet: cl.Codelet, cuts: tuple[Cut, ...], edges: bool = False
-) -> list[StepCost]:
+) -> Iterator[StepCost]:
     of_size = lambda sizes: _vertex(target, work, codelet, sizes, cuts)  # noqa: E731
     vertex, at_edges = of_size(tuple(cut.grain for cut in cuts)), of_size if edges else None
     blocks = [cut.block for cut in cuts]
@@ -72,13 +83,12 @@ def _price(
         each = math.prod(cuts[a].vertices_of_tile for a in work.summed) if partial else 1
         held += each * _size(blocks, result.axes) * (result.partials if partial else result.dtype).itemsize
     own_bytes: dict[str, Any] = {"received_bytes": received, "sent_bytes": sent, "tile_bytes": held}
-    steps = [step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)]
+    yield step_cost(target, work.step_name(cuts), cuts, vertex, **own_bytes, at_edges=at_edges)
     for result in work.results:
         if work.is_partial(result, cuts) and result.add is not None:
             outputs = math.prod(work.axes[a].extent for a in result.axes)
             options = result.partials, result.dtype, result.add, home_of_partials(work, result, cuts)
-            steps += plan_sum(target, work.num_partials(cuts), outputs, *options).steps
-    return steps
+            yield from plan_sum(target, work.num_partials(cuts), outputs, *options).steps
 
 
 # --- the ways there are -----------------------------------------------------------------------------------
@@ -157,12 +167,12 @@ def _blocks(target: Target, work: Work, choices: Sequence[Sequence[int]]) -> lis
         moved = moved + np.where(away, np.maximum(num_bytes, sent), 0)
     count = math.prod((parts[a] for a in work.summed), start=one)
     bound = moved / target.exchange_bytes_per_cycle + math.prod(grid, start=one) * _rate(target, work)
-    bound = bound + np.where(moved > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
+    bound = bound + target.launch_cycles + np.where(moved > 0, least_to_move(target), 0)
     for result in work.results:
         if not set(work.summed) <= set(result.axes):
             outputs = math.prod(work.axes[a].extent for a in result.axes)
             words = -(-outputs * count // target.num_tiles) * result.partials.itemsize
-            again = target.sync_cycles + target.exchange_overhead_cycles + target.launch_cycles
+            again = least_to_move(target) + target.launch_cycles
             bound = bound + np.where(count > 1, words / target.exchange_bytes_per_cycle + again, 0)
     flat = np.where(tiles <= target.num_tiles, bound, np.inf).reshape(-1)
     order = np.argsort(flat, kind="stable")[:_PRICED]
@@ -264,10 +274,22 @@ def sum_work(
     return Work("add up", axes, fields, results, codelet)
 
 
-def _least(target: Target, num_bytes: float, *, moves: bool) -> float:
-    """What a step takes at least whose tiles go through so many bytes each: no rule has more than 16 a cycle."""
-    exchange = target.sync_cycles + target.exchange_overhead_cycles + num_bytes / target.exchange_bytes_per_cycle
-    return (exchange if moves else 0) + target.launch_cycles + num_bytes / 16
+@functools.lru_cache(maxsize=1024)
+def _least_of_vertex(target: Target, work: Work) -> float:
+    """What a vertex takes at least that adds up: nine tenths of what the small ones do, each of its form."""
+    cycles = []
+    for sizes in itertools.product((2, 3, 4), (1, 2, 3, 4, 8)):
+        cuts = tuple(Cut(axis.name, size, size, size) for axis, size in zip(work.axes, sizes, strict=True))
+        cycles.append(_vertex(target, work, work.codelet, sizes, cuts).tile_cycles(target.num_workers))
+    return 0.9 * min(cycles)
+
+
+def _least(target: Target, work: Work, num_bytes: float, *, moves: bool) -> float:
+    """What a step takes at least whose tiles go through so many bytes each to add: no rule has more than 16 a cycle."""
+    exchange = least_to_move(target) + num_bytes / target.exchange_bytes_per_cycle
+    few = sum_work(2, 1, work.fields[0].dtype, work.results[0].dtype, work.codelet)
+    computed = max(_least_of_vertex(target, few), num_bytes / 16)
+    return (exchange if moves else 0) + target.launch_cycles + computed
 
 
 @functools.lru_cache(maxsize=4096)
@@ -298,12 +320,14 @@ def plan_sum(
     for groups in {1, *(-(-count // 2**k) for k in range(1, count.bit_length() // 2 + 1) if count >= 8)}:
         each, tiles = -(-count // groups), max(1, target.num_tiles // groups)
         # What adds up the sums of groups, on all tiles.
-        least = _least(target, groups * num_outputs * itemsize / target.num_tiles, moves=True) if groups > 1 else 0.0
+        least = (
+            _least(target, work, groups * num_outputs * itemsize / target.num_tiles, moves=True) if groups > 1 else 0.0
+        )
         # The more tiles the better, but for what every vertex takes however small it is.
         shares = {-(-num_outputs // max(1, tiles >> k)) for k in range(4)}
         sizes = {min(num_outputs, -(-share // n) * n) for share in shares for n in (1, 4, 8, vectors)}
         for size in sorted(sizes | set(home[1:] if groups == 1 else ())):
-            bound = least + _least(target, each * size * itemsize, moves=not home)
+            bound = least + _least(target, work, each * size * itemsize, moves=not home)
             options += _ways_of(target, work, bound, (each, size), None)
     return cheapest(str(work), target, options)
 

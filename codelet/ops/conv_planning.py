@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 import codelet as cl
-from codelet.ops.blocks import cuts_of, near, num_tiles
-from codelet.ops.conv_prices import estimates, price
+from codelet.ops.blocks import Cut, cuts_of, near, num_tiles
+from codelet.ops.conv_prices import estimates, moved_by, price
 from codelet.ops.convolved import CODELETS, Blocks, Convolved, Kind, parts_of
 from codelet.ops.pairs import told
-from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, repeated
+from codelet.ops.planning import MEMORY_SHARE, Option, Plan, cheapest, least_to_move, repeated
 from codelet.target import Target
 
 _PRICED = 96
@@ -103,6 +103,7 @@ def options(
     """
     fixed = None if grain is None else _grains_of(own, grain)
     grid, estimate, least = estimates(target, own, fixed, memory)
+    found: list[tuple[float, Kind, cl.Codelet, tuple[Cut, ...]]] = []
     number = min(priced, len(estimate))
     chosen = np.argpartition(estimate, number - 1)[:number]
     for place, k in enumerate(chosen[np.argsort(estimate[chosen], kind="stable")]):
@@ -118,8 +119,14 @@ def options(
         for kind, codelet, grains in ways:
             cuts = cuts_of(own.dimensions, blocks, grains)
             if num_tiles(cuts) <= target.num_tiles:
-                count = functools.partial(price, target, own, kind, codelet, cuts)
-                yield Option(cuts, float(least[k]), count, told(codelet))
+                found.append((float(least[k]), kind, codelet, cuts))
+    every = moved_by(target, own, [cuts for *_, cuts in found]) if found else []
+    for (computed, kind, codelet, cuts), moved in zip(found, every, strict=True):
+        bound = target.launch_cycles + computed
+        if moved.received:
+            bound += least_to_move(target) + moved.received * own.dtype.itemsize / target.exchange_bytes_per_cycle
+        count = functools.partial(price, target, own, kind, codelet, cuts, moved)
+        yield Option(cuts, bound, count, told(codelet))
 
 
 def _in_turns(own: Convolved) -> Iterator[list[tuple[str, int, Convolved]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from codelet.ops.convolved import (
     parts_of,
     static_values,
 )
-from codelet.ops.planning import StepCost, block_sizes, combined, step_cost, vertex_cycles
+from codelet.ops.planning import StepCost, block_sizes, combined, least_to_move, step_cost, vertex_cycles
 from codelet.ops.windows import Along
 from codelet.target import Target, VertexCycles
 
@@ -54,7 +54,7 @@ def _read(field: Along, results: Any, taps: Any, over: Any, kernel_over: Any) ->
     return there, alone
 
 
-class _Moved(NamedTuple):
+class Moved(NamedTuple):
     """Elements that a tile has: of both operands, of these from others, and of results."""
 
     operands: Any
@@ -67,7 +67,7 @@ def _in_words(length: Any, of_word: int) -> Any:
     return (length + of_word - 1) / np.maximum(1, length)
 
 
-def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> _Moved:
+def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> Moved:
     """What a tile has, by the sizes of its blocks and over how many tiles each dimension is cut: numbers or arrays."""
     of_word = max(1, word_bytes // own.dtype.itemsize)
     images = blocks.groups * blocks.batch * blocks.in_channels
@@ -91,17 +91,26 @@ def _moved(own: Convolved, blocks: Parts, over: Parts, word_bytes: int) -> _Move
     results = blocks.groups * blocks.batch * blocks.out_channels
     for d, field in enumerate(own.fields):
         results = results * blocks.fields[d] * len(field.phases)
-    return _Moved(there + kernels, received, results)
+    return Moved(there + kernels, received, results)
+
+
+def moved_by(target: Target, own: Convolved, ways: Sequence[Sequence[Cut]]) -> list[Moved]:
+    """What a tile has of each of several ways to cut a convolution."""
+    blocks, over = (
+        parts_of(list(np.array([[getattr(cut, size) for cut in cuts] for cuts in ways], np.int64).T))
+        for size in ("block", "parts")
+    )
+    return [Moved(*map(int, each)) for each in zip(*_moved(own, blocks, over, target.word_bytes), strict=True)]
 
 
 def _types(own: Convolved, kind: Kind, grains: Parts) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """The shapes of the fields of a vertex."""
+    """The shapes of the fields of a vertex; what a product of matrices sums over is as one dimension."""
     if kind == "patch":
         reaches = (f.reach(n, k) for f, n, k in zip(own.fields, grains.fields, grains.kernel, strict=True))
         window: tuple[int, ...] = (grains.in_channels, *reaches)
     else:
-        window = (grains.in_channels, *grains.kernel)
-    kernel = (grains.in_channels, *grains.kernel)
+        window = (grains.in_channels * math.prod(grains.kernel),)
+    kernel = (grains.in_channels, *grains.kernel) if kind == "patch" else window
     if kind == "element":
         return {"x": (window, own.dtype), "w": (kernel, own.dtype)}
     return {"x": ((grains.batch, *window), own.dtype), "w": ((grains.out_channels, *kernel), own.dtype)}
@@ -120,8 +129,10 @@ def _cycles(
     return vertex_cycles(target, codelet, _types(own, kind, grains), **static_values(own, kind, dtype))
 
 
-def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...]) -> list[StepCost]:
-    """What the compute sets of a convolution take."""
+def price(
+    target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts: tuple[Cut, ...], moved: Moved
+) -> Iterator[StepCost]:
+    """What the compute sets of a convolution take, one after another, given what a tile has."""
     count = num_partials(cuts)
     dtype = own.partials if count > 1 else own.out_dtype
     each: list[tuple[VertexCycles, int]] = []
@@ -130,16 +141,14 @@ def price(target: Target, own: Convolved, kind: Kind, codelet: cl.Codelet, cuts:
             ours = cuts_of_phase(cuts, phase)
             of_tile = math.prod(cut.vertices_of_tile for cut in ours)
             each.append((_cycles(target, own, kind, codelet, ours, dtype), of_tile))
-    blocks, over = parts_of([cut.block for cut in cuts]), parts_of([np.int64(cut.parts) for cut in cuts])
-    moved = _moved(own, blocks, over, target.word_bytes)
-    sums_of_tile = -(-blocks.in_channels // parts_of([cut.grain for cut in cuts]).in_channels)
-    held = int(moved.operands) * own.dtype.itemsize + int(moved.results) * sums_of_tile * dtype.itemsize
-    received = int(moved.received) * own.dtype.itemsize
+    blocks, grains = parts_of([cut.block for cut in cuts]), parts_of([cut.grain for cut in cuts])
+    sums_of_tile = -(-blocks.in_channels // grains.in_channels)
+    held = moved.operands * own.dtype.itemsize + moved.results * sums_of_tile * dtype.itemsize
+    received = moved.received * own.dtype.itemsize
     first, *others = each
-    step = step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
-    if count == 1:
-        return [step]
-    return [step, *plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps]
+    yield step_cost(target, "convolve", cuts, first[0], received_bytes=received, tile_bytes=held, others=others)
+    if count > 1:
+        yield from plan_sum(target, count, own.results, own.partials, own.out_dtype, add_up).steps
 
 
 # --- estimates of all ways at once ------------------------------------------------------------------------
@@ -198,6 +207,17 @@ def _computed(own: Convolved, rates: _Rates, blocks: Parts) -> Any:
     return phases * blocks.groups * np.minimum(np.minimum(patch, windows), dots * each)
 
 
+def _products(own: Convolved, blocks: Parts) -> Any:
+    """How many products a tile has for its block of results, of all phases together."""
+    products = blocks.groups * blocks.batch * blocks.out_channels * blocks.in_channels
+    for field, results, taps in zip(own.fields, blocks.fields, blocks.kernel, strict=True):
+        if len(own.phases) == 1:
+            products = products * results * taps
+        else:  # of which some have fewer taps, or results
+            products = products * sum(np.minimum(results, phase.count) * phase.taps for phase in field.phases)
+    return products
+
+
 _COMBINATIONS = 1 << 18
 """So many combinations of cuts are estimated at most: where there are more sizes, every second is left out."""
 
@@ -227,17 +247,18 @@ def _sizes(target: Target, own: Convolved, grains: Blocks | None) -> list[list[i
 def estimates(
     target: Target, own: Convolved, grains: Blocks | None, memory: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The blocks of all ways, what each takes about, and a number of cycles that it takes at least."""
+    """The blocks of all ways, what each takes about, and what it takes at least to compute and to add up."""
     sizes = _sizes(target, own, grains)
     grid, counts = combined([extent for _, extent in own.dimensions], sizes, target.num_tiles)
     blocks, over, rates = parts_of(grid), parts_of(counts), _rates(target, own.dtype, own.partials)
     moved = _moved(own, blocks, over, target.word_bytes)
     sums = over.in_channels * functools.reduce(np.multiply, over.kernel, 1)
     summed_words = np.where(sums > 1, -(-own.results // target.num_tiles) * sums, 0)
-    exchanged = moved.received * own.dtype.itemsize + summed_words * own.partials.itemsize
+    itemsize = own.partials.itemsize
+    exchanged = moved.received * own.dtype.itemsize + summed_words * itemsize
     exchange = exchanged / target.exchange_bytes_per_cycle
     least = 0.9 * rates.of_position / rates.channels**2
-    products = moved.results * blocks.in_channels * functools.reduce(np.multiply, blocks.kernel, 1)
+    products = _products(own, blocks)
     if grains is None:
         computed = _computed(own, rates, blocks)
     else:
@@ -249,4 +270,5 @@ def estimates(
     estimate = estimate + np.where(sums > 1, 2 * step + summed_words, 0)
     held = moved.operands * own.dtype.itemsize + moved.results * own.partials.itemsize
     estimate = np.where(held > memory, estimate + 1e9 + held, estimate)
-    return grid, estimate, exchange + least * products
+    summed = least_to_move(target) + target.launch_cycles + summed_words * itemsize / target.exchange_bytes_per_cycle
+    return grid, estimate, least * products + np.where(sums > 1, summed, 0)

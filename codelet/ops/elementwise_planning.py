@@ -28,6 +28,7 @@ from codelet.ops.planning import (
     StepCost,
     block_sizes,
     cheapest,
+    least_to_move,
     step_cost,
     vertex_cycles,
 )
@@ -165,7 +166,7 @@ def _blocks(target: Target, own: Elements, rate: float, grains: tuple[int, ...])
         elements = np.maximum(every[list(operand.dimensions)].prod(axis=0), sent)
         num_bytes += received * elements * operand.dtype.itemsize
     bounds = num_bytes / target.exchange_bytes_per_cycle + rate * every.prod(axis=0)
-    bounds += np.where(num_bytes > 0, target.sync_cycles + target.exchange_overhead_cycles, 0)
+    bounds += target.launch_cycles + np.where(num_bytes > 0, least_to_move(target), 0)
     bounds[parts.prod(axis=0) > target.num_tiles] = np.inf
     order = np.argsort(bounds, kind="stable")
     order = order[np.isfinite(bounds[order])]
@@ -197,7 +198,8 @@ def _shares(blocks: tuple[int, ...], num_workers: int) -> Iterator[tuple[int, ..
 
 def _options(target: Target, own: Elements, codelets: Pair, grain: int | None) -> Iterator[Option]:
     fixed = None if grain is None else _grains(own, grain)
-    rate = 0.9 * min(_rate(target, own, codelets.shared), _rate(target, own, codelets.worker))
+    of_worker = _rate(target, own, codelets.worker) / target.num_workers  # all of them do as much at once
+    rate = 0.9 * min(_rate(target, own, codelets.shared), of_worker)
     for bound, blocks in _blocks(target, own, rate, fixed or tuple(1 for _ in own.extents)):
         ways: list[tuple[cl.Codelet, tuple[int, ...]]] = []
         if fixed is not None:

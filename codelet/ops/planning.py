@@ -234,11 +234,17 @@ def step_cost(
     return StepCost(name, count, tiles, target.sync_cycles, exchange, compute, tile_bytes)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def moved_cycles(target: Target, received_bytes: int, tiles: int, sent_bytes: int = 0) -> int:
     """Cycles of an exchange in which the fullest of the first `tiles` tiles moves so much, without the sync."""
     received, sent = (np.array([-(-moved // target.word_bytes)]) for moved in (received_bytes, sent_bytes))
     traffic = Traffic(received, sent)
     return int(exchange_cycles(traffic, target, _arrival(target, tiles))[0]) + target.exchange_overhead_cycles
+
+
+def least_to_move(target: Target) -> int:
+    """Cycles that an exchange takes at least, however little moves: with the sync, and the way to the first tile."""
+    return target.sync_cycles + target.exchange_overhead_cycles + int(_arrival(target, 1)[0])
 
 
 # --- the search: which blocks to try ----------------------------------------------------------------------
@@ -311,7 +317,8 @@ class Option:
     Attributes:
         cuts: of its dimensions.
         bound: cycles that it takes at least.
-        price: what its compute sets take; asked only where the bound does not rule it out.
+        price: what its compute sets take, one after another; asked only where the bound does not rule it out, and no
+            further than until those so far do.
         details: what else it chooses.
         refine: counts them more closely, asked only of those that may be the best; None where `price` does.
         later_cycles: what it costs steps that follow, and are not planned here.
@@ -319,9 +326,9 @@ class Option:
 
     cuts: tuple[Cut, ...]
     bound: float
-    price: Callable[[], Sequence[StepCost]]
+    price: Callable[[], Iterable[StepCost]]
     details: tuple[tuple[str, object], ...] = ()
-    refine: Callable[[], Sequence[StepCost]] | None = None
+    refine: Callable[[], Iterable[StepCost]] | None = None
     later_cycles: int = 0
 
 
@@ -343,17 +350,25 @@ def cheapest(operation: str, target: Target, options: Iterable[Option], memory_s
     ordered = sorted(options, key=lambda option: option.bound + option.later_cycles)
     memory, step = int(memory_share * target.bytes_per_tile), max(1, target.bytes_per_tile // _MEMORY_STEPS)
     best: list[tuple[tuple[int, ...], Plan]] = []  # the two best so far
+
+    def counted(option: Option, steps: Iterable[StepCost]) -> tuple[tuple[int, ...], Plan] | None:
+        """An option with the steps that it takes, and its place among others; None where two are better."""
+        sizes, taken = (num_tiles(option.cuts), num_vertices(option.cuts)), []
+        cycles, tile_bytes, place = option.later_cycles, 0, (0,)
+        for own in steps:
+            taken.append(own)
+            cycles, tile_bytes = cycles + own.cycles, max(tile_bytes, own.tile_bytes)
+            place = (max(0, -(-(tile_bytes - memory) // step)), cycles, *sizes)
+            if len(best) == 2 and place >= best[1][0]:
+                return None
+        return place, Plan(operation, option.cuts, tuple(taken), option.details)
+
     for option in ordered:
         if len(best) == 2 and not best[1][0][0] and option.bound + option.later_cycles > best[1][0][1]:
             break
-        sizes = num_tiles(option.cuts), num_vertices(option.cuts)
-        for price in (option.price, option.refine):
-            if price is not None:
-                plan = Plan(operation, option.cuts, tuple(price()), option.details)
-                over, cycles = max(0, -(-(plan.tile_bytes - memory) // step)), plan.total_cycles + option.later_cycles
-                entry = (over, cycles, *sizes), plan
-                if len(best) == 2 and entry[0] >= best[1][0]:
-                    break
-        else:
-            best = sorted([*best, entry], key=lambda entry: entry[0])[:2]
+        found = counted(option, option.price())
+        if found is not None and option.refine is not None:
+            found = counted(option, option.refine())
+        if found is not None:
+            best = sorted([*best, found], key=lambda entry: entry[0])[:2]
     return replace(best[0][1], next_best=best[1][1] if best[1:] else None, num_options=len(ordered))

@@ -80,7 +80,7 @@ def first_greatest(x, *, window, strides):
     number = lax.full(value.shape, 0, np.int32)
     for k, other in enumerate(others):
         stays = value >= other
-        value, number = jnp.where(stays, value, other), jnp.where(stays, number, np.int32(k + 1))
+        value, number = lax.select(stays, value, other), lax.select(stays, number, lax.full_like(number, k + 1))
     return number
 
 
@@ -113,8 +113,8 @@ def slopes_of_chosen(g, chosen, *, window, numbers):
     """
     results, ones = [n - k + 1 for n, k in zip(g.shape, window, strict=True)], (1,) * g.ndim
     taps = zip(_taps(g, window, ones, results), _taps(chosen, window, ones, results), numbers, strict=True)
-    none = np.zeros((), g.dtype)
-    return functools.reduce(lax.add, (jnp.where(own == number, slope, none) for slope, own, number in taps))
+    none = lax.full(results, 0, g.dtype)
+    return functools.reduce(lax.add, (lax.select(own == number, slope, none) for slope, own, number in taps))
 
 
 def slopes_of_sums(g, *, window, count):

@@ -194,7 +194,7 @@ def _pointers(cuts: tuple[Cut, ...], own: Product) -> int:
 
 def _price(
     target: Target, own: Product, codelets: Codelets, codelet: cl.Codelet, cuts: tuple[Cut, ...], turns: int
-) -> list[StepCost]:
+) -> Iterator[StepCost]:
     count = num_partials(cuts, own)
     dtype = own.partials if count > 1 else own.out_dtype
     types = {"a": (_shape(cuts, own, A_ROLES), own.dtype), "b": (_shape(cuts, own, B_ROLES), own.dtype)}
@@ -203,11 +203,9 @@ def _price(
     of_tile = _count(cuts, own, ("summed",), "block") // max(1, _count(cuts, own, ("summed",), "grain"))
     results = _count(cuts, own, OUT_ROLES, "block") * max(1, of_tile) * dtype.itemsize
     held = operands + results + turns * _pointers(cuts, own)
-    step = step_cost(target, "multiply", cuts, vertex, **_moved_bytes(cuts, own), tile_bytes=held)
-    if count == 1:
-        return [step]
-    outputs = own.size(*OUT_ROLES)
-    return [step, *plan_sum(target, count, outputs, own.partials, own.out_dtype, codelets.add).steps]
+    yield step_cost(target, "multiply", cuts, vertex, **_moved_bytes(cuts, own), tile_bytes=held)
+    if count > 1:
+        yield from plan_sum(target, count, own.size(*OUT_ROLES), own.partials, own.out_dtype, codelets.add).steps
 
 
 # --- the ways there are -----------------------------------------------------------------------------------

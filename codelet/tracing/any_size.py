@@ -22,6 +22,7 @@ from jax.extend import core as jax_core
 from codelet.errors import CodeletTraceError
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.tracing.alike import alike
+from codelet.tracing.captured import Captured
 from codelet.tracing.codelets import Codelet, TracedCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import Symbol, numbers_of
@@ -162,14 +163,14 @@ class _AnySize:
         answers = self.traced.answers
         return found if answers is not None and answers.hold_at(found) else None
 
-    def at(self, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
-        """What a trace for some types would be."""
+    def at(self, codelet: Codelet, inputs: Mapping[str, FieldType], names: Mapping[str, int]) -> TracedCodelet:
+        """What a trace of a codelet of its function would be for some types."""
         numbers = dict(zip(self.sizes, self.numbers(names), strict=True))
         traced, opened = self.traced, self.traced.jaxpr
         jaxpr = jax_core.ClosedJaxpr(_with_numbers(opened.jaxpr, numbers), opened.consts)
         pairs = zip(traced.outputs, jaxpr.jaxpr.outvars, strict=True)
         outputs = {name: traced.outputs[name]._replace(shape=tuple(_shape_of(var))) for name, var in pairs}
-        return TracedCodelet(traced.codelet, dict(inputs), traced.static, outputs, jaxpr)
+        return TracedCodelet(codelet, dict(inputs), traced.static, outputs, jaxpr)
 
 
 Known = Sequence[tuple[FieldType, ...]]
@@ -190,11 +191,16 @@ def _names(types: tuple[FieldType, ...], others: Known) -> list[list[Any]]:
     return found
 
 
+_LEASTS = (2, 3, 5, 7)
+"""What sizes are said to be at least, one after another until a codelet traces so: windows of three fit into three."""
+
+
 def _leasts(names: Sequence[Sequence[Any]], asked: Known) -> Iterator[dict[str, int]]:
-    """What sizes of some names may be said to be at least: two, or the least that was asked for."""
+    """What sizes of some names may be said to be at least: so many as stand for most others, or the least asked for."""
     places = [(name, k, d) for k, shape in enumerate(names) for d, name in enumerate(shape) if isinstance(name, str)]
-    yield {name: 2 for name, _, _ in places}
-    yield {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
+    known = {name: min(size for own in asked if (size := own[k].shape[d]) > 1) for name, k, d in places}
+    tried = [{name: min(least, own) for name, own in known.items()} for least in (*_LEASTS, max(known.values()))]
+    yield from (own for k, own in enumerate(tried) if own not in tried[:k])
 
 
 def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mapping[str, int]) -> _AnySize | None:
@@ -214,7 +220,7 @@ def _with_names(own: TracedCodelet, names: Sequence[Sequence[Any]], least: Mappi
     found = {id(size): size for size in _sizes(traced.jaxpr.jaxpr)}
     made = _AnySize(traced, tuple(map(tuple, names)), least, tuple(found), numbers_of(list(found.values())))
     here = made.names(_shapes(own.inputs))
-    return None if here is None or not _are_same(made.at(own.inputs, here).jaxpr, own.jaxpr) else made
+    return None if here is None or not _are_same(made.at(own.codelet, own.inputs, here).jaxpr, own.jaxpr) else made
 
 
 def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
@@ -233,23 +239,32 @@ def _of_any_size(own: TracedCodelet, others: Known) -> _AnySize | None:
 
 @dataclass(eq=False)
 class _Variant:
-    """What is known of a codelet for some static values, ranks and dtypes; `traced` for which it was traced."""
+    """What is known of a function for some static values, ranks and dtypes.
 
+    Attributes:
+        held: what the function captured, which keeps alive what its key names by identity.
+        traced: the types for which it was traced.
+        of_any_size: its traces for any size.
+        failures: how many of these were in vain.
+    """
+
+    held: Captured | None
     traced: list[tuple[FieldType, ...]] = field(default_factory=list)
     of_any_size: list[_AnySize] = field(default_factory=list)
     failures: int = 0
 
-    def known(self, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
-        """What a trace for some types would be, as far as is known."""
+    def known(self, codelet: Codelet, inputs: Mapping[str, FieldType]) -> TracedCodelet | None:
+        """What a trace of a codelet for some types would be, as far as is known."""
         shapes = _shapes(inputs)
         for own in self.of_any_size:
             names = own.names(shapes)
             if names is not None:
-                return own.at(inputs, names)
+                return own.at(codelet, inputs, names)
         return None
 
 
-_VARIANTS: WeakKeyDictionary[Codelet, dict[Hashable, _Variant]] = WeakKeyDictionary()
+_VARIANTS: WeakKeyDictionary[Callable[..., Any], dict[Hashable, _Variant]] = WeakKeyDictionary()
+"""By the function, since how many workers share it and how it is issued changes nothing of a trace."""
 
 
 def _asks_no_truth(codelet: Codelet, static: Mapping[str, Any]) -> bool:
@@ -283,14 +298,16 @@ def traced_of_size(
         return own.trace(inputs, static)
     types = {name: inputs[name] for name in own.inputs}
     kinds = tuple((len(kind.shape), kind.dtype, kind.weak) for kind in types.values())
-    variant = _VARIANTS.setdefault(own, {}).setdefault((kinds, keys, trace_settings()), _Variant())
-    found = variant.known(types)
+    function, held = own.of_function
+    key = held and held.key, kinds, keys, trace_settings()
+    variant = _VARIANTS.setdefault(function, {}).setdefault(key, _Variant(held))
+    found = variant.known(own, types)
     if found is None:
         found = own.trace(types, static)
-        others, key = variant.traced, tuple(types.values())
-        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and key not in others:
+        others, asked = variant.traced, tuple(types.values())
+        if len(others) + 1 >= _FEW and variant.failures < _FAILURES and asked not in others:
             made = _of_any_size(found, others)
             variant.failures += made is None
             variant.of_any_size += [] if made is None else [made]
-        others += [] if key in others else [key]
+        others += [] if asked in others else [asked]
     return found

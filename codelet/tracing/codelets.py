@@ -177,6 +177,7 @@ class Codelet(Unchanging, Capturing):
         self._now: Codelet | None = None
         self._frozen: dict[Hashable, tuple[Codelet, tuple[Captured, ...]]] = {}
         self._origin: Codelet | None = None
+        self._of_function: tuple[Callable[..., Any], Captured | None] = function, None
         functools.update_wrapper(self, function)
 
     def frozen(self) -> Codelet:
@@ -210,9 +211,17 @@ class Codelet(Unchanging, Capturing):
         key = tuple(part.key for part in self._captured)
         if key not in self._frozen:
             made = self._of(*(part.function for part in self._captured))
-            made.name, made._origin = self.name, self
+            made.name, made._origin, made._of_function = self.name, self, (self.function, self._captured[0])
             self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
         return self._frozen[key][0]
+
+    @property
+    def of_function(self) -> tuple[Callable[..., Any], Captured | None]:
+        """The function as it was given, and what it captured where this is the codelet as it was then.
+
+        Codelets with the same, and the same key of that, trace to the same, whatever their hints.
+        """
+        return self._of_function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, called as Python calls it."""

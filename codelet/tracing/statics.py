@@ -80,6 +80,10 @@ def _(value: slice | range) -> Hashable:
     return static_key((value.start, value.stop, value.step))
 
 
+_PLAIN = (int, bool, str)
+"""Types whose values are equal where nothing can tell them apart."""
+
+
 def static_key(value: Any) -> Hashable:
     """What two values have in common that nothing traced with them could tell apart.
 
@@ -90,7 +94,7 @@ def static_key(value: Any) -> Hashable:
     (False, False)
     """
     kind = type(value)
-    if kind is int or kind is str or kind is bool:
+    if kind in _PLAIN:
         return kind, value
     return kind, _content(value)
 
@@ -120,6 +124,8 @@ def check_static(value: Any, what: str, otherwise: str) -> Hashable:
     Raises:
         FieldTypeError: a symbol, a tensor, something traced, or a value that may change.
     """
+    if type(value) in _PLAIN:
+        return static_key(value)
     kinds = {Index: "a symbol", Ragged: "a ragged table", RaggedTable: "a ragged table", Tensor: "a tensor"}
     kinds |= {Tracer: "a traced value", np.ndarray: "an array", jax.Array: "an array"}
     given = next((text for kind, text in kinds.items() if isinstance(value, kind)), None)

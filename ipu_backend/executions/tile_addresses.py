@@ -35,8 +35,9 @@ from lowering.pipeline import MachinePlan
 from lowering.plan.control import control
 from lowering.plan.plan import Plan
 from lowering.plan.runs import Runs
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, bodies, with_bodies
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step
 from lowering.plan.streams import fed_types
+from lowering.plan.walk import bodies, with_bodies
 
 
 def poison_of(dtype: np.dtype) -> Any:

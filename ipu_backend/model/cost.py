@@ -15,9 +15,9 @@ from codelet.errors import Line
 from codelet.target import VertexCycles
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.codelets import TracedCodelet
-from ipu_backend.model.body_cycles import jaxpr_cycles
+from ipu_backend.model.body_cycles import JaxprCycles, jaxpr_cycles
 from ipu_backend.model.costs import CyclesError, Mode, UnknownCyclesWarning
-from ipu_backend.model.interleaved_fields import interleaved_fields
+from ipu_backend.model.interleaved_fields import fields_in_interleaved_memory
 
 if TYPE_CHECKING:
     from ipu_backend.model.machine import Machine
@@ -69,6 +69,21 @@ def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
             warnings.warn_explicit(f"codelet {traced.name!r}{where}: {cause}", UnknownCyclesWarning, file, number)
 
 
+def _workers(traced: TracedCodelet, machine: Machine) -> int:
+    return min(traced.codelet.hints.workers, machine.num_workers)
+
+
+def _counted(traced: TracedCodelet, machine: Machine) -> JaxprCycles:
+    """What the equations of a codelet take."""
+    hints = traced.codelet.hints
+    turns = _said(traced, hints.turns, "turns") if callable(hints.turns) else hints.turns
+    mode = Mode(machine, _workers(traced, machine), hints.issue == "compiled", hints.vectorised, turns)
+    opened = traced.jaxpr.jaxpr
+    fields = dict(zip(traced.inputs, opened.invars, strict=True))
+    over = [fields.get(name) for name in traced.outputs]
+    return jaxpr_cycles(opened, mode, over, supposes=hints.issue is None)
+
+
 def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
     """What a vertex of a codelet takes: what it says itself, or else the rules.
 
@@ -80,16 +95,22 @@ def codelet_cycles(traced: TracedCodelet, machine: Machine) -> VertexCycles:
         CyclesError: the codelet's own `cycles=` or `turns=` fails.
     """
     hints = traced.codelet.hints
-    workers = min(hints.workers, machine.num_workers)
     if hints.cycles is not None:
-        return VertexCycles(_said(traced, hints.cycles, "cycles"), shared=workers > 1)
-    turns = _said(traced, hints.turns, "turns") if callable(hints.turns) else hints.turns
-    mode = Mode(machine, workers, hints.issue == "compiled", hints.vectorised, turns)
-    opened = traced.jaxpr.jaxpr
-    fields = dict(zip(traced.inputs, opened.invars, strict=True))
-    over = [fields.get(name) for name in traced.outputs]
-    cost, if_assembly, mode = jaxpr_cycles(opened, mode, over, supposes=hints.issue is None)
-    _tell(traced, mode.causes)
+        return VertexCycles(_said(traced, hints.cycles, "cycles"), shared=_workers(traced, machine) > 1)
+    cost, if_assembly, mode = _counted(traced, machine)
+    if mode.causes:
+        _tell(traced, mode.causes)
     other = None if if_assembly is None else if_assembly.counted
-    interleaved = interleaved_fields(traced, mode)
-    return VertexCycles(cost.worker, cost.supervisor, workers > 1, cost.fitted, cost.guessed, other, interleaved)
+    return VertexCycles(cost.worker, cost.supervisor, mode.workers > 1, cost.fitted, cost.guessed, other)
+
+
+def interleaved_fields(traced: TracedCodelet, machine: Machine) -> tuple[str, ...]:
+    """The fields of a codelet that must lie in interleaved memory for what it takes.
+
+    Args:
+        traced: for fields whose lengths are known.
+        machine: on what.
+    """
+    if traced.codelet.hints.cycles is not None:
+        return ()
+    return fields_in_interleaved_memory(traced, _counted(traced, machine).mode)

@@ -15,6 +15,12 @@ VECTOR_BYTES = 8
 
 
 @functools.cache
+def name_of(dtype: Any) -> str:
+    """The name of a dtype, which NumPy puts together anew for everybody who asks."""
+    return str(dtype)
+
+
+@functools.cache
 def is_float8(dtype: Any) -> bool:
     """Whether a dtype is a float of eight bits, or of fewer."""
     return str(dtype).startswith(("float8_", "float6_", "float4_"))

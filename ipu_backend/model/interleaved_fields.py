@@ -24,7 +24,7 @@ _VIEWS = ("reshape", "squeeze", "expand_dims", "copy", "stop_gradient")
 """Primitives whose result is all of their operand, seen another way."""
 
 
-def interleaved_fields(traced: TracedCodelet, mode: Mode) -> tuple[str, ...]:
+def fields_in_interleaved_memory(traced: TracedCodelet, mode: Mode) -> tuple[str, ...]:
     """The fields of a codelet that must lie in interleaved memory, in their order."""
     if mode.compiled:  # which never uses the matrix unit
         return ()

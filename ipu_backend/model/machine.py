@@ -10,7 +10,7 @@ import numpy as np
 from codelet.errors import CodeletError
 from codelet.target import VertexCycles
 from codelet.tracing.codelets import TracedCodelet
-from ipu_backend.model.cost import codelet_cycles
+from ipu_backend.model.cost import codelet_cycles, interleaved_fields
 from ipu_backend.model.tables import POPLIBS, Tables
 
 
@@ -177,6 +177,10 @@ class Machine:
             CyclesError: the codelet's own `cycles=` or `turns=` fails.
         """
         return codelet_cycles(codelet, self)
+
+    def interleaved_fields(self, codelet: TracedCodelet) -> tuple[str, ...]:
+        """The fields of such a vertex that must lie in interleaved memory, in their order."""
+        return interleaved_fields(codelet, self)
 
     def _usual(self) -> Machine:
         """What is left out of its print."""

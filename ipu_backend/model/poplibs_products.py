@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
-from ipu_backend.model.dtypes import is_float8
+from ipu_backend.model.dtypes import is_float8, name_of
 
 WEIGHT_LOAD_BYTES = 16
 """What a tile loads of weights in a cycle, from interleaved memory."""
@@ -139,7 +139,7 @@ def matrix_unit(dtype: Any, mode: Mode, *, float_sums: bool) -> MatrixUnit | Non
     kind, inputs, macs, core = {
         "float32": ("float", 8, mode.machine.float32_macs_per_cycle, 8),
         "float16": ("half", 16, mode.machine.float16_macs_per_cycle, 4),
-    }.get(str(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_float8(dtype) else 0, 4))
+    }.get(name_of(dtype), ("quarter", 32, mode.machine.float8_macs_per_cycle if is_float8(dtype) else 0, 4))
     if not macs:
         return None
     halved = 2 if kind == "half" and float_sums else 1

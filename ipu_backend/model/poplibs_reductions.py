@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ipu_backend.model.costs import ceil_div
+from ipu_backend.model.dtypes import name_of
 
 
 def _vector(dtype: Any, vector_bytes: int) -> int:
     """Elements that one instruction combines: of what is no float, one."""
-    return max(1, vector_bytes // {"float16": 2, "float32": 4}.get(str(dtype), vector_bytes))
+    return max(1, vector_bytes // {"float16": 2, "float32": 4}.get(name_of(dtype), vector_bytes))
 
 
 def reduce_continuous_cycles(outputs: int, each: int, dtype: Any, vector_bytes: int = 8) -> int:

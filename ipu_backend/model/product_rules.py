@@ -10,7 +10,7 @@ import numpy as np
 from ipu_backend.model.compiled_loops import compiled_loop, in_turns
 from ipu_backend.model.costs import Cost, Mode, ceil_div, sourced
 from ipu_backend.model.cycle_rules import cycle_rules, rule
-from ipu_backend.model.dtypes import is_float8, software_factor, vector_width
+from ipu_backend.model.dtypes import is_float8, name_of, software_factor, vector_width
 from ipu_backend.model.equations import Equation, itemsize_of, size_of
 from ipu_backend.model.poplibs_moves import fill_cycles
 from ipu_backend.model.poplibs_products import (
@@ -62,7 +62,7 @@ def product_cost(product: Product, eqn: Equation, mode: Mode) -> Cost:
         return shared(fill_cycles(mode.share(product.results), eqn.results[0].aval.dtype), mode)
     held, dtype = eqn.operands[0].aval.dtype, eqn.dtype
     width, factor = vector_width(dtype, mode.machine.vector_bytes), software_factor(dtype)
-    has_instructions = str(dtype) in ("float16", "float32")
+    has_instructions = name_of(dtype) in ("float16", "float32")
     if mode.compiled or not has_instructions:
         found = _loop_cost(product, width if mode.vectorised and has_instructions else 1, factor, mode)
         return found if mode.compiled and factor == 1 else as_guess(found)

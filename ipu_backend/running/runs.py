@@ -25,6 +25,7 @@ from jax.extend import core as jax_core
 
 from codelet.errors import ProgramAbortedError
 from codelet.graphs.graph import Graph
+from codelet.hostdata import on_device
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
@@ -104,7 +105,7 @@ class CompiledPart:
         for variable in self.inputs:
             if variable not in arrays:
                 kind = held_type(self.execution, variable)
-                arrays[variable] = jnp.zeros(kind.shape, kind.dtype)
+                arrays[variable] = on_device(np.zeros(kind.shape, kind.dtype))
         feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
         return [arrays[v] for v in self.written], [arrays[v] for v in self.kept], feeds, self.closed.consts
 

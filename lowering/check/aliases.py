@@ -23,7 +23,8 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, views_padding
 from lowering.check.races import Image, aliased_address, shared_by_families
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, all_steps
+from lowering.plan.steps import CallStep
+from lowering.plan.walk import all_steps
 
 
 def affine_image(tensor: Tensor, axes: Sequence[Axis] = ()) -> Image | None:

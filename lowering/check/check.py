@@ -39,9 +39,10 @@ from lowering.check.stamps import (
     shared_by_tables,
 )
 from lowering.plan.plan import Plan
-from lowering.plan.steps import ExecuteStep, Step, all_steps
+from lowering.plan.steps import ExecuteStep, Step
 from lowering.plan.streams import check_streams
 from lowering.plan.touch import Touch
+from lowering.plan.walk import all_steps
 
 # --- races --------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from codelet.errors import ProgramError
-from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep, bodies
+from lowering.plan.steps import CallStep, FunctionBody, RepeatStep, Step, SwitchStep, WhileStep
+from lowering.plan.walk import bodies
 
 _FRAMES = {RepeatStep: 21, WhileStep: 20, SwitchStep: 16, CallStep: 15}
 _BESIDE = 80  # frames of JAX and ours that are there at any depth

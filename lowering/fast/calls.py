@@ -38,11 +38,17 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return bool(np.array_equal(a.index.values(), b.index.values()))
 
 
+def _evenly(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are views of one source that differ in their offsets alone, so that stacked they are a view."""
+    first = tensors[0]
+    alike = all(t.source is first.source and t.index.is_strided for t in tensors)
+    return alike and all(t.index.strides == first.index.strides for t in tensors)
+
+
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one shape, stacked along a new first dimension."""
     first = tensors[0]
-    alike = all(t.source is first.source and t.index.is_strided for t in tensors)
-    if alike and all(t.index.strides == first.index.strides for t in tensors):
+    if _evenly(tensors):
         offsets = np.asarray([t.index.offset for t in tensors])
         shape, strides = (len(tensors), *first.shape), first.index.strides
         steps = np.diff(offsets)
@@ -84,7 +90,7 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
     constant = {p for p, own in given.items() if all(_same(own[0], other) for other in own[1:])}
     writes = [p for p in given if p in function.writes]
     shared: dict[Variable, Tensor] = {}
-    stacked: dict[Variable, Tensor] = {}
+    apart: dict[Variable, list[Tensor]] = {}
     carried: dict[Variable, Tensor] = {}
     passed_on: dict[Variable, Variable] = {}
     for p, own in given.items():
@@ -95,9 +101,18 @@ def _grouped(calls: Sequence[CallStep]) -> CallsStep | None:
         if p not in writes and source is not None:
             carried[p], passed_on[p] = own[0], source
             continue
-        stacked[p] = _stack(own)
-    if sum(own.size for own in stacked.values() if not isinstance(own.source, Variable)) > MOST_COPIED:
+        apart[p] = own
+    if (
+        sum(
+            tensor.size
+            for own in apart.values()
+            if not (isinstance(own[0].source, Variable) and _evenly(own))
+            for tensor in own
+        )
+        > MOST_COPIED
+    ):
         return None
+    stacked = {p: _stack(own) for p, own in apart.items()}
     collected = {p: stacked[p] for p in stacked if p in writes}
     places = [own for p in collected for own in given[p]] + [carried[p] for p in carried if p in writes]
     read = [*shared.values(), *(own for p in stacked if p not in writes for own in given[p])]

@@ -6,7 +6,7 @@ A compute set reads the state as it was before, through `Inputs`; each of its fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from codelet.graphs.family import Family
 from codelet.views.sources import Patchwork, Source, Variable, source_text
 from codelet.views.tensor import Tensor
 from lowering.arrays import Arrays
+from lowering.fast.alike_steps import Names, names_of
 from lowering.fast.calls import group_calls
 from lowering.fast.extend import Extension, extend_families, made
 from lowering.fast.grains import WholeStep
@@ -25,7 +26,8 @@ from lowering.fast.short_axes import merge_short_axes
 from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step, bodies, with_bodies
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import bodies, with_bodies
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,24 +80,67 @@ def _plan_stores(written: Sequence[tuple[Tensor, tuple[int, str]]]) -> tuple[Sto
 
 
 @dataclass(frozen=True, eq=False)
-class FusedStep(ExecuteStep):
-    """A compute set with how it runs.
+class Running:
+    """How the families of a compute set run.
 
     Attributes:
         extensions: arrays extended beyond their ends, made before its families run.
         divided: variables of which its fields read pieces, and how.
-        parts: the families of blocks that a family of their elements stands for.
         merged: its families as they run, short axes merged, reading the extensions.
         choices: the kernel of each family.
         stores: how what they compute is written.
     """
 
-    extensions: tuple[Extension, ...] = ()
-    divided: tuple[tuple[Variable, Division], ...] = ()
+    extensions: tuple[Extension, ...]
+    divided: tuple[tuple[Variable, Division], ...]
+    merged: tuple[Family, ...]
+    choices: tuple[Choice, ...]
+    stores: tuple[Store, ...]
+
+    def run(self, arrays: Arrays) -> None:
+        """All families read the state as it was before; then all write. The state is changed."""
+        before = dict(arrays)
+        before.update(made(self.extensions, lambda source: origin_array(before, source)))
+        for variable, division in self.divided:
+            pieces = split(source_array(before, variable), division)
+            before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
+        results = [kernel.run(before) for kernel, _ in self.choices]
+        for store in self.stores:
+            store.into(arrays, [results[k][name] for k, name in store.fields])
+
+
+def _running(families: Sequence[Family]) -> Running:
+    """How the families of a compute set run."""
+    extensions, merged = extend_families([merge_short_axes(family) for family in families])
+    inputs = Inputs(merged)
+    written = [
+        (field.tensor, (k, field.name))
+        for k, family in enumerate(merged)
+        for field in family.fields
+        if field.is_written and field.tensor is not None and field.tensor.size and family.num_vertices
+    ]
+    return Running(
+        tuple(extensions),
+        tuple(inputs.divided.items()),
+        merged,
+        tuple(choose_kernel(family, inputs) for family in merged),
+        _plan_stores(written),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FusedStep(ExecuteStep):
+    """A compute set with how it runs.
+
+    Attributes:
+        running: how; or how one runs that is like it but for its variables.
+        instead: of that one, for each of its variables the own one; None where `running` is of the own ones.
+        parts: the families of blocks that a family of their elements stands for.
+    """
+
+    running: Running = Running((), (), (), (), ())
+    instead: Mapping[Variable, Variable] | None = None
     parts: Mapping[Family, tuple[Family, ...]] = field(default_factory=dict)
-    merged: tuple[Family, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    stores: tuple[Store, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was decided holds jaxprs, which cannot be pickled, and is decided anew.
@@ -105,53 +150,38 @@ class FusedStep(ExecuteStep):
         """The step as text."""
         first, *_ = super().lines()
         yield first
-        for family, merged, (kernel, refused) in zip(self.families, self.merged, self.choices, strict=True):
+        own = self.running if self.instead is None else _running(self.families)  # which names the own variables
+        for family, merged, (kernel, refused) in zip(self.families, own.merged, own.choices, strict=True):
             yield from ("  " + line for line in str(family).split("\n"))
             yield from (f"    made of {line.strip()}" for line in self._parts_text(family))
             yield f"    runs {kernel.text(merged.names)}"
             yield from (f"      not {name}: {why}" for name, why in refused)
             yield from (f"      reads {name}: {how}" for name, how in kernel.reads.items())
-        yield from (f"  writes {store}" for store in self.stores)
+        yield from (f"  writes {store}" for store in own.stores)
 
     def _parts_text(self, family: Family) -> list[str]:
         """The families that one stands for, without their fields."""
         return [str(part).split("\n", 1)[0].split(": ", 1)[1] for part in self.parts.get(family, ())]
 
 
-def _fused(step: ExecuteStep) -> FusedStep:
-    """A compute set with how it runs."""
-    extensions, merged = extend_families([merge_short_axes(family) for family in step.families])
-    inputs = Inputs(merged)
-    written = [
-        (field.tensor, (k, field.name))
-        for k, family in enumerate(merged)
-        for field in family.fields
-        if field.is_written and field.tensor is not None and field.tensor.size and family.num_vertices
-    ]
-    return FusedStep(
-        step.name,
-        step.families,
-        tuple(extensions),
-        tuple(inputs.divided.items()),
-        step.parts if isinstance(step, WholeStep) else {},
-        merged,
-        tuple(choose_kernel(family, inputs) for family in merged),
-        _plan_stores(written),
-        reads=step.reads,
-        writes=step.writes,
-    )
+def _fused(
+    step: ExecuteStep, running: Running | None = None, instead: Mapping[Variable, Variable] | None = None
+) -> FusedStep:
+    """A compute set with how it runs, which may be known from one like it."""
+    running = _running(step.families) if running is None else running
+    parts = step.parts if isinstance(step, WholeStep) else {}
+    return FusedStep(step.name, step.families, running, instead, parts, reads=step.reads, writes=step.writes)
 
 
 def execute(arrays: Arrays, step: FusedStep) -> None:
-    """Run a compute set: all families read the state as it was before; then all write. The state is changed."""
-    before = dict(arrays)
-    before.update(made(step.extensions, lambda source: origin_array(before, source)))
-    for variable, division in step.divided:
-        pieces = split(source_array(before, variable), division)
-        before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
-    results = [kernel.run(before) for kernel, _ in step.choices]
-    for store in step.stores:
-        store.into(arrays, [results[k][name] for k, name in store.fields])
+    """Run a compute set. The state is changed."""
+    if step.instead is None:
+        step.running.run(arrays)
+        return
+    named = {their: arrays[own] for their, own in step.instead.items() if own in arrays}
+    step.running.run(named)
+    written = set(step.writes)
+    arrays.update({own: named[their] for their, own in step.instead.items() if own in written})
 
 
 # --- copies ---------------------------------------------------------------------------------------------
@@ -197,6 +227,18 @@ class _Choosing:
     def __init__(self) -> None:
         self.made: dict[Step, Step] = {}
         self.functions: dict[FunctionBody, FunctionBody] = {}
+        self.running: dict[Hashable, tuple[Names, Running]] = {}
+
+    def fused(self, step: ExecuteStep) -> FusedStep:
+        """A compute set with how it runs: as the first one of its form does."""
+        names = names_of(step)
+        if names is None or names.form not in self.running:
+            made = _fused(step)
+            if names is not None:
+                self.running[names.form] = names, made.running
+            return made
+        first, running = self.running[names.form]
+        return _fused(step, running, names.variables_for(first))
 
     def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         return group_calls([self.step(step) for step in steps])
@@ -210,7 +252,7 @@ class _Choosing:
         if step not in self.made:
             match step:
                 case ExecuteStep():
-                    made = _fused(step)
+                    made = self.fused(step)
                 case CopyStep():
                     made = _fused_copy(step)
                 case CallStep():

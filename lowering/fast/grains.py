@@ -21,7 +21,7 @@ from lowering.fast.refine import refine
 from lowering.fast.small_windows import is_small_window, overlaps
 from lowering.fast.vmapped import as_windows_apart
 from lowering.jaxprs.unmap import unmap
-from lowering.plan.collect import normalize_family
+from lowering.plan.collect import may_be_shorter, normalize_family
 from lowering.plan.steps import ExecuteStep
 
 
@@ -59,7 +59,10 @@ def _without_tiles(family: Family) -> Family:
     """A family whose axes are those of its fields alone, where its tiles run along parts of them."""
     if family.tile is None or family.rows:
         return family
-    made = normalize_family(replace(family, tile=None))
+    made = replace(family, tile=None)
+    if not may_be_shorter(made):
+        return family
+    made = normalize_family(made)
     return made if len(made.axes) < len(family.axes) else family
 
 

@@ -31,9 +31,9 @@ def mapped_axes(keys: Sequence[Sequence[Key]], axes: Sequence[Axis]) -> tuple[Ax
     return tuple(axis for axis in axes if any(axis in own for own in keys))
 
 
-def _vertex_function(closed: jax_core.ClosedJaxpr, operands: Sequence[Operand]) -> _Function:
+def _vertex_function(closed: jax_core.ClosedJaxpr, keys: Sequence[Sequence[Key]]) -> _Function:
     """The jaxpr on one vertex's operands, whose dimensions are still in memory order."""
-    inner = [[key for key in keys if isinstance(key, int)] for _, keys in operands]
+    inner = [[key for key in own if isinstance(key, int)] for own in keys]
     shapes = [var.aval.shape for var in closed.jaxpr.invars]  # type: ignore[attr-defined]
 
     def vertex(*arrays: Array) -> list[Array]:
@@ -85,6 +85,51 @@ def over_axes(
     return function
 
 
+def _mapped(
+    closed: jax_core.ClosedJaxpr,
+    keys: Sequence[tuple[Key, ...]],
+    axes: Sequence[Axis],
+    batches: Sequence[int] | None,
+) -> _Function:
+    """What all vertices compute, as a function of the operands."""
+    return over_axes(_vertex_function(inline(closed), keys), keys, axes, batches)
+
+
+_Numbered = tuple[Any, ...]
+
+
+class _Jitted:
+    """The functions that were mapped over grids, each jitted, by all that they depend on beside their operands.
+
+    Compute sets that are alike, as the updates of parameters are, run one function: JAX traces it once for operands
+    of one kind, and its equations are copied from there (`inline`).
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.made: dict[_Numbered, Callable[..., list[Array]]] = {}
+
+    def of(
+        self,
+        closed: jax_core.ClosedJaxpr,
+        keys: Sequence[tuple[Key, ...]],
+        axes: Sequence[Axis],
+        batches: Sequence[int] | None,
+    ) -> Callable[..., list[Array]]:
+        """The function for a jaxpr, the keys of its operands, axes and batches."""
+        numbers: dict[Key, int] = {axis: -1 - k for k, axis in enumerate(axes)}  # dimensions are 0 and more
+        numbered = tuple(tuple(numbers.get(key, key) for key in own) for own in keys)
+        whole = closed, numbered, tuple(axis.extent for axis in axes), None if batches is None else tuple(batches)
+        if whole not in self.made:
+            if len(self.made) >= self.most:
+                self.made.clear()
+            self.made[whole] = jax.jit(_mapped(closed, keys, axes, batches))
+        return self.made[whole]
+
+
+_jitted = _Jitted(2048)
+
+
 def over_grid(
     closed: jax_core.ClosedJaxpr,
     operands: Sequence[Operand],
@@ -102,5 +147,5 @@ def over_grid(
     Returns:
         The results, each with a dimension for each of `axes` before its own.
     """
-    function = over_axes(_vertex_function(inline(closed), operands), [keys for _, keys in operands], axes, batches)
+    function = _jitted.of(closed, [tuple(keys) for _, keys in operands], axes, batches)
     return function(*(array for array, _ in operands))

@@ -26,6 +26,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable, source_variables
+from lowering.fast.alike_steps import OncePerForm
 from lowering.fast.compose import Products, as_products
 from lowering.fast.compose_parts import compose_parts
 from lowering.fast.convolutions import as_convolution
@@ -37,7 +38,8 @@ from lowering.fast.prune import prune
 from lowering.fast.refine import refine
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step, all_steps, bodies, with_bodies
+from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import all_steps, bodies, with_bodies
 
 Known = dict[Variable, tuple[Products, ...]]
 """What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
@@ -99,7 +101,7 @@ class _Composing:
         self.plan = plan
         self.functions: dict[FunctionBody, FunctionBody] = {}
         self.made: dict[Step, Step] = {}
-        self.joined = functools.cache(_joined)
+        self.joined = functools.cache(OncePerForm(_joined))
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
         self.compose = functools.cache(compose_parts)

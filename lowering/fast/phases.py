@@ -41,6 +41,7 @@ from lowering.fast.inner_products import product_family
 from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
 from lowering.fast.refine import refine
+from lowering.plan.access import take_apart
 from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step
 from lowering.plan.steps import ExecuteStep
@@ -340,8 +341,24 @@ def _woven(strides: Sequence[int]) -> list[tuple[int, int]]:
     return [(at, stride) for at, stride in enumerate(strides) if stride > 1]
 
 
+def _may_be_phase(family: Family) -> bool:
+    """Whether what a family writes, a block or an element of it each, may be apart along a dimension."""
+    fields = [field for field in family.fields if field.is_written]
+    if len(fields) != 1 or fields[0].tensor is None:
+        return False
+    source, index = fields[0].tensor.source, fields[0].tensor.index
+    if index.tables or index.is_empty:
+        return True
+    access = take_apart(source.shape, index)
+    return access.shape != source.shape or any(
+        terms and min(term.grain for term in terms) > 1 for _, terms in access.dimensions
+    )
+
+
 def _weave(families: Sequence[Family], variable: Variable) -> Family | None:
     """Families that write a variable as one convolution; None where they are not the phases of one."""
+    if not any(map(_may_be_phase, families)):
+        return None
     if any(_written(family) is None for family in families):
         families = [refine(family) or family for family in families]
     families = [family if family.tile is None else normalize_family(replace(family, tile=None)) for family in families]

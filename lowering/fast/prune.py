@@ -19,23 +19,13 @@ from typing import NamedTuple
 
 from codelet.views.index import Index
 from codelet.views.sources import Variable, source_variables
-from lowering.fast.writes import plan_writes
+from lowering.fast.writes import need_old
 from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step, ordered
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Analysis, Solution
-from lowering.plan.steps import (
-    CallStep,
-    CopyStep,
-    ExecuteStep,
-    FunctionBody,
-    RepeatStep,
-    RotateStep,
-    Step,
-    bodies,
-    has_effects,
-    with_bodies,
-)
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RepeatStep, RotateStep, Step
+from lowering.plan.walk import bodies, has_effects, with_bodies
 
 Live = frozenset[Variable]
 
@@ -51,7 +41,7 @@ def _made_and_read(step: Step) -> tuple[Live, Live]:
     touches = list(step.touches())
     written = {variable for touch in touches if touch.is_written for variable in touch.variables}
     through = {variable: written_through(step, variable) for variable in written}
-    made = frozenset(v for v, indices in through.items() if indices and not plan_writes(v.shape, indices).needs_old)
+    made = frozenset(v for v, indices in through.items() if indices and not need_old(v.shape, indices))
     return made, frozenset(variable for touch in touches if touch.is_read for variable in touch.variables)
 
 

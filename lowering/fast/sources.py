@@ -132,7 +132,9 @@ def plan_view_of(tensor: Tensor) -> Viewed:
     """How a view without symbols is read, as an array of its shape."""
     if not tensor.size:
         return nothing(tensor.shape, tensor.dtype)
-    extensions, views = ([], {}) if tensor.is_whole_source else extend([tensor])
+    if tensor.is_whole_source:
+        return Viewed(tensor.source, as_it_lies(tensor.shape), tensor.dtype)
+    extensions, views = extend([tensor])
     origin = extensions[0] if extensions else tensor.source
     return Viewed(origin, plan_view(origin.shape, views.get(tensor, tensor).index), tensor.dtype)
 

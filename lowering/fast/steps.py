@@ -47,9 +47,9 @@ from lowering.plan.steps import (
     SwitchStep,
     UndefStep,
     WhileStep,
-    has_effects,
 )
 from lowering.plan.streams import Sent
+from lowering.plan.walk import has_effects
 
 # --- loops and choices ----------------------------------------------------------------------------------
 

@@ -6,13 +6,14 @@ Several writes that divide an array, or that interleave in it, make it anew toge
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax import lax
 
 from codelet.views.digits import row_major_strides
-from codelet.views.grids import Key
+from codelet.views.grids import Grid, Key, union_axes
 from codelet.views.index import Index
 from lowering.arrays import Array, arranged, reshape
 from lowering.fast.assembly import Region, assemble, plan_assembly
@@ -180,3 +181,32 @@ def plan_writes(shape: tuple[int, ...], indices: Sequence[Index]) -> Writes:
     writes = tuple(plan_write(shape, index) for index in indices)
     region = plan_assembly(shape, {k: own.access for k, own in enumerate(writes)}) if len(writes) > 1 else None
     return InTurn(writes) if region is None else Joined(region, writes)
+
+
+# --- what is left of the old array ----------------------------------------------------------------------
+
+_Form = tuple[int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
+"""An access map without tables: offset, shape, strides, and the number of each axis with its coefficient."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _forms_need_old(shape: tuple[int, ...], extents: tuple[int, ...], forms: tuple[_Form, ...]) -> bool:
+    axes = Grid([range(extent) for extent in extents]).axes
+    indices = [
+        Index(offset, own, strides, tuple((axes[k], coefficient) for k, coefficient in symbols))
+        for offset, own, strides, symbols in forms
+    ]
+    return plan_writes(shape, indices).needs_old
+
+
+def need_old(shape: tuple[int, ...], indices: Sequence[Index]) -> bool:
+    """Whether something is left of an array of `shape` that a compute set writes; found once for access maps alike."""
+    if any(index.tables for index in indices):
+        return plan_writes(shape, indices).needs_old
+    axes = union_axes(index.axes for index in indices)
+    number = {axis: k for k, axis in enumerate(axes)}
+    forms = tuple(
+        (index.offset, index.shape, index.strides, tuple((number[axis], c) for axis, c in index.symbols))
+        for index in indices
+    )
+    return _forms_need_old(shape, tuple(axis.extent for axis in axes), forms)

@@ -23,6 +23,7 @@ from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from codelet.views.digits import Digit
 from lowering.jaxprs.contraction import Contraction, as_dot, contraction_of
 from lowering.jaxprs.rearrangement import Rearrangement, rearrange, rearrangement, rearranges
+from lowering.jaxprs.traced_once import traced_once
 
 
 def _find(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn], uses: Counter[Any]) -> Contraction | None:
@@ -77,7 +78,8 @@ class _Found:
         if eqn in self.contractions:
             dot = as_dot(self.contractions[eqn])
             shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-            return builder.traced(lambda left, right: [dot.made(left, right, shape)], operands)
+            made = lambda left, right: [dot.made(left, right, shape)]  # noqa: E731
+            return traced_once(builder, (dot.form, shape), made, operands)
         if eqn in self.views:
             shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
             return builder.inlined(_rearranging(self.views[eqn].digits, struct(operands[0]), shape), operands)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,6 +223,13 @@ class Dot:
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     numbers: lax.DotDimensionNumbers
     labels: tuple[int, ...]
+
+    @property
+    def form(self) -> Hashable:
+        """All that `made` depends on beside the operands and the result's shape."""
+        own = self.contraction
+        what = own.result, tuple(own.extents.items()), own.precision, own.preferred_element_type
+        return self.is_swapped, self.shapes, self.numbers, self.labels, what
 
     @property
     def order(self) -> list[int]:

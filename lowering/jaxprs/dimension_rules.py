@@ -14,7 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bind
+from codelet.jaxprs.equations import Atomic, bind
+from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
+from codelet.jaxprs.rebuild import Builder
 from lowering.arrays import reshape, transpose
 from lowering.jaxprs.dimension_classes import Classes, extent_of, spots_of
 from lowering.jaxprs.left_dimensions import Left
@@ -65,6 +67,26 @@ def left_by_element(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any])
         shape = [place.left if n == of_result else 1 for n, (of_result, place) in own if place.left is not None]
         shaped.append(reshape(operand, shape))
     return bind(eqn, shaped)
+
+
+def equation_left(
+    builder: Builder, left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Atomic]
+) -> list[Atomic] | None:
+    """What is left of an elementwise equation: itself, as `left_by_element` gives it, without being traced.
+
+    None where an operand would have another shape, or the equation is none.
+    """
+    if not is_understood(eqn, *ELEMENTWISE) or any(isinstance(var, jax_core.DropVar) for var in eqn.outvars):
+        return None
+    made = list(zip(eqn.outvars[0].aval.shape, left.places(eqn.outvars[0]), strict=True))  # type: ignore[attr-defined]
+    for atom, operand in zip(eqn.invars, operands, strict=True):
+        own = atom.aval.shape  # type: ignore[attr-defined]
+        along = zip(own, made, strict=True) if own else ()
+        shape = tuple(place.left if n == result else 1 for n, (result, place) in along if place.left is not None)
+        if operand.aval.shape != shape:
+            return None
+    results = [jax_core.Var(var.aval.update(shape=tuple(left.shape(var)))) for var in eqn.outvars]  # type: ignore[attr-defined]
+    return builder.equation(eqn.replace(outvars=results), operands)
 
 
 def left_reduced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:

@@ -23,6 +23,7 @@ from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild
 from lowering.jaxprs.contraction import Dot, as_dot, contraction_of
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
+from lowering.jaxprs.traced_once import traced_once
 
 _SIDES = ((True, True), (True, False), (False, True), (False, False))
 """Which operands are taken as they lie in memory, rather than as they are laid out: the first that may be."""
@@ -68,6 +69,7 @@ def dots_in_memory_order(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         if eqn not in dots:
             return builder.equation(with_bodies(eqn, dots_in_memory_order), operands)
         shape = eqn.outvars[0].aval.shape  # type: ignore[attr-defined]
-        return builder.traced(lambda left, right: [dots[eqn].made(left, right, shape)], operands)
+        made = lambda left, right: [dots[eqn].made(left, right, shape)]  # noqa: E731
+        return traced_once(builder, (dots[eqn].form, shape), made, operands)
 
     return rebuild(closed, run, sources=sources)

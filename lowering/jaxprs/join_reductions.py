@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, variables, with_bodies
+from codelet.jaxprs.equations import Atomic, needed, variables, with_bodies
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from codelet.views.digits import Digit, merged, regrouped, row_major_digits
@@ -222,15 +222,19 @@ def join_reductions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with reductions of partial results made one, in the bodies of loops as well."""
     jaxpr = closed.jaxpr
     makers: dict[Any, jax_core.JaxprEqn] = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    uses = Counter(atom for atoms in (*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars) for atom in variables(atoms))
-    found = {
-        eqn: whole
-        for eqn in jaxpr.eqns
-        if is_understood(eqn, *REDUCTIONS) and (whole := _find(eqn, makers, uses)) is not None
-    }
+    found: dict[jax_core.JaxprEqn, Whole] = {}
 
     def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
         return found[eqn].arrays if eqn in found else eqn.invars
+
+    while True:  # what two reductions are of is of one when the other is joined
+        live = needed(jaxpr, sources)
+        uses = Counter(atom for atoms in (*map(sources, live), jaxpr.outvars) for atom in variables(atoms))
+        left = [eqn for eqn in live if eqn not in found and is_understood(eqn, *REDUCTIONS)]
+        new = {eqn: whole for eqn in left if (whole := _find(eqn, makers, uses)) is not None}
+        if not new:
+            break
+        found |= new
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         if eqn not in found:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,17 +125,21 @@ Label = tuple[str, int, int]
 """A digit of what is kept, by its step; of what is summed, by its place among these; or that which is cut."""
 
 
-def _renumbered(leaves: Sequence[Leaf]) -> list[list[list[Digit]]] | None:
-    """The digits of leaves, those of what is summed numbered as they lie in a leaf that has all; None if none has."""
-    digits = {digit for leaf in leaves for dim in leaf.dims for digit in dim if digit.step >= SUMMED}
+def _finest(digits: Iterable[Digit]) -> dict[Digit, list[Digit]] | None:
+    """What each digit is made of, so that any two parts are the same or apart; None where they have no such parts."""
+    digits = set(digits)
     weights = sorted({weight for step, extent in digits for weight in (step, step * extent)})
     if any(above % below for below, above in itertools.pairwise(weights)):
         return None
-    finest = [Digit(below, above // below) for below, above in itertools.pairwise(weights)]
-    parts = {
-        digit: [own for own in reversed(finest) if digit.step <= own.step < digit.step * digit.extent]
-        for digit in digits
-    }
+    parts = [Digit(below, above // below) for below, above in itertools.pairwise(weights)][::-1]
+    return {own: [part for part in parts if own.step <= part.step < own.step * own.extent] for own in digits}
+
+
+def _renumbered(leaves: Sequence[Leaf]) -> list[list[list[Digit]]] | None:
+    """The digits of leaves, those of what is summed numbered as they lie in a leaf that has all; None if none has."""
+    parts = _finest(digit for leaf in leaves for dim in leaf.dims for digit in dim if digit.step >= SUMMED)
+    if parts is None:
+        return None
     dims = [[[own for digit in dim for own in parts.get(digit, [digit])] for dim in leaf.dims] for leaf in leaves]
     orders = [[own for dim in leaf for own in dim if own.step >= SUMMED] for leaf in dims]
     chief = max(orders, key=len, default=[])
@@ -157,10 +161,13 @@ def _labelled(leaves: Sequence[Leaf]) -> tuple[list[list[list[Label]]], tuple[in
     if len(cuts) > 1 or any(digit.step < SUMMED for digit, _ in cuts):
         return None
     cut, start = next(iter(cuts), (None, 0))
-    digits = sorted({digit for own in dims for dim in own for digit in dim})
-    for below, above in itertools.pairwise(digits):
-        if above.step < below.step * below.extent:
-            return None
+    every = {digit for own in dims for dim in own for digit in dim}
+    kept, of_sum = (_finest(own for own in every if (own.step >= SUMMED) is summed) for summed in (False, True))
+    if kept is None or of_sum is None or (cut is not None and of_sum[cut] != [cut]):
+        return None
+    parts = kept | of_sum
+    dims = [[[part for digit in dim for part in parts[digit]] for dim in own] for own in dims]
+    digits = sorted({part for own in parts.values() for part in own})
     summed = [digit for digit in digits if digit.step >= SUMMED and digit != cut]
     name = {digit: ("summed", k, digit.extent) for k, digit in enumerate(summed)}
     name |= {digit: ("kept", digit.step, digit.extent) for digit in digits if digit.step < SUMMED}

@@ -20,6 +20,7 @@ from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.arrays import reshape
 from lowering.jaxprs.reshape_once import is_reshape
+from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 
 def _is_map(eqn: jax_core.JaxprEqn) -> bool:
@@ -56,7 +57,8 @@ def shape_as_they_leave(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         def in_shape(*given: Any) -> list[Any]:
             return bind(eqn, [reshape(array, shape) if np.shape(array) == flat else array for array in given])
 
-        (made,) = builder.traced(in_shape, operands)
-        return builder.traced(lambda array: [reshape(array, flat)], [made])
+        literals = tuple(isinstance(atom, jax_core.Literal) for atom in eqn.invars)
+        (made,) = traced_once(builder, ("made in", shape, flat, literals, parameters_of(eqn)), in_shape, operands)
+        return traced_once(builder, ("left as", flat), lambda array: [reshape(array, flat)], [made])
 
     return rebuild(closed, run)

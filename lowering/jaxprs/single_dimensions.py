@@ -19,6 +19,7 @@ from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild
 from lowering.jaxprs.dimension_classes import Classes, Spot, extent_of, spots_of
 from lowering.jaxprs.dimension_rules import (
+    equation_left,
     left_by_element,
     left_moved,
     left_reduced,
@@ -27,6 +28,7 @@ from lowering.jaxprs.dimension_rules import (
     link_reduced,
 )
 from lowering.jaxprs.left_dimensions import Left
+from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 _MOVES = ("reshape", "squeeze", "transpose", "broadcast_in_dim")
 
@@ -87,6 +89,10 @@ def drop_single_dimensions(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr
             return builder.equation(with_bodies(eqn, drop_single_dimensions), operands)
         rule = _rule(eqn)
         assert rule is not None
-        return builder.traced(lambda *given: rule[1](left, eqn, given), operands)
+        own = equation_left(builder, left, eqn, operands) if rule[1] is left_by_element else None
+        if own is not None:
+            return own
+        key = rule[1], parameters_of(eqn), tuple((atom.aval.shape, left.places(atom)) for atom in atoms)
+        return traced_once(builder, key, lambda *given: rule[1](left, eqn, given), operands)
 
     return rebuild(closed, run)

@@ -24,12 +24,13 @@ from jax import lax
 from jax.core import Tracer
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, bind, evaluate
+from codelet.jaxprs.equations import Atomic, bind, evaluate, variables
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, POOLINGS, REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import Builder, inline, rebuild, struct
 from lowering.arrays import reshape
 from lowering.jaxprs.dimension_classes import Classes, Spot, Window, extent_of, spots_of
 from lowering.jaxprs.dimension_rules import (
+    equation_left,
     left_by_element,
     left_moved,
     left_reduced,
@@ -39,6 +40,7 @@ from lowering.jaxprs.dimension_rules import (
 )
 from lowering.jaxprs.left_dimensions import Left, Place
 from lowering.jaxprs.slices_unmapped import keep_slice, link_slice, sliced
+from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 # --- what comes out ---------------------------------------------------------------------------------------
 
@@ -310,7 +312,34 @@ def _find(jaxpr: jax_core.Jaxpr, variables: Sequence[Any], consts: Sequence[Any]
     return Left(classes, axes, {root: window for root, (window,) in windows.items()})
 
 
-@functools.lru_cache(maxsize=256)
+def _left_of(closed: jax_core.ClosedJaxpr, left: Left) -> jax_core.ClosedJaxpr:
+    """What is left of a jaxpr without constants."""
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        rule = _rule(eqn).run
+        own = equation_left(builder, left, eqn, operands) if rule is left_by_element else None
+        if own is not None:
+            return own
+        atoms = variables([*eqn.invars, *eqn.outvars])
+        key = rule, parameters_of(eqn), tuple((atom.aval.shape, left.places(atom)) for atom in atoms)
+        return traced_once(builder, key, lambda *given: rule(left, eqn, given), operands)
+
+    builder = Builder([jax_core.Var(var.aval.update(shape=tuple(left.shape(var)))) for var in closed.jaxpr.invars])  # type: ignore[attr-defined]
+    return builder.closed(builder.inlined(closed, builder.invars, run))
+
+
+def _left_with_constants(closed: jax_core.ClosedJaxpr, left: Left) -> jax_core.ClosedJaxpr:
+    """What is left of a jaxpr whose constants are each one number, along the dimensions that are gone."""
+    jaxpr = closed.jaxpr
+    kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]
+    run = lambda eqn, operands: _rule(eqn).run(left, eqn, operands)  # noqa: E731
+    numbers = zip(jaxpr.constvars, closed.consts, map(_number, closed.consts), strict=True)
+    consts = [value if own is None else np.full(left.shape(var), own) for var, value, own in numbers]
+    within = jax_core.ClosedJaxpr(jaxpr, consts)
+    return jax.make_jaxpr(lambda *inputs: evaluate(within, inputs, run))(*kinds)
+
+
+@functools.lru_cache(maxsize=2048)
 def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
     """A jaxpr of one position along as many axes as there are; None where there are none, or it cannot be told.
 
@@ -331,12 +360,10 @@ def unmap(closed: jax_core.ClosedJaxpr) -> Unmapped | None:
         left = _find(jaxpr, variables, plain.consts, moves_slices=False)
     if left is None or not any(axis is not None for axis in left.axes.values()):
         return None
-    kinds = [struct(var).update(shape=tuple(left.shape(var))) for var in jaxpr.invars]
-    run = lambda eqn, operands: _rule(eqn).run(left, eqn, operands)  # noqa: E731
-    numbers = zip(jaxpr.constvars, plain.consts, map(_number, plain.consts), strict=True)
-    consts = [value if own is None else np.full(left.shape(var), own) for var, value, own in numbers]
-    within = jax_core.ClosedJaxpr(jaxpr, consts)
-    made = jax.make_jaxpr(lambda *inputs: evaluate(within, inputs, run))(*kinds)
+    plainly = not jaxpr.constvars and not any(
+        isinstance(v, jax_core.DropVar) for eqn in jaxpr.eqns for v in eqn.outvars
+    )
+    made = _left_of(plain, left) if plainly else _left_with_constants(plain, left)
     first = jaxpr.outvars[0]
     extents = [n for n, place in zip(first.aval.shape, left.places(first), strict=True) if place.left is None]  # type: ignore[attr-defined]
     return Unmapped(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ Way = Literal["linear", "bytes", "rows", "blocks"]
 """How to place what the graph leaves open; see `place.py`."""
 
 WAYS: tuple[Way, ...] = ("bytes", "blocks", "rows", "linear")
-"""In the order in which they are tried."""
+"""Of equals the first is taken."""
 
 SLACK = 0.25
 """By how much of what the fullest tile must compute one may compute more, before vertices leave their neighbours."""
@@ -69,12 +69,17 @@ def lay_in_blocks(family: Family, target: Target) -> np.ndarray:
     return block_tiles(family.extents, chosen_parts(family, target))
 
 
-def ways_of(plan: Plan) -> Iterator[Way]:
-    """The ways that may differ for a plan: where all vertices have tiles, rows are no other than blocks."""
-    several = any(has_blocks(family) for family in plan.families if family.tile is None)
-    given = any(family.tile is not None for family in plan.families)
+def ways_of(plan: Plan) -> list[Way]:
+    """The ways that may differ for a plan, in the order in which they are tried.
+
+    Where all vertices have tiles, rows are no other than blocks, and what is laid out in order is mostly where it is by
+    bytes: tried after that, little has to be planned anew.
+    """
+    free = [family for family in plan.families if family.tile is None]
+    several, given = any(map(has_blocks, free)), len(free) < len(plan.families)
     left_out = set() if several else {"rows"} if given else {"rows", "blocks"}
-    return (way for way in WAYS if way not in left_out)
+    order = WAYS if free else ("bytes", "linear", "blocks", "rows")
+    return [way for way in order if way not in left_out]
 
 
 def least_of_rows(plan: Plan) -> int:

@@ -23,98 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from codelet.graphs.family import counted
-from codelet.superstep import Traffic
-from lowering.machine.chips import moves_between_chips
+from codelet.superstep import Copied, Traffic
+from codelet.views.sources import Variable
 from lowering.machine.messages import Messages, sent_to_pairs
 from lowering.machine.placement import Changes, Placement
+from lowering.machine.region import Region
 from lowering.machine.touched import Touches
-from lowering.plan.runs import NONE, Runs, difference, overlaps, runs_of, union
+from lowering.plan.runs import NONE, Runs, overlaps
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import timeline
-
-_SHORT = 4
-"""Runs that are shorter on average are cut and counted element by element, which is then faster."""
-
-
-def _away(touched: Runs, placement: Placement) -> Runs:
-    """What tiles touch and is not at home there: both as runs of `tile * num_elements + element`."""
-    if not len(touched.starts):
-        return touched
-    if touched.lengths.mean() >= _SHORT:
-        return difference(touched, placement.homes)
-    numbers, count = touched.numbers(), len(placement.element_tiles)
-    tiles = numbers // count
-    return runs_of(numbers[placement.element_tiles[numbers - tiles * count] != tiles])
-
-
-class _Homes:
-    """Where elements live, and how many bytes they take."""
-
-    def __init__(self, placement: Placement):
-        self.placement = placement
-        self.num_elements = len(placement.element_tiles)
-        variables = placement.plan.variables
-        self.first_elements = np.array([variable.first_element for variable in variables], np.int64)
-        self.itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
-
-    def is_full(self, stretches: np.ndarray) -> bool:
-        """Whether so many stretches are counted faster by a flag for each element of the graph."""
-        return _SHORT * len(stretches) >= self.num_elements
-
-    def parts(self, paired: Runs) -> Runs:
-        """All elements in parts of which all or none are in a set of some."""
-        ends = np.stack([paired.starts, paired.stops], axis=1).reshape(-1)
-        starts = np.append(0, ends[np.append(ends[:1] > 0, ends[1:] > ends[:-1])])
-        return Runs(starts, np.append(starts[1:], self.num_elements))
-
-    def among(self, elements: np.ndarray, paired: Runs) -> np.ndarray:
-        """Whether each of some elements is in a set."""
-        if self.is_full(elements):
-            flags = np.zeros(self.num_elements, bool)
-            flags[paired.numbers()] = True
-            return flags[elements]
-        return np.searchsorted(paired.starts, elements, "right") > np.searchsorted(paired.stops, elements, "right")
-
-    def cut(self, starts: np.ndarray, stops: np.ndarray, parts: Runs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Stretches cut where parts end, in any order: their ends, and of which stretch each is."""
-        (one,), (many,) = np.nonzero(stops - starts == 1), np.nonzero(stops - starts > 1)
-        found = overlaps(starts[many], stops[many], parts)
-        columns = (starts[one], found.starts), (stops[one], found.stops), (one, many[found.first])
-        begins, ends, which = map(np.concatenate, columns)
-        return begins, ends, which
-
-    def once(self, starts: np.ndarray, stops: np.ndarray, *parts: Runs) -> tuple[np.ndarray, np.ndarray]:
-        """Stretches that may overlap: each element once, cut where no stretch goes on and where any parts end."""
-        if not self.is_full(starts):
-            # Elements are even numbers and what joins two of them odd ones, so that what only touches stays apart.
-            runs = union(2 * starts, 2 * stops - 1)
-            starts, stops = runs.starts // 2, runs.stops // 2 + 1
-            for own in parts:
-                starts, stops, _ = self.cut(starts, stops, own)
-            return starts, stops
-        # Flags for each element, and whether it goes on from the one before.
-        begins, ends = (np.bincount(own, minlength=self.num_elements + 1) for own in (starts, stops))
-        covered = np.cumsum(begins - ends)[:-1] > 0
-        joined = np.cumsum(np.append(0, begins[:-1]) - ends)[:-1] > 0
-        for own in parts:
-            joined[own.starts] = False
-        return np.flatnonzero(covered & ~joined), np.flatnonzero(covered & ~np.append(joined[1:], False)) + 1
-
-    def sizes(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Bytes of stretches of elements, each of one variable."""
-        sizes = self.itemsizes
-        if len(sizes) and (sizes == sizes[0]).all():
-            return (stops - starts) * sizes[0]
-        return (stops - starts) * sizes[np.searchsorted(self.first_elements, starts, side="right") - 1]
-
-    def bytes_between(self, away: Runs, *, to_home: bool) -> np.ndarray | None:
-        """What chips send to each other of what tiles have away from home, int64; None for nothing."""
-        target = self.placement.plan.graph.target
-        if target.num_chips == 1:
-            return None
-        moves = moves_between_chips(away, self.num_elements, self.placement.stretches, target, to_home=to_home)
-        num_bytes = np.bincount(moves.pairs, self.sizes(moves.starts, moves.stops), target.num_chips**2)
-        return num_bytes.astype(np.int64).reshape(target.num_chips, -1) if num_bytes.any() else None
 
 
 class Moves(NamedTuple):
@@ -143,7 +60,7 @@ class Transfer:
         sent_messages: the same of what is sent.
         to_home: whether a tile sends the elements to where they live, rather than receives them from there.
         placement: where they live.
-        touching: all that tiles read, or write, of a placement.
+        touching: all that tiles read, or write, of what touches a placement.
     """
 
     received_bytes: np.ndarray
@@ -153,7 +70,11 @@ class Transfer:
     sent_messages: np.ndarray
     to_home: bool
     placement: Placement
-    touching: Callable[[Placement], Runs]
+    touching: Callable[[Touches], Region]
+
+    @functools.cached_property
+    def _region(self) -> Region:
+        return self.touching(Touches(self.placement))
 
     @functools.cached_property
     def touched(self) -> Runs:
@@ -161,12 +82,12 @@ class Transfer:
 
         Found again where it is asked for, as it may be larger than all else of a plan together, which never asks.
         """
-        return self.touching(self.placement)
+        return self._region.in_graph(self._region.starts, self._region.stops, self._region.tiles)
 
     @functools.cached_property
     def away(self) -> Runs:
         """What of it lives elsewhere, and so moves."""
-        return _away(self.touched, self.placement)
+        return self._region.in_graph(*self._region.away().joined()[:3])
 
     def moves(self) -> Moves:
         """Every element that moves, with its sender and its receiver, in the order of `away`."""
@@ -184,37 +105,36 @@ class Transfer:
         )
 
 
-def _transfer(touched: Runs, homes: _Homes, touching: Callable[[Placement], Runs], *, to_home: bool) -> Transfer:
+def _transfer(region: Region, touching: Callable[[Touches], Region], *, to_home: bool) -> Transfer:
     """What of all that tiles touch moves, its bytes, words and messages."""
-    placement, count, away = homes.placement, homes.num_elements, _away(touched, homes.placement)
+    placement, count = region.placement, region.num_elements
     target = placement.plan.graph.target
-    tiles = away.starts // max(1, count)
-    starts, stops = away.starts - tiles * count, away.stops - tiles * count
-    (parts, homes_of_parts), element_tiles = placement.stretches, placement.element_tiles
-    begins, ends, which = homes.cut(starts, stops, parts)
-    paired, cut_by = NONE, [parts]
+    away = region.away()
+    starts, stops, tiles, _ = away.joined()
+    begins, ends, receivers, homes = away
+    paired, cut_by = NONE, []
     if target.paired_exchange and not to_home:  # what goes home goes to one tile
         sends = np.zeros(target.num_tiles + 2, bool)
-        sends[element_tiles[begins]] = True
+        sends[homes] = True
         is_silent = ~sends[np.arange(target.num_tiles) ^ 1]
         if (is_silent & sends[: target.num_tiles]).any():
-            to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=homes.is_full(starts))
-            found = overlaps(*to_pairs, parts)
-            alone = is_silent[homes_of_parts[found.second]]
+            to_pairs = sent_to_pairs(tiles, starts, stops, count, counted=region.is_full(starts))
+            found = overlaps(*to_pairs, region.stretches[0])
+            alone = is_silent[region.stretches[1][found.second]]
             paired = Runs(found.starts[alone], found.stops[alone])
     if len(paired.starts):
-        cut_by.append(homes.parts(paired))
-        begins, ends, of_cut = homes.cut(begins, ends, cut_by[1])
-        which = which[of_cut]
-    received = Messages(tiles[which], homes.sizes(begins, ends), begins, target)
-    begins, ends = (begins, ends) if to_home else homes.once(starts, stops, *cut_by)
-    sent = Messages(element_tiles[begins], homes.sizes(begins, ends), begins, target)
+        cut_by.append(region.parts(paired))
+        begins, ends, of_cut = region.cut(begins, ends, cut_by[0])
+        receivers = receivers[of_cut]
+    received = Messages(receivers, region.sizes(begins, ends), begins, target)
+    begins, ends = (begins, ends) if to_home else region.once(starts, stops, *cut_by)
+    sent = Messages(region.element_tiles[begins], region.sizes(begins, ends), begins, target)
     if to_home:
         received, sent = sent, received
     at_twice = [None, None]
     if len(paired.starts):
-        at_twice = [own.by_tile(own.words * homes.among(own.elements, paired)) for own in (received, sent)]
-    between = homes.bytes_between(away, to_home=to_home)
+        at_twice = [own.by_tile(own.words * region.among(own.elements, paired)) for own in (received, sent)]
+    between = region.bytes_between(Runs(tiles * count + starts, tiles * count + stops), to_home=to_home)
     return Transfer(
         received.bytes_by_tile,
         sent.bytes_by_tile,
@@ -229,10 +149,17 @@ def _transfer(touched: Runs, homes: _Homes, touching: Callable[[Placement], Runs
 
 @dataclass(frozen=True, eq=False)
 class StepExchange:
-    """What a step moves: to the vertices that read it, or the copy that takes it, and from those that wrote it."""
+    """What a step moves.
+
+    Attributes:
+        before: to the vertices that read it, or the copy that takes it.
+        after: from the vertices that wrote it.
+        copied: from one place of a tile's own memory to another; None where it is no copy.
+    """
 
     before: Transfer
     after: Transfer
+    copied: Copied | None = None
 
 
 def _key(step: Step) -> Any:
@@ -240,16 +167,36 @@ def _key(step: Step) -> Any:
     return step.families if isinstance(step, ExecuteStep) else step
 
 
-def _read(step: ExecuteStep | CopyStep, placement: Placement) -> Runs:
-    return Touches(placement).read_by(step)
+def _variables(step: Step, *, written: bool) -> set[Variable]:
+    touches = (touch for touch in step.touches() if (touch.is_written if written else touch.is_read))
+    return {variable for touch in touches for variable in touch.variables}
 
 
-def _written(step: ExecuteStep, placement: Placement) -> Runs:
-    return Touches(placement).by_fields(step, written=True)
+def _read(step: ExecuteStep | CopyStep, touches: Touches) -> Region:
+    return Region(touches.read_by(step), _variables(step, written=False), touches.placement)
 
 
-def _untouched(placement: Placement) -> Runs:
-    return NONE
+def _written(step: ExecuteStep, touches: Touches) -> Region:
+    return Region(touches.by_fields(step, written=True), _variables(step, written=True), touches.placement)
+
+
+def _untouched(touches: Touches) -> Region:
+    return Region(NONE, (), touches.placement)
+
+
+def _copied(step: CopyStep, placement: Placement) -> Copied:
+    """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
+    source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
+    tiles = placement.element_tiles[to]
+    (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
+    if len(stays) < len(to):
+        source, to, tiles = source[stays], to[stays], tiles[stays]
+    ahead = to[1:] - to[:-1]
+    alike = (source[1:] - source[:-1] == ahead) | (source[1:] < 0) & (source[:-1] < 0)
+    near = alike & (abs(ahead) == 1) & (tiles[1:] == tiles[:-1])
+    in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
+    count = functools.partial(np.bincount, minlength=placement.num_tiles)
+    return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
 
 
 class Exchange:
@@ -261,10 +208,13 @@ class Exchange:
 
     def __init__(self, placement: Placement):
         self.placement = placement
-        self._homes, self._touches = _Homes(placement), Touches(placement)
-        self._none = _transfer(NONE, self._homes, _untouched, to_home=False)
+        self._touches = Touches(placement)
+        self._none = self._transfer(_untouched, to_home=False)
         self._nothing = StepExchange(self._none, self._none)
         self._planned: dict[Any, StepExchange] = {}
+
+    def _transfer(self, touching: Callable[[Touches], Region], *, to_home: bool) -> Transfer:
+        return _transfer(touching(self._touches), touching, to_home=to_home)
 
     def moved(self, placement: Placement, changes: Changes) -> Exchange:
         """The exchange of another placement of the plan: what a step moves is known where it touches nothing changed.
@@ -277,9 +227,9 @@ class Exchange:
         for moment in timeline(placement.plan).moments:
             key = _key(moment.step)
             if key in self._planned and not changes.reach(moment.step):
-                before, after = self._planned[key].before, self._planned[key].after
-                both = replace(before, placement=placement), replace(after, placement=placement)
-                found._planned.setdefault(key, StepExchange(*both))
+                own = self._planned[key]
+                before, after = (replace(transfer, placement=placement) for transfer in (own.before, own.after))
+                found._planned.setdefault(key, StepExchange(before, after, own.copied))
         return found
 
     def of(self, step: Step | None) -> StepExchange:
@@ -288,12 +238,11 @@ class Exchange:
             return self._nothing
         key = _key(step)
         if key not in self._planned:
-            before = _transfer(self._touches.read_by(step), self._homes, partial(_read, step), to_home=False)
-            after = self._none
+            before, after = self._transfer(partial(_read, step), to_home=False), self._none
             if isinstance(step, ExecuteStep):
-                written = self._touches.by_fields(step, written=True)
-                after = _transfer(written, self._homes, partial(_written, step), to_home=True)
-            self._planned[key] = StepExchange(before, after)
+                after = self._transfer(partial(_written, step), to_home=True)
+            copied = _copied(step, self.placement) if isinstance(step, CopyStep) else None
+            self._planned[key] = StepExchange(before, after, copied)
         return self._planned[key]
 
     @functools.cached_property

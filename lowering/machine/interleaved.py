@@ -1,7 +1,7 @@
 """Interleaved memory: how much each tile needs of the memory that is read twice as wide.
 
 In come live ranges. Out comes for each tile the most bytes at once that vertices ask to lie there, because they read
-them 16 bytes a cycle or go on adding to them: `VertexCycles.interleaved` names the fields. What a field touches at home
+them 16 bytes a cycle or go on adding to them: the target names the fields. What a field touches at home
 counts as long as the variable is live there; what it has from another tile, while the step runs; a vertex's own
 constants always. A machine without such memory asks for none.
 """
@@ -9,18 +9,20 @@ constants always. A machine without such memory asks for none.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import inner_jaxprs
-from codelet.views.sources import Variable
+from codelet.views.sources import Variable, source_variables
 from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
+from lowering.machine.region import Region
 from lowering.machine.touched import Touches
-from lowering.machine.vertex_cycles import family_cycles
-from lowering.plan.runs import Runs, difference, intersection, union_of
+from lowering.machine.vertex_cycles import interleaved_fields
+from lowering.plan.runs import Runs, union_of
 from lowering.plan.steps import ExecuteStep
 
 
@@ -38,35 +40,35 @@ def _asking(liveness: Liveness) -> dict[Family, tuple[Field, ...]]:
     target = placement.plan.graph.target
     found = {}
     for family in placement.vertex_tiles if target.interleaved_bytes else ():
-        if not _multiplies(family.codelet.jaxpr.jaxpr):
-            continue
-        names = {name for own in family_cycles(family, target).distinct for name in own.interleaved}
-        if names:
-            found[family] = tuple(field for field in family.fields if field.name in names)
+        if _multiplies(family.codelet.jaxpr.jaxpr) and (fields := interleaved_fields(family, target)):
+            found[family] = fields
     return found
 
 
-class _Counter:
-    """Counts bytes of what tiles touch, as runs of `tile * num_elements + element`."""
+class _Asked:
+    """What the vertices of a step touch of what must be interleaved.
 
-    def __init__(self, placement: Placement):
-        self.placement = placement
-        self.space = max(1, len(placement.element_tiles))
-        self.homes = placement.homes
-        self.firsts = np.array([variable.first_element for variable in placement.plan.variables], np.int64)
-        self.itemsizes = np.array([variable.dtype.itemsize for variable in placement.plan.variables], np.int64)
+    Attributes:
+        away: bytes of each tile that it has from others, int64 of shape (num_tiles,).
+        at_home: of each variable what tiles touch where it lives, as runs of `tile * num_elements + element`.
+    """
 
-    def by_variable(self, touched: Runs) -> dict[Variable, np.ndarray]:
-        """The bytes of each variable among them on each tile."""
-        tiles = touched.starts // self.space
-        variables = np.searchsorted(self.firsts, touched.starts - tiles * self.space, side="right") - 1
-        num_bytes = touched.lengths * self.itemsizes[variables]
-        found = {}
-        for number in np.unique(variables).tolist():
-            own = variables == number
-            by_tile = np.bincount(tiles[own], num_bytes[own], self.placement.num_tiles).astype(np.int64)
-            found[self.placement.plan.variables[number]] = by_tile
-        return found
+    def __init__(self, families: Iterable[Family], asking: Mapping[Family, Sequence[Field]], touches: Touches):
+        placement = touches.placement
+        tensors = [(own, field.tensor) for own in families for field in asking[own] if field.tensor is not None]
+        variables = {variable for _, tensor in tensors for variable in source_variables(tensor.source)}
+        region = Region(union_of([touches.by_family(*own) for own in tensors]), variables, placement)
+        away, at_home = region.divided()
+        num_bytes = region.sizes(away.starts, away.stops)
+        self.away = np.bincount(away.tiles, num_bytes, placement.num_tiles).astype(np.int64)
+        self.at_home = region.by_variable(at_home)
+
+
+def _bytes_at_home(found: Sequence[Runs], variable: Variable, placement: Placement) -> np.ndarray:
+    """The bytes of a variable on each tile that several steps touch there."""
+    runs = union_of(found)
+    tiles = runs.starts // max(1, len(placement.element_tiles))
+    return np.bincount(tiles, runs.lengths * variable.dtype.itemsize, placement.num_tiles).astype(np.int64)
 
 
 def interleaved_bytes(liveness: Liveness) -> np.ndarray:
@@ -79,23 +81,24 @@ def interleaved_bytes(liveness: Liveness) -> np.ndarray:
     always = np.zeros(placement.num_tiles, np.int64)
     if not asking:
         return always
-    touches, count = Touches(placement), _Counter(placement)
-    # Of a loop of no turns nothing runs, but what its vertices keep is there.
-    run = {own for moment in moments if isinstance(moment.step, ExecuteStep) for own in moment.step.families}
-    touched: dict[Family, Runs] = {}
-    at_times = np.zeros((len(moments), placement.num_tiles), np.int64)
     for family, fields in asking.items():
-        if family in run:
-            touched[family] = union_of(
-                [touches.by_family(family, own.tensor) for own in fields if own.tensor is not None]
-            )
         states = sum(math.prod(own.type.shape) * own.type.dtype.itemsize for own in fields if own.state is not None)
         always += states * np.bincount(placement.vertex_tiles[family], minlength=placement.num_tiles)
+    touches = Touches(placement)
+    at_times = np.zeros((len(moments), placement.num_tiles), np.int64)
+    # Of a loop of no turns nothing runs, but what its vertices keep is there.
+    when: dict[tuple[Family, ...], list[int]] = {}
     for moment in moments:
-        families = moment.step.families if isinstance(moment.step, ExecuteStep) else ()
-        away = difference(union_of([touched[own] for own in families if own in touched]), count.homes)
-        at_times[moment.number] += sum(count.by_variable(away).values())
-    at_home = count.by_variable(intersection(union_of(list(touched.values())), count.homes))
+        if isinstance(moment.step, ExecuteStep):
+            families = tuple(own for own in moment.step.families if own in asking)
+            when.setdefault(families, []).append(moment.number)
+    touched: dict[Variable, list[Runs]] = {}
+    for families, numbers in when.items():
+        asked = _Asked(families, asking, touches)
+        at_times[numbers] += asked.away
+        for variable, runs in asked.at_home.items():
+            touched.setdefault(variable, []).append(runs)
+    at_home = {variable: _bytes_at_home(found, variable, placement) for variable, found in touched.items()}
     for own in liveness.ranges:
         num_bytes = [at_home[variable] for variable in own.variables if variable in at_home]
         if num_bytes and own.always:

@@ -2,69 +2,117 @@
 
 In come the bytes of each range on each tile, and when it is live. Out come offsets. Ranges are placed one after
 another at the lowest address that is free at all their moments: first fit, in several orders, of which each
-tile keeps its best. Tiles that hold the same are planned once, and all together as arrays.
+tile keeps its best. Tiles that hold the same are planned once, and many together as arrays.
 Source: D. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), whose
 greedy-by-size this is, with orders by duration and by start beside it.
 
-Each range is compared with all that lie on the tile already, until the tile has nothing more to place: still minutes
-for ResNet-50's step at the planned grain, with thousands of variables and exchanges.
+A range is compared with those alone that lie on its tile already and are live when it is, and an order is given up
+where it takes a tile as high as one before it has: the work grows with the pairs that are live at once on a tile.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-_STAY = 1.1
-"""Tiles are left aside once they are so many times as many as those that still have something to place."""
+_TILES = 128
+"""How many tiles are planned together, so that what is known of them lies in a cache."""
 
 
-def _first_fit(sizes: np.ndarray, overlap: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Offsets of ranges, each the lowest that is free, one after another: int64 of the shape of `sizes`.
+def _together(num_ranges: int, span: int) -> int:
+    """How many tiles are planned together, where what may be free on each is below `span`.
 
-    All tiles at once: what is placed on each is held in the order of its offsets.
+    Where something begins and which it is must be one number below 2**63.
+    """
+    tiles = _TILES
+    while tiles > 1 and tiles * span << (tiles * num_ranges).bit_length() >= 1 << 63:
+        tiles //= 2
+    return tiles
+
+
+class _Tiles:
+    """What lies on some tiles already.
+
+    Offsets are those of all tiles in one row, `span` for each tile, so that they are compared and sorted together.
+
+    Attributes:
+        bases: where the offsets of each tile begin, int64 of shape (tiles,).
+        placed: which ranges lie there, bool of shape (tiles, ranges).
+        starts: where they begin, int64 of the same shape.
+        stops: where they end.
+    """
+
+    def __init__(self, tiles: int, num_ranges: int, span: int):
+        self.bases = np.arange(tiles) * span
+        self.placed = np.zeros((tiles, num_ranges), bool)
+        self.starts, self.stops = np.zeros((2, tiles, num_ranges), np.int64)
+
+    def keep(self, kept: np.ndarray) -> None:
+        """Look at some of the tiles alone from now on."""
+        self.bases, self.placed = self.bases[kept], self.placed[kept]
+        self.starts, self.stops = self.starts[kept], self.stops[kept]
+
+    def lowest_free(self, near: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Where so many bytes on each tile can begin: the lowest offset that is apart from some of what lies there.
+
+        Args:
+            near: from which ranges on each tile, bool of the shape of `placed`.
+            sizes: how many bytes, int64 of shape (tiles,).
+        """
+        found = np.flatnonzero(near)
+        if not len(found):
+            return self.bases.copy()
+        ends = np.searchsorted(found, np.arange(1, len(near) + 1) * near.shape[1])
+        counts = np.diff(ends, prepend=0)
+        bits = near.size.bit_length()
+        ordered = self.starts.reshape(-1)[found] << bits | found
+        ordered.sort()
+        tops = np.maximum.accumulate(self.stops.reshape(-1)[ordered & (1 << bits) - 1])
+        firsts, (some,) = ends - counts, np.nonzero(counts)
+        below = np.concatenate([self.bases[:1], tops[:-1]])  # where what begins lower ends
+        below[firsts[some]] = self.bases[some]
+        fits = np.append(np.flatnonzero((ordered >> bits) - below >= np.repeat(sizes, counts)), len(found))
+        first_fit = fits[np.searchsorted(fits, firsts)]
+        above = np.where(counts > 0, tops[ends - 1], self.bases)
+        return np.where(first_fit < ends, np.append(below, 0)[first_fit], above)
+
+    def place(self, which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> None:
+        """Put a range on each tile."""
+        rows = np.arange(len(which))
+        self.placed[rows, which], self.starts[rows, which], self.stops[rows, which] = True, offsets, offsets + sizes
+
+
+def _first_fit(
+    sizes: np.ndarray, overlap: np.ndarray, order: np.ndarray, limits: np.ndarray, span: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets of ranges, each the lowest that is free, one after another, and where the last of each tile ends.
+
+    Offsets are int64 of the shape of `sizes`; those of a tile that takes as much as its limit are not all found.
 
     Args:
-        sizes: bytes of each range on each tile, of shape (ranges, tiles).
+        sizes: bytes of each range on each tile, of shape (tiles, ranges).
         overlap: whether two ranges are live at once, of shape (ranges, ranges).
         order: the ranges in the order in which each tile places them, those that take nothing there last, of the
             shape of `sizes`.
+        limits: the bytes of each tile, of which fewer are looked for.
+        span: more than the bytes of all ranges on a tile.
     """
-    count, tiles = sizes.shape
-    # What lies below 2**31 is planned in 32 bits, which takes half as long.
-    narrow = np.int32 if sizes.sum(axis=0).max(initial=0) < 2**31 else np.int64
-    sizes, columns = sizes.astype(narrow), np.arange(tiles)
-    offsets = np.zeros((count, tiles), narrow)
-    starts, stops, placed = (np.zeros((0, tiles), kind) for kind in (narrow, narrow, np.int32))
-    for which in order:
-        which = which[columns]
-        size = sizes[which, columns]
-        going = size > 0
+    offsets, peaks = np.zeros(sizes.shape, np.int64), np.zeros(len(sizes), np.int64)
+    num_tiles, num_ranges = sizes.shape
+    tiles, numbers = _Tiles(num_tiles, num_ranges, span), np.arange(num_tiles)
+    for k in range(num_ranges):
+        which = order[numbers, k]
+        size = sizes[numbers, which]
+        going = (size > 0) & (peaks[numbers] < limits[numbers])
         if not going.any():
             break
-        if _STAY * np.count_nonzero(going) < len(going):
-            columns, which, size = columns[going], which[going], size[going]
-            starts, stops, placed = starts[:, going], stops[:, going], placed[:, going]
-        meets = overlap[which, placed]
-        top = np.maximum.accumulate(np.where(meets, stops, narrow(0)), axis=0)
-        below = np.concatenate([np.zeros((1, len(columns)), narrow), top])  # where what meets it and lies lower ends
-        fits = meets & (starts - below[:-1] >= size)
-        found = np.where(fits.any(axis=0), fits.argmax(axis=0) if len(fits) else 0, len(placed))
-        offset = below[found, np.arange(len(columns))]
-        offsets[which, columns] = np.where(size > 0, offset, 0)
-        at = (starts <= offset).sum(axis=0)
-        rows = np.arange(len(placed) + 1, dtype=np.int32)[:, None]
-        starts, stops, placed = (
-            _inserted(old, new, at, rows)
-            for old, new in ((starts, offset), (stops, offset + size), (placed, which.astype(np.int32)))
-        )
-    return offsets
-
-
-def _inserted(old: np.ndarray, new: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """A column with one more number, each at its own row."""
-    grown = np.concatenate([old, old[-1:] if len(old) else new[None]])
-    shifted = np.concatenate([grown[:1], grown[:-1]])
-    return np.where(rows < at, grown, np.where(rows == at, new, shifted))
+        if not going.all():
+            numbers, which, size = numbers[going], which[going], size[going]
+            tiles.keep(going)
+        found = tiles.lowest_free(overlap[which] & tiles.placed, size)
+        tiles.place(which, found, size)
+        offsets[numbers, which] = found - tiles.bases
+        peaks[numbers] = np.maximum(peaks[numbers], found - tiles.bases + size)
+    return offsets, peaks
 
 
 def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -80,29 +128,28 @@ def assign_offsets(sizes: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """
     if not sizes.size:
         return np.zeros(sizes.shape, np.int64)
-    pictures, of_tile = np.unique(sizes, axis=1, return_inverse=True)
+    pictures, of_tile = np.unique(sizes.T, axis=0, return_inverse=True)
     live = moments.astype(np.float32)
     overlap = live @ live.T > 0
-    least = (live.T.astype(np.float64) @ pictures).max(axis=0, initial=0)
-    duration, start = moments.sum(axis=1)[:, None], moments.argmax(axis=1)[:, None]
+    duration, start = moments.sum(axis=1), moments.argmax(axis=1)
     # Where everything is of one size the second key decides.
-    large = int(pictures.max(initial=0)) + 1
-    keys = [
-        -pictures * (len(live.T) + 1) - duration,
-        -duration * large - pictures,
-        -pictures * duration,
-        start * large - pictures,
-    ]
+    large, long = int(pictures.max(initial=0)) + 1, moments.shape[1] + 1
+    unit = max(1, int(np.gcd.reduce(pictures, axis=None)))
+    span = int(pictures.sum(axis=1).max(initial=0)) // unit + 1
+    step = _together(len(sizes), span)
     best = np.zeros(pictures.shape, np.int64)
-    peak = np.full(pictures.shape[1], np.iinfo(np.int64).max)
-    for key in keys:
-        todo = np.flatnonzero(peak > least)
-        if not len(todo):
-            break
-        # What takes nothing on a tile comes last there.
-        key = np.where(pictures[:, todo] > 0, key[:, todo] if key.shape[1] > 1 else key, np.iinfo(np.int64).max)
-        offsets = _first_fit(pictures[:, todo], overlap, np.argsort(key, axis=0, kind="stable"))
-        ends = np.where(pictures[:, todo] > 0, offsets + pictures[:, todo], 0).max(axis=0)
-        better = ends < peak[todo]
-        best[:, todo[better]], peak[todo[better]] = offsets[:, better], ends[better]
-    return best[:, of_tile.reshape(-1)]
+    for first in range(0, len(pictures), step):
+        own = pictures[first : first + step]
+        least = (own.astype(np.float64) @ live).max(axis=1, initial=0)
+        keys = -own * long - duration, -duration * large - own, -own * duration, start * large - own
+        peak = np.full(len(own), np.iinfo(np.int64).max)
+        for key in keys:
+            (todo,) = np.nonzero(peak > least)
+            if not len(todo):
+                break
+            # What takes nothing on a tile comes last there.
+            order = np.argsort(np.where(own > 0, key, np.iinfo(np.int64).max)[todo], axis=1, kind="stable")
+            offsets, ends = _first_fit(own[todo] // unit, overlap, order, peak[todo] // unit, span)
+            better = ends * unit < peak[todo]
+            best[first + todo[better]], peak[todo[better]] = offsets[better] * unit, ends[better] * unit
+    return best[of_tile.reshape(-1)].T

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from codelet.errors import ProgramError
-from lowering.machine.candidates import Way, least_in_order, least_of_rows, place_by, ways_of
+from lowering.machine.candidates import WAYS, Way, least_in_order, least_of_rows, place_by, ways_of
 from lowering.machine.exchange import Exchange, plan_exchange, plan_exchange_anew
 from lowering.machine.placement import Placement, changes_between
 from lowering.machine.step_cycles import least_cycles, total_cycles
@@ -53,32 +53,37 @@ def fits(placement: Placement) -> bool:
 
 
 class _Tried:
-    """A placement, what moves then, and how good that is."""
+    """A placement by a way, what moves then, and how good that is."""
 
-    def __init__(self, exchange: Exchange):
-        self.exchange, self.cycles, self.fits = exchange, total_cycles(exchange), fits(exchange.placement)
+    def __init__(self, way: Way, exchange: Exchange):
+        self.way, self.exchange = way, exchange
+        self.cycles, self.fits = total_cycles(exchange), fits(exchange.placement)
+
+    def is_beaten(self, way: Way, least: int) -> bool:
+        """Whether what another way takes at least shows that this is no worse, and the first of equals."""
+        return self.fits and (least, WAYS.index(way)) > (self.cycles, WAYS.index(self.way))
 
 
 def _cheaper(found: _Tried, way: Way) -> _Tried:
     """What takes fewer cycles and fits: a placement that is known, or that by another way."""
     placement = found.exchange.placement
-    if way == "rows" and found.fits and least_of_rows(placement.plan) >= found.cycles:
+    if way == "rows" and found.is_beaten(way, least_of_rows(placement.plan)):
         return found
     other = place_by(placement.plan, way)
     if found.fits and not fits(other):
         return found
     changes = changes_between(placement, other)
-    if not changes or (
-        found.fits and changes.families and least_cycles(placement.plan, other.vertex_tiles) >= found.cycles
-    ):
+    if not changes:
         return found
-    compared = _Tried(plan_exchange_anew(found.exchange, other, changes))
-    return min(found, compared, key=lambda own: (not own.fits, own.cycles))
+    if found.fits and changes.families and found.is_beaten(way, least_cycles(placement.plan, other.vertex_tiles)):
+        return found
+    compared = _Tried(way, plan_exchange_anew(found.exchange, other, changes))
+    return min(found, compared, key=lambda own: (not own.fits, own.cycles, WAYS.index(own.way)))
 
 
 def _cheapest(plan: Plan) -> Exchange:
     """The placement that takes the fewest cycles of those that fit, and what moves then."""
-    found = _Tried(plan_exchange(place_by(plan, "bytes")))
+    found = _Tried("bytes", plan_exchange(place_by(plan, "bytes")))
     if found.fits and found.cycles <= least_in_order(plan):
         return found.exchange
     for way in ways_of(plan):

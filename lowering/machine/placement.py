@@ -14,7 +14,7 @@ from codelet.target import Target
 from codelet.views.sources import Variable
 from lowering.machine.words import Words, number_words
 from lowering.plan.plan import Plan
-from lowering.plan.runs import Runs, stretches
+from lowering.plan.runs import stretches
 from lowering.plan.steps import ExecuteStep, Step
 
 
@@ -49,39 +49,24 @@ class Placement:
         return np.flatnonzero(living[:-1]).astype(np.int32)
 
     @functools.cached_property
-    def stretches(self) -> tuple[Runs, np.ndarray]:
-        """Stretches of elements that live on one tile, side by side, and the tile of each, -1 between variables."""
-        return stretches(self.element_tiles)
-
-    @functools.cached_property
-    def homes(self) -> Runs:
-        """The elements of each tile: runs of `tile * len(element_tiles) + element`."""
-        runs, tiles = self.stretches
-        # By tile, those of each as they were, in order; by 16 bits, which are sorted by counting.
-        order = np.argsort(tiles.astype(np.int16 if self.num_tiles < 1 << 15 else np.int64), kind="stable")
-        order = order[np.searchsorted(tiles[order], 0) :]
-        origin = tiles[order].astype(np.int64) * len(self.element_tiles)
-        return Runs(runs.starts[order] + origin, runs.stops[order] + origin)
+    def _counts(self) -> dict[Variable, np.ndarray]:
+        return {}
 
     def counts_of(self, variable: Variable) -> np.ndarray:
         """How many elements of a variable each tile has, int64 of shape (num_tiles,)."""
-        runs, tiles = self.stretches  # none of which goes on from one variable to the next
-        first, last = np.searchsorted(runs.starts, [variable.first_element, variable.first_element + variable.size])
-        own = slice(first, last)
-        return np.bincount(tiles[own], runs.stops[own] - runs.starts[own], self.num_tiles).astype(np.int64)
+        if variable not in self._counts:
+            runs, tiles = stretches(self.tiles_of(variable))
+            lived = tiles >= 0
+            # Sums of whole numbers below 2**53, which floats hold exactly.
+            counts = np.bincount(tiles[lived], runs.lengths[lived], self.num_tiles)
+            self._counts[variable] = counts.astype(np.int64)
+        return self._counts[variable]
 
     @functools.cached_property
     def bytes_by_tile(self) -> np.ndarray:
         """What the variables take of each tile, int64 of shape (num_tiles,)."""
-        (starts, stops), tiles = self.stretches
-        lived = tiles >= 0
-        variables = self.plan.variables
-        first_elements = np.array([variable.first_element for variable in variables], np.int64)
-        itemsizes = np.array([variable.dtype.itemsize for variable in variables], np.int64)
-        own = np.searchsorted(first_elements, starts[lived], side="right") - 1
-        weights = (stops - starts)[lived] * itemsizes[own]
-        # Sums of whole numbers below 2**53, which floats hold exactly.
-        return np.bincount(tiles[lived], weights, self.num_tiles).astype(np.int64)
+        sizes = (self.counts_of(variable) * variable.dtype.itemsize for variable in self.plan.variables)
+        return sum(sizes, np.zeros(self.num_tiles, np.int64))
 
     @functools.cached_property
     def _words(self) -> dict[Variable, Words]:

@@ -31,7 +31,6 @@ from lowering.machine.chips import external_exchange_cycles, external_sync_cycle
 from lowering.machine.exchange import Exchange
 from lowering.machine.host import hidden_cycles, host_cycles
 from lowering.machine.phases import Phase, StepCycles, in_a_row
-from lowering.machine.placement import Placement
 from lowering.machine.vertex_cycles import family_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep
@@ -68,21 +67,6 @@ def moving_moments(line: Timeline) -> Iterator[Moment]:
 # --- what moves ---------------------------------------------------------------------------------------
 
 
-def _copied(step: CopyStep, placement: Placement) -> Copied:
-    """What of a copy stays on its tile: what is next to the same in the source as in the destination is a row of it."""
-    source, to = step.source.elements().reshape(-1), step.destination.elements().reshape(-1)
-    tiles = placement.element_tiles[to]
-    (stays,) = np.nonzero((source < 0) | (placement.element_tiles[source] == tiles))  # padding is written where it is
-    if len(stays) < len(to):
-        source, to, tiles = source[stays], to[stays], tiles[stays]
-    ahead = to[1:] - to[:-1]
-    alike = (source[1:] - source[:-1] == ahead) | (source[1:] < 0) & (source[:-1] < 0)
-    near = alike & (abs(ahead) == 1) & (tiles[1:] == tiles[:-1])
-    in_row = (np.append(near, False) | np.append(False, near))[: len(to)]
-    count = functools.partial(np.bincount, minlength=placement.num_tiles)
-    return Copied(count(tiles[in_row]) * step.destination.dtype.itemsize, count(tiles[~in_row]))
-
-
 def step_traffic(step: MovingStep, exchange: Exchange) -> StepTraffic:
     """What one turn of a step moves."""
     placement = exchange.placement
@@ -95,9 +79,8 @@ def step_traffic(step: MovingStep, exchange: Exchange) -> StepTraffic:
         received = int(num_bytes.sum()) if step.stream.is_input else 0
         return StepTraffic(moved, None, None, received, host_cycles(num_bytes, placement.plan.graph.target))
     moved = exchange.steps[step]
-    copied = _copied(step, placement) if isinstance(step, CopyStep) else None
     received = sum(int(transfer.received_bytes.sum()) for transfer in (moved.before, moved.after))
-    return StepTraffic(moved.before.traffic, moved.after.traffic, copied, received)
+    return StepTraffic(moved.before.traffic, moved.after.traffic, moved.copied, received)
 
 
 # --- what that takes ----------------------------------------------------------------------------------

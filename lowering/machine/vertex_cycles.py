@@ -6,8 +6,9 @@ import weakref
 
 import numpy as np
 
-from codelet.graphs.family import Family
+from codelet.graphs.family import Family, Field
 from codelet.target import FamilyCycles, Target
+from codelet.tracing.codelets import TracedCodelet
 from codelet.views.rows import groups_of, together
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()
@@ -28,13 +29,27 @@ def family_cycles(family: Family, target: Target) -> FamilyCycles:
     return known[target]
 
 
-def _estimated(family: Family, target: Target) -> FamilyCycles:
-    traced = family.codelet
+def _traced(family: Family) -> list[TracedCodelet]:
+    """The codelet of a family; where fields are ragged, for each lengths that occur."""
     if not family.rows:
-        return FamilyCycles((target.estimate_cycles(traced),))
+        return [family.codelet]
     symbols, kinds = list(family.rows), together(list(family.rows.values()))
-    lengths, group_of = groups_of(kinds.lengths)
-    cycles = [target.estimate_cycles(traced.at(dict(zip(symbols, map(int, row), strict=True)))) for row in lengths]
+    lengths, _ = groups_of(kinds.lengths)
+    return [family.codelet.at(dict(zip(symbols, map(int, row), strict=True))) for row in lengths]
+
+
+def interleaved_fields(family: Family, target: Target) -> tuple[Field, ...]:
+    """The fields of a family of which a vertex asks for interleaved memory."""
+    names = {name for traced in _traced(family) for name in target.interleaved_fields(traced)}
+    return tuple(field for field in family.fields if field.name in names)
+
+
+def _estimated(family: Family, target: Target) -> FamilyCycles:
+    if not family.rows:
+        return FamilyCycles((target.estimate_cycles(family.codelet),))
+    kinds = together(list(family.rows.values()))
+    _, group_of = groups_of(kinds.lengths)
+    cycles = list(map(target.estimate_cycles, _traced(family)))
     number = {own: k for k, own in enumerate(dict.fromkeys(cycles))}
     which = np.array([number[own] for own in cycles], np.int32)
     over_kinds = which[group_of].reshape([axis.extent for axis in kinds.axes])

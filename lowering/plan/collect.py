@@ -27,7 +27,7 @@ from codelet.programs.functions import Call, Function
 from codelet.programs.program import Execute, Program, Recording
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
-from codelet.views.affine import Table
+from codelet.views.affine import Table, sorted_symbols
 from codelet.views.digits import chains, radices, row_major_strides
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
@@ -158,15 +158,21 @@ def _tabled_axes(family: Family) -> set[Axis]:
 def _renamed(family: Family, names: dict[Axis, Axis], places: Sequence[int], labels: tuple[str, ...]) -> Family:
     """A family over new axes by those that they stand for, where the other axes are at 0; see `_on_fields`."""
     gone, keys = {axis: 0 for axis in family.axes if axis not in names}, cast(dict[Key, Key], names)
-    change = lambda index: index.at(gone).rekeyed(keys, index.shape)  # noqa: E731
+
+    def change(index: Index) -> Index:
+        if index.tables:
+            return index.at(gone).rekeyed(keys, index.shape)
+        symbols = {names[axis]: coefficient for axis, coefficient in index.symbols if axis in names}
+        return Index(index.offset, index.shape, index.strides, sorted_symbols(symbols))
+
     return _on_fields(family, change, places, tuple(names.values()), labels)
 
 
 def order_axes(family: Family) -> Family:
     """Drop axes of one position, and order the others by how far they move through what is written."""
-    written = [f.tensor.index for f in family.fields if f.tensor is not None and f.is_written]
+    written = [dict(f.tensor.index.symbols) for f in family.fields if f.tensor is not None and f.is_written]
     kept = [k for k, axis in enumerate(family.axes) if axis.extent != 1]
-    kept.sort(key=lambda k: [abs(index.coefficient(family.axes[k])) for index in written], reverse=True)
+    kept.sort(key=lambda k: [abs(symbols.get(family.axes[k], 0)) for symbols in written], reverse=True)
     parts = Grid([family.axes[k].values for k in kept]).axes  # new axes, so that they are numbered in this order
     labels = tuple(family.axis_names[k] for k in kept)
     return _renamed(family, {family.axes[k]: part for k, part in zip(kept, parts, strict=True)}, kept, labels)
@@ -175,9 +181,10 @@ def order_axes(family: Family) -> Family:
 def goes_on(indices: Sequence[Index]) -> Callable[[Sequence[Axis], Axis], bool]:
     """Whether, in all of some indices, one more axis steps on within the steps of the last of others."""
     tabled = {key for index in indices for table in index.tables for key in table.keys}
+    steps = [dict(index.symbols) for index in indices]
 
     def follows(chain: Sequence[Axis], axis: Axis) -> bool:
-        tiles = (index.coefficient(chain[-1]) == index.coefficient(axis) * axis.extent for index in indices)
+        tiles = (own.get(chain[-1], 0) == own.get(axis, 0) * axis.extent for own in steps)
         return not {chain[-1], axis} & tabled and all(tiles)
 
     return follows
@@ -227,7 +234,17 @@ def normalize_family(family: Family) -> Family:
         return family
     for axis in family.axes:
         family = split_axis(family, axis)
-    return order_axes(split_at_dimensions(merge_axes(order_axes(family))))
+    ordered = order_axes(family)
+    made = split_at_dimensions(merge_axes(ordered))
+    return ordered if made is ordered else order_axes(made)
+
+
+def may_be_shorter(family: Family) -> bool:
+    """Whether a family in normal form, some of whose fields are gone, may have fewer axes."""
+    indices = _indices(family)
+    if any(index.tables for index in indices) or any(axis.extent < 2 for axis in family.axes):
+        return True
+    return len(chains(family.axes, goes_on(indices))) < len(family.axes)
 
 
 # --- the program --------------------------------------------------------------------------------------

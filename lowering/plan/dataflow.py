@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from codelet.views.sources import Variable
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, FunctionBody, RotateStep, Step, bodies, with_bodies
+from lowering.plan.steps import CallStep, FunctionBody, RotateStep, Step
+from lowering.plan.walk import bodies, with_bodies
 
 
 def ordered(variables: Iterable[Variable]) -> tuple[Variable, ...]:

@@ -230,8 +230,15 @@ class ElementSet:
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
         """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
-        if all(self._of(variable).is_all for variable in source_variables(source.source)):
+        variables = source_variables(source.source)
+        if all(self._of(variable).is_all for variable in variables):
             self.add(destination, ())
+            return
+        if not source.source.has_padding and not any(variable in self._held for variable in variables):
+            if destination.is_whole_variable:
+                self.remove_variable(destination.source)  # type: ignore[arg-type]
+            else:
+                self.remove(destination)
             return
         elements = source.elements().reshape(-1)
         held = elements < 0

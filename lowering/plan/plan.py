@@ -13,13 +13,8 @@ from codelet.programs.copies import Stream
 from codelet.programs.program import Program
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.plan.steps import (
-    CallStep,
-    ExecuteStep,
-    Step,
-    UndefStep,
-    all_steps,
-)
+from lowering.plan.steps import CallStep, ExecuteStep, Step, UndefStep
+from lowering.plan.walk import all_steps
 
 
 @dataclass(frozen=True, eq=False)

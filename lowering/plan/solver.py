@@ -21,7 +21,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from lowering.plan.control import OUTSIDE, control
-from lowering.plan.steps import CallStep, Step, bodies
+from lowering.plan.steps import CallStep, Step
+from lowering.plan.walk import bodies
 
 Fact = TypeVar("Fact")
 

@@ -7,9 +7,9 @@ and in `lowering/plan/control.py` how control goes through what it is made of.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
@@ -51,12 +51,21 @@ class ExecuteStep(_Flowing):
 
     def touches(self) -> Iterator[Touch]:
         """What each field of its vertices is connected to."""
+        return iter(self._touches)
+
+    @cached_property
+    def _touches(self) -> tuple[Touch, ...]:
+        found = []
         for family in self.families:
             for field in family.fields:
                 if field.tensor is not None:
                     by = partial(self._reader, family, field)
                     mode = "update" if field.kind == "inout" else "write" if field.is_written else "read"
-                    yield Touch(mode, field.tensor, by, family.lines[0], family, field)
+                    found.append(Touch(mode, field.tensor, by, family.lines[0], family, field))
+        return tuple(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_touches"}
 
     def _reader(self, family: Family, field: Field) -> str:
         return f"field {field.name!r} of codelet {family.codelet.name!r} in compute set {self.name!r}"
@@ -250,7 +259,8 @@ class FunctionBody(_Flowing):
     @property
     def written(self) -> tuple[int, ...]:
         """The places of the parameters that the body writes."""
-        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in self.writes)
+        writes = set(self.writes)
+        return tuple(k for k, parameter in enumerate(self.parameters) if parameter in writes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,35 +404,6 @@ Step = (
 )
 
 
-def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
-    """The lists of steps that a step is made of; a call's is that of its function."""
-    match step:
-        case RepeatStep():
-            return (step.body,)
-        case WhileStep():
-            return (step.condition, step.body)
-        case SwitchStep():
-            return step.branches
-        case CallStep():
-            return (step.function.body,)
-        case CallsStep():
-            return (step.calls,)
-    return ()
-
-
-def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
-    """A step made of other lists of steps. Not for calls, which share theirs."""
-    match step:
-        case RepeatStep():
-            return replace(step, body=made[0])
-        case WhileStep():
-            return replace(step, condition=made[0], body=made[1])
-        case SwitchStep():
-            return replace(step, branches=tuple(made))
-    assert not made
-    return step
-
-
 def _indented(steps: Sequence[Step]) -> Iterator[str]:
     return ("  " + line for step in steps for line in step.lines())
 
@@ -440,27 +421,3 @@ def _flow(step: Step | FunctionBody) -> str:
     reads = f" reads {_names(step.reads)}" if step.reads else ""
     writes = f" writes {_names(step.writes)}" if step.writes else ""
     return reads + writes
-
-
-def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """Every step and, after it, those it is made of; those of a function after its first call."""
-    functions: set[FunctionBody] = set()
-    waiting = list(reversed(steps))
-    while waiting:
-        step = waiting.pop()
-        yield step
-        if isinstance(step, CallStep):
-            if step.function in functions:
-                continue
-            functions.add(step.function)
-        for body in reversed(bodies(step)):
-            waiting += reversed(body)
-
-
-def has_effects(step: Step) -> bool:
-    """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
-    return any(
-        isinstance(part, (PrintStep, StreamStep))
-        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
-        for part in all_steps((step,))
-    )

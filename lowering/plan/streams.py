@@ -16,17 +16,8 @@ import jax
 from codelet.errors import Line, ProgramError
 from codelet.programs.copies import Stream
 from lowering.plan.plan import Plan
-from lowering.plan.steps import (
-    CallsStep,
-    CallStep,
-    FunctionBody,
-    RepeatStep,
-    Step,
-    StreamStep,
-    SwitchStep,
-    WhileStep,
-    bodies,
-)
+from lowering.plan.steps import CallsStep, CallStep, FunctionBody, RepeatStep, Step, StreamStep, SwitchStep, WhileStep
+from lowering.plan.walk import bodies
 
 
 class Sent(NamedTuple):

@@ -15,17 +15,8 @@ from codelet.views.sources import Variable
 from lowering.plan.control import control
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import (
-    CallStep,
-    CopyStep,
-    ExecuteStep,
-    FunctionBody,
-    RotateStep,
-    Step,
-    WhileStep,
-    bodies,
-    with_bodies,
-)
+from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, RotateStep, Step, WhileStep
+from lowering.plan.walk import bodies, with_bodies
 
 
 class Loop(NamedTuple):

@@ -1,0 +1,72 @@
+"""Walks over steps: what they are made of, others in its place, all of them in order, and whether any has effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lowering.plan.steps import (
+    CallsStep,
+    CallStep,
+    ExecuteStep,
+    FunctionBody,
+    PrintStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    WhileStep,
+)
+
+
+def bodies(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """The lists of steps that a step is made of; a call's is that of its function."""
+    match step:
+        case RepeatStep():
+            return (step.body,)
+        case WhileStep():
+            return (step.condition, step.body)
+        case SwitchStep():
+            return step.branches
+        case CallStep():
+            return (step.function.body,)
+        case CallsStep():
+            return (step.calls,)
+    return ()
+
+
+def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
+    """A step made of other lists of steps. Not for calls, which share theirs."""
+    match step:
+        case RepeatStep():
+            return replace(step, body=made[0])
+        case WhileStep():
+            return replace(step, condition=made[0], body=made[1])
+        case SwitchStep():
+            return replace(step, branches=tuple(made))
+    assert not made
+    return step
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Every step and, after it, those it is made of; those of a function after its first call."""
+    functions: set[FunctionBody] = set()
+    waiting = list(reversed(steps))
+    while waiting:
+        step = waiting.pop()
+        yield step
+        if isinstance(step, CallStep):
+            if step.function in functions:
+                continue
+            functions.add(step.function)
+        for body in reversed(bodies(step)):
+            waiting += reversed(body)
+
+
+def has_effects(step: Step) -> bool:
+    """Whether a step does more than to give variables values: prints, or takes or gives values of streams."""
+    return any(
+        isinstance(part, (PrintStep, StreamStep))
+        or (isinstance(part, ExecuteStep) and any(family.codelet.has_effects for family in part.families))
+        for part in all_steps((step,))
+    )
