@@ -7,6 +7,7 @@ packages built on it, `lowering` and `ipu_backend`, and are looked up when first
 import importlib
 from typing import Any
 
+from codelet.draw.drawing import draw as draw
 from codelet.errors import *  # noqa: F403
 from codelet.graphs.graph import Graph as Graph
 from codelet.graphs.vertices import Edge as Edge

@@ -150,6 +150,10 @@ class MissingExtraError(CodeletError, ImportError):
     """A library that an extra brings and that is not installed."""
 
 
+class DrawError(CodeletError, ValueError):
+    """A picture that cannot be drawn as it was asked for."""
+
+
 class SavingError(CodeletError, pickle.PicklingError):
     """Something that cannot be pickled, as it holds a function without a name to import it by."""
 

@@ -52,6 +52,15 @@ def _build(arguments: argparse.Namespace) -> None:
     print(json.dumps(result.as_json()) if arguments.json else result)
 
 
+def _draw(arguments: argparse.Namespace) -> None:
+    from ipu_backend.jobs.draw import draw_function
+
+    chosen = ("size", "style", "colour", "palette", "highlight", "grain", "batch")
+    options = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
+    path = arguments.output or f"{arguments.name.replace(':', '.')}.png"
+    print(f"{draw_function(arguments.name, path, **options)!r}: {path}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
@@ -103,6 +112,31 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
     build.add_argument("--json", action="store_true", help="print one line of JSON instead")
     build.set_defaults(run=_build)
+    draw = jobs.add_parser(
+        "draw",
+        help="draw the graph of a network's training step, or of any function of JAX",
+        description=(
+            "Trace a function into a graph of vertices, and draw every vertex and every link between two. "
+            "Needs the extra `draw`: pip install 'codelet[draw]'."
+        ),
+    )
+    draw.add_argument("name", metavar="NAME", help="what is drawn, as `codelet build` takes it")
+    draw.add_argument("-o", "--output", metavar="PATH", help="where to: .png, .webp or .jpg (default: NAME.png)")
+    for option, meaning in (
+        ("--size", "height and width in pixels, a multiple of 64 (default: 2048)"),
+        ("--grain", "as of `codelet build`"),
+        ("--batch", "as of `codelet build`"),
+    ):
+        draw.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    draw.add_argument("--style", choices=("dark", "light"), help="the ground: dark, or light for paper (default: dark)")
+    draw.add_argument(
+        "--colour", choices=("layer", "codelet", "tile", "cycles"), help="what colours say (default: layer)"
+    )
+    draw.add_argument("--palette", choices=("hue", "colour-blind"), help="which colours (default: hue)")
+    draw.add_argument(
+        "--highlight", metavar="PATTERN", help="compute sets to show, such as 'conv2/*'; all else is grey"
+    )
+    draw.set_defaults(run=_draw)
     return parser
 
 

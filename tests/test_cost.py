@@ -15,7 +15,7 @@ from codelet.graphs.vertices import Vertex
 from codelet.tracing.field_types import FieldType
 from ipu_backend.model.cost import codelet_cycles
 from ipu_backend.model.costs import CyclesError, UnknownCyclesWarning
-from lowering.machine.vertex_cycles import family_cycles
+from codelet.graphs.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
 from tests.estimates import F16, F32, I32, MK2, cycles, ones
 from tests.examples import examples

@@ -20,7 +20,7 @@ from lowering.machine.step_cycles import (
     step_traffic,
     total_cycles,
 )
-from lowering.machine.vertex_cycles import family_cycles
+from codelet.graphs.vertex_cycles import family_cycles
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, StreamStep, SwitchStep, UndefStep, WhileStep
 from lowering.plan.timeline import timeline
 from tests.examples import examples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from codelet.draw.colours import class_colours, ramp, shades
 from codelet.draw.groups import PHASES, Groups
 from codelet.draw.links import Links
 from codelet.errors import DrawError
+from codelet.graphs.vertex_cycles import family_cycles
 
 KINDS = ("layer", "codelet", "tile", "cycles")
 """What may be told apart by colour."""
@@ -67,14 +67,14 @@ def colour_by(
         legend = [(name, int(np.flatnonzero(pairs[0] == place)[0])) for place, name in enumerate(names)]
         return Colouring(_by_group(which.reshape(-1), groups), pairs[1].astype(np.int32), colours, tuple(legend))
     if kind not in KINDS:
-        raise DrawError("a picture is coloured by something else", given=repr(kind), expected=", ".join(map(repr, KINDS)))
+        raise DrawError(
+            "a picture is coloured by something else", given=repr(kind), expected=", ".join(map(repr, KINDS))
+        )
     assert values is not None
     return _by_number(kind, links, groups, values, style, palette)
 
 
-def _by_number(
-    kind: str, links: Links, groups: Groups, values: np.ndarray, style: str, palette: str
-) -> Colouring:
+def _by_number(kind: str, links: Links, groups: Groups, values: np.ndarray, style: str, palette: str) -> Colouring:
     """Classes of tiles, or of cycles by their logarithm; what has none is grey."""
     known = values >= 0
     scale = np.log1p(values) if kind == "cycles" else values.astype(float)
@@ -131,13 +131,17 @@ def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups
     )
 
 
-def vertex_tiles(links: Links, profile: Any) -> np.ndarray:
-    """The tile of every vertex, by the graph or else by a profile's placement; -1 where neither says."""
-    found = []
-    placed = profile.vertex_tiles if profile is not None else {}
-    for family in links.graph.families:
-        if family.tile is not None:
-            found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
+def vertex_numbers(kind: str, links: Links) -> np.ndarray:
+    """The tile of every vertex, or its cycles alone on its tile, int64; -1 where nobody says."""
+    graph = links.graph
+    found = [np.zeros(0, np.int64)]
+    for family in graph.families:
+        if kind == "cycles":
+            workers = graph.target.num_workers
+            cycles = family_cycles(family, graph.target)
+            found.append(cycles.of_each(family.num_vertices, lambda own: own.tile_cycles(workers)))
+        elif family.tile is None:
+            found.append(np.full(family.num_vertices, -1))
         else:
-            found.append(placed.get(family, np.full(family.num_vertices, -1)))
-    return np.concatenate([np.zeros(0, np.int64), *found])
+            found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
+    return np.concatenate(found)

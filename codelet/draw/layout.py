@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.draw.coarse import CoarseGraph, coarsen
 from codelet.draw.forces import Mesh, attract_links, attract_pairs, shares_of, step
-from codelet.draw.groups import Groups, group_points, with_small_layers_joined
+from codelet.draw.groups import Groups, LayerOf, group_points, with_small_layers_joined
 from codelet.draw.libraries import SHARES, compiled, side_by_side
 from codelet.draw.links import Links
 
@@ -44,24 +44,29 @@ class Layout:
     place: np.ndarray
 
 
-def lay_out(links: Links, gravity: float = 0.1, note: Callable[[str], None] = lambda stage: None) -> Layout:
+def lay_out(
+    links: Links,
+    gravity: float = 0.1,
+    note: Callable[[str], None] = lambda stage: None,
+    layer_of: LayerOf | None = None,
+) -> Layout:
     """The layout of links.
 
     Args:
         links: what is laid out.
         gravity: how strongly all is held together in the end, from `OPEN` to `PACKED`.
         note: told what is done, stage by stage.
+        layer_of: as `group_points` takes it.
     """
-    note("counting links")
-    groups = group_points(links)
+    note("place layers")
+    groups = group_points(links, layer_of)
     coarse = coarsen(links, groups)
     between = _by_group(coarse, len(groups.sizes))
     groups = with_small_layers_joined(groups, between)
-    note("placing layers")
     centres = _place_groups(groups, coarse, between)
-    note("placing stretches")
+    note("place stretches")
     nodes = _place_nodes(coarse, centres, gravity)
-    note("placing vertices")
+    note("place vertices")
     place = _expand(coarse, nodes)
     _refine(links, place, gravity)
     low, high = np.percentile(place[:: max(1, len(place) // 200_000)], [0.02, 99.98], axis=0)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from codelet.errors import MissingExtraError
 
-
 Share = TypeVar("Share")
 Result = TypeVar("Result")
 

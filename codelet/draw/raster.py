@@ -10,6 +10,8 @@ millions is no more than a haze. Lines between the same two pixels are drawn onc
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from codelet.draw.forces import shares_of
@@ -28,31 +30,50 @@ CHUNK = 4096
 
 @compiled
 def _splat(
-    place: np.ndarray, which: np.ndarray, weight: np.ndarray, colours: np.ndarray, begin: int, end: int, out: np.ndarray
+    place: np.ndarray,
+    which: np.ndarray,
+    weight: np.ndarray,
+    colours: np.ndarray,
+    radius: float,
+    begin: int,
+    end: int,
+    out: np.ndarray,
 ) -> None:
-    """Add points to the four pixels around each, in parts that sum to their weight."""
+    """Add points to the pixels around each, in parts that sum to their weight: four pixels, or a soft disc."""
     height, width, _ = out.shape
+    reach = max(radius, 1.0)
     for n in range(begin, end):
-        x = place[n, 0] - np.float32(0.5)
-        y = place[n, 1] - np.float32(0.5)
-        a = int(np.floor(x))
-        b = int(np.floor(y))
-        fx = x - a
-        fy = y - b
-        c = which[n]
-        for j in range(2):
-            for i in range(2):
-                # What would lie beyond an edge lies on it.
-                column = min(max(a + i, 0), width - 1)
-                line = min(max(b + j, 0), height - 1)
-                w = weight[n] * (fx if i else 1 - fx) * (fy if j else 1 - fy)
-                out[line, column, 0] += w * colours[c, 0]
-                out[line, column, 1] += w * colours[c, 1]
-                out[line, column, 2] += w * colours[c, 2]
+        x = place[n, 0] - 0.5
+        y = place[n, 1] - 0.5
+        if x < -reach or y < -reach or x > width - 1 + reach or y > height - 1 + reach:
+            continue
+        left = int(np.ceil(x - reach))
+        right = int(np.floor(x + reach))
+        top = int(np.ceil(y - reach))
+        bottom = int(np.floor(y + reach))
+        total = 0.0
+        for turn in range(2):
+            for line in range(top, bottom + 1):
+                for column in range(left, right + 1):
+                    if radius <= 1.0:
+                        part = max(0.0, 1 - abs(x - column)) * max(0.0, 1 - abs(y - line))
+                    else:
+                        part = max(0.0, 1 - ((x - column) ** 2 + (y - line) ** 2) / (radius * radius))
+                    if turn == 0:
+                        total += part
+                    elif 0 <= line < height and 0 <= column < width:
+                        w = np.float32(weight[n] * part / total)
+                        for c in range(3):
+                            out[line, column, c] += w * colours[which[n], c]
 
 
 def draw_points(
-    place: np.ndarray, which: np.ndarray, weight: np.ndarray, colours: np.ndarray, size: tuple[int, int]
+    place: np.ndarray,
+    which: np.ndarray,
+    weight: np.ndarray,
+    colours: np.ndarray,
+    size: tuple[int, int],
+    radius: float = 0.0,
 ) -> np.ndarray:
     """Points as light.
 
@@ -62,6 +83,7 @@ def draw_points(
         weight: float32, how much light each gives.
         colours: float32 of shape (classes, 3), linear.
         size: height and width in pixels.
+        radius: of the disc that a point is, in pixels; up to 1 it is the four pixels around it.
 
     Returns:
         float32 of shape (height, width, 3).
@@ -69,7 +91,7 @@ def draw_points(
 
     def draw(share: tuple[int, int]) -> np.ndarray:
         out = np.zeros((*size, 3), np.float32)
-        _splat(place, which, weight, colours, *share, out)
+        _splat(place, which, weight, colours, radius, *share, out)
         return out
 
     first, *others = side_by_side(draw, shares_of(len(place)))
@@ -317,3 +339,91 @@ def _enlarge(small: np.ndarray, begin: int, end: int, large: np.ndarray) -> None
                 near = np.float32(0.75) * small[near_y, near_x, c] + np.float32(0.25) * small[near_y, far_x, c]
                 far = np.float32(0.75) * small[far_y, near_x, c] + np.float32(0.25) * small[far_y, far_x, c]
                 large[y, x, c] += np.float32(0.25) * (np.float32(0.75) * near + np.float32(0.25) * far)
+
+
+@compiled
+def _draw_seen(
+    place: np.ndarray,
+    which: np.ndarray,
+    layer: np.ndarray,
+    first: np.ndarray,
+    source: np.ndarray,
+    begin: int,
+    end: int,
+    stride: int,
+    boost: float,
+    colours: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Draw what a window sees of every `stride`-th link to vertices from `begin` to `end`, each `stride` times."""
+    height, width, _ = out.shape
+    right = np.float32(width - 1.01)
+    bottom = np.float32(height - 1.01)
+    for v in range(begin, end):
+        bx = place[v, 0]
+        by = place[v, 1]
+        for k in range(first[v] + (-first[v]) % stride, first[v + 1], stride):
+            u = source[k]
+            ax = place[u, 0]
+            ay = place[u, 1]
+            if (
+                (ax < 0 and bx < 0)
+                or (ay < 0 and by < 0)
+                or (ax > right and bx > right)
+                or (ay > bottom and by > bottom)
+            ):
+                continue
+            dx = bx - ax
+            dy = by - ay
+            # From where to where of the way it is within the window. Source: Liang and Barsky (1984).
+            enters = np.float32(0)
+            leaves = np.float32(1)
+            if dx != 0:
+                enters = max(enters, min(-ax / dx, (right - ax) / dx))
+                leaves = min(leaves, max(-ax / dx, (right - ax) / dx))
+            if dy != 0:
+                enters = max(enters, min(-ay / dy, (bottom - ay) / dy))
+                leaves = min(leaves, max(-ay / dy, (bottom - ay) / dy))
+            if enters > leaves:
+                continue
+            count = int(max(abs(dx), abs(dy))) + 1
+            own = which[u]
+            other = which[v]
+            each = np.float32(stride / count * (boost if layer[own] != layer[other] else 1.0))
+            for step in range(int(enters * count), min(int(leaves * count) + 1, count)):
+                share = (step + np.float32(0.5)) / count
+                x = int(ax + dx * share)
+                y = int(ay + dy * share)
+                if 0 <= x < width and 0 <= y < height:
+                    nearer = own if share < 0.5 else other
+                    for c in range(3):
+                        out[y, x, c] += each * colours[nearer, c]
+
+
+def draw_links_seen(
+    place: np.ndarray,
+    links: Links,
+    which: np.ndarray,
+    layer: np.ndarray,
+    colours: np.ndarray,
+    size: tuple[int, int],
+    most: int = 1 << 25,
+    boost: float = 10.0,
+) -> np.ndarray:
+    """What a window sees of links, as light; of more than `most` links a regular sample of as many.
+
+    The arguments are those of `draw_links`, but places may lie outside.
+    """
+    stride = -(-links.num_links // most) or 1
+    cuts = np.searchsorted(links.first, np.linspace(0, links.num_links, SHARES + 1).astype(np.int64)[1:-1])
+    ends = [0, *cuts.tolist(), links.num_vertices]
+
+    def draw(share: tuple[int, int]) -> np.ndarray:
+        out = np.zeros((*size, 3), np.float32)
+        _draw_seen(place, which, layer, links.first, links.source, *share, stride, boost, colours, out)
+        return out
+
+    first, *others = side_by_side(draw, pairwise(ends))
+    for other in others:
+        first += other
+    return first

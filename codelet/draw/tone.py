@@ -58,6 +58,10 @@ class Exposure(NamedTuple):
     middle: float
     bright: float
 
+    def shifted(self, by: float) -> Exposure:
+        """That of a picture whose light is `exp(by)` times as much."""
+        return Exposure(self.dark + by, self.middle + by, self.bright + by)
+
 
 def _blurred(values: np.ndarray, deviation: float) -> np.ndarray:
     """A Gaussian blur of a picture of one channel, on a coarser grid where it is wide."""
@@ -124,14 +128,14 @@ def _toned(logarithm: Any, base: Any, middle: float, curve: Curve) -> Any:
 
 @compiled
 def _tone_pixels(light: np.ndarray, value: np.ndarray, gain: float, white: float, begin: int, end: int) -> None:
-    """Bring pixels to a brightness, with their colour; above `white` they fade to it."""
+    """Bring pixels to a brightness, with their colour; above `white` they fade to white."""
     for y in range(begin, end):
         for x in range(light.shape[1]):
             top = max(light[y, x, 0], max(light[y, x, 1], light[y, x, 2]))
             if top <= 1e-12:
                 light[y, x] = 0
                 continue
-            fade = min(max((value[y, x] - white) / (1.3 - white), 0.0), 1.0) ** 1.5
+            fade = min(max((value[y, x] - white) / max(1.3 - white, 1e-3), 0.0), 1.0) ** 1.5
             bright = min(value[y, x], np.float32(1)) * gain
             for c in range(3):
                 light[y, x, c] = min((light[y, x, c] / top * (1 - fade) + fade) * bright, 1.0)
@@ -183,21 +187,46 @@ def _screen(points: np.ndarray, lines: np.ndarray, glow: np.ndarray, begin: int,
                 out[y, x, c] = np.uint8(min(max(encoded * 255 + noise, 0.0), 255.0))
 
 
-def develop(points: np.ndarray, lines: np.ndarray, exposures: tuple[Exposure, Exposure] | None = None) -> np.ndarray:
+@compiled
+def _print(points: np.ndarray, lines: np.ndarray, begin: int, end: int, out: np.ndarray) -> None:
+    """Lay layers of ink over one another on white, and encode them as sRGB: brightness is how much ink there is."""
+    for y in range(begin, end):
+        for x in range(out.shape[1]):
+            for c in range(3):
+                light = 1.0
+                for ink in (points, lines):
+                    much = max(ink[y, x, 0], max(ink[y, x, 1], ink[y, x, 2]))
+                    if much > 0:
+                        light *= 1 - much * (1 - PAPER_INK * ink[y, x, c] / much)
+                encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
+                out[y, x, c] = np.uint8(min(max(encoded * 255 + 0.5, 0.0), 255.0))
+
+
+PAPER_INK = 0.7
+"""How light the strongest channel of an ink is on paper."""
+
+
+def develop(points: np.ndarray, lines: np.ndarray, exposures: tuple[Exposure, Exposure], style: str) -> np.ndarray:
     """A picture of the light of points and lines, which are overwritten.
 
     Args:
         points: float32 of shape (height, width, 3), of multiples of 4.
         lines: of the same shape.
-        exposures: of points and lines; those of the picture itself when left off.
+        exposures: of points and lines.
+        style: "dark", or "light": on paper, where nothing glows or fades to white.
 
     Returns:
         uint8 of shape (height, width, 3), sRGB.
     """
-    of_points, of_lines = exposures or (expose(points, POINTS), expose(lines, LINES))
-    tone(points, POINTS, of_points, 0.95)
-    tone(lines, LINES, of_lines, 1.7)
-    glow = bloom(points, lines)
     out = np.empty(points.shape, np.uint8)
+    if style == "light":
+        never = float("inf")
+        tone(points, POINTS._replace(white=never), exposures[0], 0.95)
+        tone(lines, LINES._replace(white=never), exposures[1], 0.8)
+        side_by_side(lambda share: _print(points, lines, *share, out), shares_of(len(out)))
+        return out
+    tone(points, POINTS, exposures[0], 0.95)
+    tone(lines, LINES, exposures[1], 1.7)
+    glow = bloom(points, lines)
     side_by_side(lambda share: _screen(points, lines, glow, *share, out), shares_of(len(out)))
     return out

@@ -9,6 +9,7 @@ import jax
 
 from codelet.errors import SavingError
 from codelet.frontends.arguments import Flat, flatten
+from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
@@ -95,6 +96,16 @@ class Traced:
         import codelet as cl
 
         return cl.Engine(self).profile(keep=self.ends if keep is None else keep, **options)
+
+    def layer_of(self, name: str) -> str:
+        """The layer of the model that a compute set is of, by its name; "" where it is of none."""
+        return layer_of(name)
+
+    def draw(self, path: Any = None, **options: Any) -> Any:
+        """A picture of all its vertices and links; see `cl.draw`, which this calls."""
+        import codelet as cl
+
+        return cl.draw(self, path, **options)
 
     def _given(self, arguments: tuple[Any, ...]) -> list[Any]:
         """The arrays of arguments, which fit."""

@@ -8,6 +8,8 @@ vertex.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -444,6 +446,10 @@ class Graph:
     def readers(self, tensor: Tensor) -> list[Any]:
         """The vertices that read any element of a view."""
         return list(touching_vertices(self, own_tensor(self, tensor), written=False))
+
+    def draw(self, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """A picture of all vertices and links; see `cl.draw`, which this calls."""
+        return importlib.import_module("codelet").draw(self, path, **options)
 
     def __str__(self) -> str:
         return graph_text(self)

@@ -9,7 +9,6 @@ the time that every stage took.
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ import jax
 
 from codelet.errors import CodeletError, SizeError
 from codelet.frontends.labels import BACKWARD
-from codelet.frontends.rules import RULES
+from codelet.frontends.layers import layer_of
 from codelet.frontends.trace import trace
 from codelet.frontends.traced import Traced
 from codelet.graphs.family import counted
@@ -176,34 +175,22 @@ class BuildResult:
         return "\n".join(lines)
 
 
-def _is_operation(part: str) -> bool:
-    """Whether a part of a name is the scope of an operation that has others, or parts, within it."""
-    return (name := re.sub(r"_\d+$", "", part)) in RULES or name.endswith("_gradient")
-
-
-def layer_of(step: str) -> tuple[str, bool]:
+def layer_of_step(step: str) -> tuple[str, bool]:
     """The layer that a step of a traced program is of, by its name, and whether it is of a backward pass.
 
-    The name of a compute set is that of the layer, of an operation and of what the operation does there.
-
-    >>> layer_of("backward/convs/0/conv_general_dilated_2/convolve")
+    >>> layer_of_step("backward/convs/0/conv_general_dilated_2/convolve")
     ('convs/0', True)
     """
     if step.startswith("copy "):
         return COPIES, step.rpartition(" -> ")[2].startswith(f"{BACKWARD}/")
-    parts = step.split("/")
-    is_backward = BACKWARD in parts
-    names = [part for part in parts if part != BACKWARD]
-    operation = next((k for k, part in enumerate(names[:-1]) if _is_operation(part)), max(0, len(names) - 2))
-    own = names[:operation]
-    return "/".join(own) or NO_LAYER, is_backward
+    return layer_of(step) or NO_LAYER, BACKWARD in step.split("/")
 
 
 def layers_of(profile: Profile) -> tuple[Layer, ...]:
     """The cycles of a traced program by layer, those that take the most first."""
     cycles: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for step in profile.steps:
-        name, is_backward = layer_of(step.name)
+        name, is_backward = layer_of_step(step.name)
         cycles[name][is_backward] += step.total_cycles
     found = [Layer(name, forward, backward) for name, (forward, backward) in cycles.items()]
     return tuple(sorted(found, key=lambda layer: -layer.total_cycles))

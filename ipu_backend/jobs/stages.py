@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 DELAY_SECONDS = 1.0
@@ -48,6 +48,17 @@ class Stages:
             is_over.set()
             teller.join()
             self.seconds[name] = time.perf_counter() - start
+
+    @contextmanager
+    def following(self) -> Iterator[Callable[[str], None]]:
+        """Stages one after another: what begins the one of a name, and so ends the one before."""
+        with ExitStack() as running:
+
+            def begin(name: str) -> None:
+                running.close()
+                running.enter_context(self.stage(name))
+
+            yield begin
 
     def _tell(self, name: str, start: float, is_over: threading.Event) -> None:
         if is_over.wait(self._delay):

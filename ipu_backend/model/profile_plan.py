@@ -13,6 +13,7 @@ import numpy as np
 
 from codelet.graphs.edge_counts import count_edges
 from codelet.graphs.family import Family, counted
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.target import VertexCycles
 from codelet.views.sources import source_text
 from ipu_backend.model.dtypes import guess_text
@@ -20,7 +21,6 @@ from ipu_backend.model.machine import Machine
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.step_profile import StepProfile
 from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
-from lowering.machine.vertex_cycles import family_cycles
 from lowering.pipeline import MachinePlan
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep, SwitchStep, WhileStep

@@ -21,7 +21,7 @@ from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.region import Region
 from lowering.machine.touched import Touches
-from lowering.machine.vertex_cycles import interleaved_fields
+from codelet.graphs.vertex_cycles import interleaved_fields
 from lowering.plan.runs import Runs, union_of
 from lowering.plan.steps import ExecuteStep
 

@@ -22,7 +22,7 @@ from lowering.machine.balance import balanced, least_bound, load_of
 from lowering.machine.footprint import middle_value
 from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements
-from lowering.machine.vertex_cycles import family_cycles
+from codelet.graphs.vertex_cycles import family_cycles
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep

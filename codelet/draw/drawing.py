@@ -1,0 +1,112 @@
+"""Drawing a graph: `cl.draw` and `graph.draw`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from codelet.draw.colouring import KINDS, colour_by, highlighted, vertex_numbers
+from codelet.draw.layout import OPEN, PACKED, lay_out
+from codelet.draw.links import find_links
+from codelet.draw.picture import INKS, Picture, Window, draw_window
+from codelet.errors import DrawError
+from codelet.graphs.graph import Graph
+
+PALETTES = ("hue", "colour-blind")
+_SIZES = range(256, 16_384 + 1, 64)
+
+
+def _check(what: str, given: object, expected: Any) -> None:
+    if given not in expected:
+        raise DrawError(f"{what} of a picture is none that there is", given=repr(given), expected=_listed(expected))
+
+
+def _listed(expected: Any) -> str:
+    if isinstance(expected, range):
+        return f"a multiple of {expected.step} from {expected.start} to {expected.stop - 1:,}"
+    return ", ".join(map(repr, expected))
+
+
+def draw(
+    graph: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    program: object = None,
+    size: int = 2048,
+    style: str = "dark",
+    colour: str = "layer",
+    palette: str = "hue",
+    highlight: str | None = None,
+    title: str = "",
+    packed: float = 0.5,
+    note: Callable[[str], None] = lambda stage: None,
+) -> Picture:
+    """Draw every vertex of a graph and every link between two.
+
+    A link goes from the vertex that last wrote an element to each that reads it, through whatever copies, calls and
+    loops of the program; what no vertex wrote (weights, inputs) is a point for each stretch that is read together.
+    Links pull their ends together, points push each other apart. Light is drawn, and toned so that faint links are
+    seen beside dense cores.
+
+    Args:
+        graph: a graph, or what `cl.trace` gives.
+        path: where the picture is saved, if it is; see `Picture.save`.
+        program: what runs when; all compute sets in the order they were added, or the traced program, when left off.
+        size: height and width in pixels, a multiple of 64.
+        style: "dark", or "light" for paper.
+        colour: what is told apart by colour: "layer", "codelet", "tile" or "cycles".
+        palette: "hue", or "colour-blind".
+        highlight: a pattern for names of compute sets, such as "conv2/*": all else is grey.
+        title: what is written on it.
+        packed: from 0 to 1, how strongly all is held together.
+        note: told what is done, stage by stage.
+
+    Raises:
+        DrawError: a size, style, colour, palette or highlight that there is none of, or a graph without vertices.
+        ProgramError, ForeignGraphError: a program that is none of this graph.
+        MissingExtraError: a library that the extra `draw` brings is not installed.
+    """
+    own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
+    _check("the size", size, _SIZES)
+    _check("the style", style, tuple(INKS))
+    _check("the colour", colour, KINDS)
+    _check("the palette", palette, PALETTES)
+    if not own.num_vertices:
+        raise DrawError("a graph without vertices is drawn", given=own)
+    note("find links")
+    links = find_links(own, given)
+    layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of)
+    note("draw")
+    values = vertex_numbers(colour, links) if colour in ("tile", "cycles") else None
+    colouring = colour_by(colour, links, layout.groups, style=style, palette=palette, values=values)
+    if highlight is not None:
+        colouring = highlighted(colouring, highlight, links, layout.groups)
+    blank = np.zeros((0, 0, 3), np.uint8)
+    made = Picture(layout, colouring, _weights(links), size, style, title, Window(), (None, None), blank)  # type: ignore[arg-type]
+    picture = draw_window(made)
+    if path is not None:
+        note("save")
+        picture.save(path)
+    return picture
+
+
+def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[str], str] | None]:
+    """The graph and program of what a traced function has."""
+    graph = getattr(traced, "graph", None)
+    if not isinstance(graph, Graph):
+        raise DrawError(
+            "something is drawn that is no graph", given=f"{traced!r:.80}", expected="a graph, or what cl.trace gives"
+        )
+    return graph, getattr(traced, "program", None) if program is None else program, getattr(traced, "layer_of", None)
+
+
+def _weights(links: Any) -> np.ndarray:
+    """The light of each point: of vertices by their cycles, of what nobody wrote as of the lightest vertices."""
+    cycles = vertex_numbers("cycles", links).astype(float)
+    middle = max(1.0, float(np.median(cycles))) if len(cycles) else 1.0
+    weight = np.full(links.num_points, 0.3, np.float32)
+    weight[: links.num_vertices] = np.clip((cycles / middle) ** 0.45, 0.3, 10)
+    return weight

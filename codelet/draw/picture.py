@@ -1,0 +1,128 @@
+"""Pictures: a layout seen through a window, as light, as bytes, as a file."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codelet.draw.colouring import Colouring
+from codelet.draw.labels import write_labels
+from codelet.draw.layout import Layout
+from codelet.draw.libraries import need
+from codelet.draw.raster import draw_links, draw_links_seen, draw_points
+from codelet.draw.tone import LINES, POINTS, Exposure, develop, expose
+from codelet.errors import DrawError
+
+INKS = {"dark": (255, 255, 255), "light": (20, 20, 24)}
+"""The colour of text on each kind of ground."""
+
+FORMATS = ("png", "webp", "jpg")
+
+
+class Window(NamedTuple):
+    """What of the layout is seen: its left and upper edge and its side, of the whole's, which is from 0 to 1."""
+
+    left: float = 0.0
+    top: float = 0.0
+    side: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A drawn graph. Shows itself in a notebook; made by `cl.draw` and `graph.draw`.
+
+    Attributes:
+        layout: where its points lie.
+        colouring: the classes and colours of the points.
+        weight: float32, the light of each point.
+        size: height and width in pixels.
+        style: "dark" or "light".
+        title: what is written on it.
+        window: what of the layout it shows.
+        exposures: those of points and links that its tone rests on.
+        pixels: uint8 of shape (size, size, 3), sRGB, without text.
+    """
+
+    layout: Layout
+    colouring: Colouring
+    weight: np.ndarray
+    size: int
+    style: str
+    title: str
+    window: Window
+    exposures: tuple[Exposure, Exposure]
+    pixels: np.ndarray
+
+    @property
+    def counts(self) -> str:
+        """What it is a picture of, in numbers."""
+        links = self.layout.links
+        return f"{links.num_vertices:,} vertices   ·   {links.num_links:,} links"
+
+    def image(self) -> Any:
+        """The picture as an image of PIL, with names, title and counts where it shows the whole."""
+        image = need("PIL.Image").fromarray(self.pixels)
+        if self.window == Window():
+            write_labels(image, self.layout, self.title, self.counts, ink=INKS[self.style])
+        return image
+
+    def zoom(self, left: float, top: float, side: float, size: int | None = None) -> Picture:
+        """A part of the picture, drawn anew from the graph, as brightly as in the whole.
+
+        Args:
+            left: of the part, as a share of the whole's side.
+            top: as `left`.
+            side: as `left`.
+            size: in pixels; the picture's when left off.
+        """
+        window = Window(left, top, side)
+        return draw_window(replace(self, window=window, size=size or self.size), self.exposures)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture to a file, whose name ends in what it is: .png, .webp or .jpg.
+
+        Raises:
+            DrawError: another ending.
+        """
+        ending = os.fspath(path).rpartition(".")[2].lower()
+        if ending not in FORMATS:
+            raise DrawError(
+                "a picture is saved as something else",
+                given=os.fspath(path),
+                expected="a name that ends in " + ", ".join(f".{own}" for own in FORMATS),
+            )
+        self.image().save(path, **({"compress_level": 1} if ending == "png" else {"quality": 92}))
+
+    def _repr_png_(self) -> bytes:
+        image = self.image()
+        if self.size > 1200:
+            image = image.resize((1200, 1200), need("PIL.Image").Resampling.LANCZOS)
+        written = io.BytesIO()
+        image.save(written, "PNG")
+        return written.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<Picture of {self.counts}, {self.size} x {self.size}>"
+
+
+def draw_window(picture: Picture, exposures: tuple[Exposure, Exposure] | None = None) -> Picture:
+    """A picture with its pixels, and its exposures where there are none yet."""
+    layout, colouring, size = picture.layout, picture.colouring, picture.size
+    scale = size / picture.window.side
+    place = (layout.place - np.array(picture.window[:2], np.float32)) * np.float32(scale)
+    # Few points are discs, as wide as leaves room between them; in parts of a picture they grow a little.
+    crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
+    radius = float(np.clip(crowd / picture.window.side**0.5, 0, size / 80))
+    points = draw_points(place, colouring.which, picture.weight, colouring.colours, (size, size), radius)
+    draw = draw_links if picture.window == Window() else draw_links_seen
+    lines = draw(place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size))
+    found = exposures or (expose(points, POINTS), expose(lines, LINES))
+    # A pixel of a part holds the light of a smaller part of the layout.
+    share = float(np.log(picture.window.side))
+    shown = (found[0].shifted(2 * share), found[1].shifted(share)) if exposures else found
+    pixels = develop(points, lines, shown, picture.style)
+    return replace(picture, exposures=found, pixels=pixels)

@@ -1,0 +1,26 @@
+"""Layers: which part of a model the compute sets of a traced function are of, by their names."""
+
+from __future__ import annotations
+
+import re
+
+from codelet.frontends.labels import BACKWARD
+from codelet.frontends.rules import RULES
+
+
+def _is_operation(part: str) -> bool:
+    """Whether a part of a name is the scope of an operation that has others, or parts, within it."""
+    return (name := re.sub(r"_\d+$", "", part)) in RULES or name.endswith("_gradient")
+
+
+def layer_of(name: str) -> str:
+    """The layer that a compute set of a traced function is of, "" where it is of none.
+
+    Its name is that of the layer, of an operation and of what the operation does there.
+
+    >>> layer_of("backward/convs/0/conv_general_dilated_2/convolve")
+    'convs/0'
+    """
+    names = [part for part in name.split("/") if part != BACKWARD]
+    operation = next((k for k, part in enumerate(names[:-1]) if _is_operation(part)), max(0, len(names) - 2))
+    return "/".join(names[:operation])

@@ -1,0 +1,37 @@
+"""The job `codelet draw`: a network's training step, or any function of JAX, as a picture of its graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codelet.draw.drawing import draw
+from codelet.draw.picture import Picture
+from codelet.frontends.trace import trace
+from ipu_backend.jobs.build import find_function
+from ipu_backend.jobs.stages import Stages
+
+STAGES = ("trace", "find links", "place layers", "place stretches", "place vertices", "draw", "save")
+
+
+def draw_function(
+    name: str, path: str, *, grain: int | None = None, batch: int | None = None, **options: Any
+) -> Picture:
+    """Trace a network's training step or another function, and draw its graph.
+
+    Args:
+        name: as `find_function` takes it.
+        path: where the picture is saved.
+        grain: as `cl.trace` takes it.
+        batch: as `find_function` takes it.
+        options: further ones of `cl.draw`.
+
+    Raises:
+        BuildError: a name that nothing has.
+        DrawError, MissingExtraError: as `cl.draw` does.
+    """
+    stages = Stages(STAGES)
+    function, *examples = find_function(name, batch)
+    with stages.stage("trace"):
+        traced = trace(function, *examples, grain=grain)
+    with stages.following() as note:
+        return draw(traced, path, note=note, **{"title": name, **options})

@@ -1,0 +1,216 @@
+"""Pictures: where points lie, what light they give, what is written on them, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+
+import codelet as cl
+from tests.examples import examples
+from tests.strategies import Case, cases
+
+pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
+pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra `draw`")
+
+from codelet.draw.coarse import coarsen
+from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.groups import group_points
+from codelet.draw.labels import place_labels
+from codelet.draw.layout import lay_out
+from codelet.draw.links import find_links
+from codelet.draw.raster import draw_links, draw_points
+
+
+@cl.codelet
+def heat(left, here, right):
+    return here + 0.1 * (left - 2 * here + right)
+
+
+@cl.codelet
+def total(x):
+    return jnp.sum(x)
+
+
+def stencil(length: int = 400) -> cl.Graph:
+    """Two layers: a stencil over a line, and sums of 20 of its results; names as of layers."""
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    x, y = graph.add_variable("x", (length + 2,)), graph.add_variable("y", (length,))
+    z = graph.add_variable("z", (length // 20,))
+    i, k = cl.grid(length), cl.grid(length // 20)
+    graph.add_vertex("line/heat", heat, left=x[i], here=x[i + 1], right=x[i + 2], out=y[i], tile=i * 16 // length)
+    graph.add_vertex("sums/total", total, x=y[20 * k : 20 * k + 20], out=z[k], tile=k % 16)
+    return graph
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return lay_out(find_links(stencil()))
+
+
+@pytest.fixture(scope="module")
+def picture():
+    return cl.draw(stencil(), size=512, title="a line")
+
+
+@examples(6)
+@given(cases(np.int32, max_steps=3))
+def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
+    links = find_links(case.graph, case.sequence())
+    groups = group_points(links)
+    coarse = coarsen(links, groups)
+    assert groups.sizes.sum() == coarse.size.sum() == links.num_points
+    assert coarse.degree.sum() == 2 * links.num_links
+    within = sum(coarse.node[s] == coarse.node[t] for s, t in zip(links.source, links.target, strict=True))
+    assert coarse.weight.sum() == links.num_links - within
+    place = lay_out(links).place
+    assert place.shape == (links.num_points, 2)
+    assert ((place >= 0) & (place < 1)).all()
+
+
+def test_layers_are_what_names_say_and_small_ones_belong_to_their_neighbours(layout):
+    assert layout.groups.layers == ("line", "sums")
+    names = ["a/one", "b/two", "a/three", "backward/b/two", "loss"]
+    graph = cl.Graph()
+    x = graph.add_variable("x", (100,))
+    i = cl.grid(100)
+    for name in names:
+        x = graph.add_vertex(name, heat, left=x[i], here=x[i], right=x[i])
+    # A scope that comes again after another is none; one part more tells its parts from each other.
+    groups = lay_out(find_links(graph)).groups
+    assert groups.layers == ("a/one", "b", "a/three", "loss")
+    assert groups.layer[:5].tolist() == [0, 1, 2, 1, 3]
+    assert groups.phase[:5].tolist() == [0, 0, 0, 1, 0]
+
+
+def test_the_light_is_the_sum_of_the_weights(layout):
+    links, place = layout.links, layout.place * 512
+    which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
+    colours = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
+    weight = np.linspace(0.5, 2, links.num_points, dtype=np.float32)
+    for radius in (0.0, 3.5):
+        light = draw_points(place, which, weight, colours, (512, 512), radius)
+        for layer in range(2):
+            assert light[..., layer].sum() == pytest.approx(weight[which == layer].sum(), rel=1e-4)
+    between = which[links.source] != which[links.target]
+    light = draw_links(place, links, which, np.arange(2), colours, (512, 512), boost=10.0)
+    assert light.sum() == pytest.approx((~between).sum() + 10 * between.sum(), rel=1e-4)
+
+
+def test_many_links_keep_their_light_on_coarser_pixels(layout, monkeypatch):
+    which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
+    colours = np.eye(3, dtype=np.float32)[:2]
+    lines = lambda: draw_links(layout.place * 1024, layout.links, which, np.arange(2), colours, (1024, 1024))  # noqa: E731
+    fine = lines()
+    monkeypatch.setattr("codelet.draw.raster.MANY", 0)
+    coarse = lines()
+    assert coarse.sum() == pytest.approx(fine.sum(), rel=1e-4)
+    assert (coarse != fine).any()
+    blocks = lambda light: light.reshape(16, 64, 16, 64, 3).sum(axis=(1, 3))  # noqa: E731
+    np.testing.assert_allclose(blocks(coarse), blocks(fine), atol=0.02 * fine.sum())
+
+
+def test_a_picture_is_the_same_in_every_process(picture):
+    digest = hashlib.sha256(picture.pixels.tobytes()).hexdigest()
+    program = (
+        "import hashlib, codelet as cl; from tests.test_draw import stencil;"
+        "print(hashlib.sha256(cl.draw(stencil(), size=512, title='a line').pixels.tobytes()).hexdigest())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "JAX_PLATFORMS": "cpu"}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.split()[-1] == digest
+
+
+def test_names_stand_apart_and_inside():
+    graph = cl.Graph()
+    i, x = cl.grid(60), None
+    for layer in range(12):
+        x = graph.add_variable("x", (60,)) if x is None else x
+        x = graph.add_vertex(f"layer {layer}/heat", heat, left=x[i], here=x[i], right=x[i])
+    layout = lay_out(find_links(graph))
+    labels = place_labels(layout, 1024)
+    assert sorted(label.text for label in labels) == sorted(layout.groups.layers)
+    assert len(labels) == 12
+    for number, label in enumerate(labels):
+        left, top, right, bottom = label.box
+        assert left >= 0
+        assert top >= 0
+        assert right <= 1024
+        assert bottom <= 1024
+        for other in labels[:number]:
+            a, b = label.box, other.box
+            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (label.text, other.text)
+
+
+@pytest.mark.parametrize("style", ["dark", "light"])
+@pytest.mark.parametrize("colour", ["layer", "codelet", "tile", "cycles"])
+def test_styles_and_colours(style, colour):
+    drawn = cl.draw(stencil(100), size=256, style=style, colour=colour, palette="colour-blind", highlight="sums/*")
+    assert drawn.pixels.shape == (256, 256, 3)
+    ground = drawn.pixels[:8, :8].mean()
+    assert ground < 8 if style == "dark" else ground > 247
+    assert drawn.pixels.std() > 2
+    assert [name for name, _ in drawn.colouring.legend]
+
+
+def test_a_part_is_drawn_anew_as_brightly(picture):
+    part = picture.zoom(0.25, 0.25, 0.5)
+    assert part.pixels.shape == picture.pixels.shape
+    assert part.exposures == picture.exposures
+    whole = picture.pixels[128:384, 128:384].mean()
+    assert part.pixels.mean() == pytest.approx(whole, rel=0.6)
+
+
+def test_it_is_saved_and_shown(picture, tmp_path):
+    from PIL import Image
+
+    for ending in ("png", "webp", "jpg"):
+        picture.save(tmp_path / f"line.{ending}")
+        assert Image.open(tmp_path / f"line.{ending}").size == (512, 512)
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert repr(picture) == "<Picture of 420 vertices   ·   1,600 links, 512 x 512>"
+
+
+def test_a_traced_function_is_drawn_by_its_layers():
+    def step(w, x):
+        return jnp.tanh(x @ w).sum()
+
+    traced = cl.trace(step, jnp.ones((16, 16)), jnp.ones((4, 16)))
+    drawn = traced.draw(size=256)
+    assert drawn.layout.links.num_vertices == traced.graph.num_vertices
+
+
+def test_colours_are_within_srgb_and_written_as_they_are():
+    colours = oklch(0.7, 0.4, np.arange(0, 360, 20))
+    assert ((colours >= 0) & (colours <= 1)).all()
+    assert oklch(1.0, 0.0, 0.0).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
+    assert to_hex(from_hex(["#3a9a5b"])[0]) == "#3a9a5b"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"size": 100}, "the size of a picture is none that there is"),
+        ({"style": "neon"}, "the style of a picture is none that there is"),
+        ({"colour": "mood"}, "the colour of a picture is none that there is"),
+        ({"palette": "warm"}, "the palette of a picture is none that there is"),
+        ({"highlight": "conv9/*"}, "a highlight names no compute set"),
+        ({"path": "line.bmp"}, "a picture is saved as something else"),
+    ],
+)
+def test_what_there_is_none_of(options, told):
+    with pytest.raises(cl.DrawError, match=told):
+        cl.draw(stencil(40), **{"size": 256, **options})
+
+
+def test_what_is_no_graph():
+    with pytest.raises(cl.DrawError, match="something is drawn that is no graph"):
+        cl.draw("alexnet")
+    with pytest.raises(cl.DrawError, match="a graph without vertices is drawn"):
+        cl.draw(cl.Graph())
