@@ -128,14 +128,12 @@ def _parser() -> argparse.ArgumentParser:
         ("--batch", "as of `codelet build`"),
     ):
         draw.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
-    draw.add_argument("--style", choices=("dark", "light"), help="the ground: dark, or light for paper (default: dark)")
+    draw.add_argument("--style", choices=("dark", "light"), help="the ground (default: dark); light for paper")
     draw.add_argument(
         "--colour", choices=("layer", "codelet", "tile", "cycles"), help="what colours say (default: layer)"
     )
     draw.add_argument("--palette", choices=("hue", "colour-blind"), help="which colours (default: hue)")
-    draw.add_argument(
-        "--highlight", metavar="PATTERN", help="compute sets to show, such as 'conv2/*'; all else is grey"
-    )
+    draw.add_argument("--highlight", metavar="PATTERN", help="compute sets, such as 'conv2/*': all else is grey")
     draw.set_defaults(run=_draw)
     return parser
 

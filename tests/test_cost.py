@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import Vertex
 from codelet.tracing.field_types import FieldType
 from ipu_backend.model.cost import codelet_cycles
 from ipu_backend.model.costs import CyclesError, UnknownCyclesWarning
-from codelet.graphs.vertex_cycles import family_cycles
 from lowering.pipeline import plan_engine
 from tests.estimates import F16, F32, I32, MK2, cycles, ones
 from tests.examples import examples

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import Vertex
 from lowering.machine.balance import least_bound, level_of
 from lowering.machine.candidates import place_by
@@ -17,7 +18,6 @@ from lowering.machine.linear import linear_tiles
 from lowering.machine.place import METHODS as ALL_METHODS
 from lowering.machine.place import place, place_and_exchange
 from lowering.machine.step_cycles import least_cycles, total_cycles
-from codelet.graphs.vertex_cycles import family_cycles
 from lowering.machine.votes import majority
 from lowering.pipeline import plan_engine
 from lowering.plan.steps import ExecuteStep

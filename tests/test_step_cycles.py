@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.superstep import PlacedVertices, tile_cycles
 from codelet.target import VertexCycles
 from ipu_backend.model.profile_plan import MemoryUse, profile_plan
@@ -20,7 +21,6 @@ from lowering.machine.step_cycles import (
     step_traffic,
     total_cycles,
 )
-from codelet.graphs.vertex_cycles import family_cycles
 from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, StreamStep, SwitchStep, UndefStep, WhileStep
 from lowering.plan.timeline import timeline
 from tests.examples import examples

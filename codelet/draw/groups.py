@@ -67,7 +67,7 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     sizes = [family.num_vertices for family in families]
     changes = (np.diff(links.input_family, prepend=-1) != 0) | (np.diff(links.input_variable, prepend=-1) != 0)
     cuts = np.flatnonzero(changes)
-    sizes += np.diff([*cuts, len(links.input_family)]).tolist()
+    sizes += np.diff(np.append(cuts, len(links.input_family))).tolist()
     family = np.concatenate([np.arange(len(families)), links.input_family[cuts]]).astype(np.int32)
     names = [own.compute_set.name for own in families]
     layer, layers = _layers(names, layer_of or _by_parts(names))

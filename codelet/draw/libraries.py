@@ -51,7 +51,7 @@ def compiled(function: Callable[..., Any]) -> Any:
         numba = need("numba")
         # The kernels that it calls, as machine code as well; numba looks for changes of those in its own file alone.
         used = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-        kernels = {name: own.machine_code() for name, own in used.items() if hasattr(own, "machine_code")}
+        kernels = {name: make() for name, own in used.items() if (make := getattr(own, "machine_code", None))}
         linked = FunctionType(function.__code__, {**function.__globals__, **kernels}, function.__name__)
         linked.__qualname__, linked.__module__ = function.__qualname__, function.__module__
         return numba.njit(linked, nogil=True, cache=True, error_model="numpy")

@@ -15,13 +15,13 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
+from codelet.graphs.vertex_cycles import interleaved_fields
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.views.sources import Variable, source_variables
 from lowering.machine.liveness import Liveness
 from lowering.machine.placement import Placement
 from lowering.machine.region import Region
 from lowering.machine.touched import Touches
-from codelet.graphs.vertex_cycles import interleaved_fields
 from lowering.plan.runs import Runs, union_of
 from lowering.plan.steps import ExecuteStep
 

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.target import Target
 from codelet.views.grids import Axis
@@ -22,7 +23,6 @@ from lowering.machine.balance import balanced, least_bound, load_of
 from lowering.machine.footprint import middle_value
 from lowering.machine.linear import GRAIN_BYTES, MIN_BYTES, linear_tiles
 from lowering.machine.placement import Placement, num_elements
-from codelet.graphs.vertex_cycles import family_cycles
 from lowering.machine.votes import wanted_tiles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep

@@ -17,6 +17,7 @@ from operator import attrgetter
 import numpy as np
 
 from codelet.graphs.family import Family
+from codelet.graphs.vertex_cycles import family_cycles
 from codelet.superstep import (
     STRIDED_CYCLES,
     Copied,
@@ -31,7 +32,6 @@ from lowering.machine.chips import external_exchange_cycles, external_sync_cycle
 from lowering.machine.exchange import Exchange
 from lowering.machine.host import hidden_cycles, host_cycles
 from lowering.machine.phases import Phase, StepCycles, in_a_row
-from codelet.graphs.vertex_cycles import family_cycles
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, StreamStep
 from lowering.plan.timeline import Moment, Timeline, timeline
