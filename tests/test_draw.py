@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +26,7 @@ from codelet.draw.groups import group_points
 from codelet.draw.labels import place_labels
 from codelet.draw.layout import lay_out
 from codelet.draw.links import find_links
+from codelet.draw.picture import Picture
 from codelet.draw.raster import draw_links, draw_points
 
 
@@ -49,6 +51,13 @@ def stencil(length: int = 400) -> cl.Graph:
     return graph
 
 
+def pictured(graph, **options) -> Picture:
+    """A picture, however small the graph."""
+    drawn = cl.draw(graph, diagram=False, **options)
+    assert isinstance(drawn, Picture)
+    return drawn
+
+
 @pytest.fixture(scope="module")
 def layout():
     return lay_out(find_links(stencil()))
@@ -56,7 +65,7 @@ def layout():
 
 @pytest.fixture(scope="module")
 def picture():
-    return cl.draw(stencil(), size=512, title="a line")
+    return pictured(stencil(), size=512, title="a line")
 
 
 @examples(6)
@@ -103,13 +112,11 @@ def test_the_light_is_the_sum_of_the_weights(layout):
     assert light.sum() == pytest.approx((~between).sum() + 10 * between.sum(), rel=1e-4)
 
 
-def test_many_links_keep_their_light_on_coarser_pixels(layout, monkeypatch):
+def test_many_links_keep_their_light_on_coarser_pixels(layout):
     which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
     colours = np.eye(3, dtype=np.float32)[:2]
-    lines = lambda: draw_links(layout.place * 1024, layout.links, which, np.arange(2), colours, (1024, 1024))  # noqa: E731
-    fine = lines()
-    monkeypatch.setattr("codelet.draw.raster.MANY", 0)
-    coarse = lines()
+    drawn = layout.place * 1024, layout.links, which, np.arange(2), colours, (1024, 1024)
+    fine, coarse = draw_links(*drawn), draw_links(*drawn, many=0)
     assert coarse.sum() == pytest.approx(fine.sum(), rel=1e-4)
     assert (coarse != fine).any()
     blocks = lambda light: light.reshape(16, 64, 16, 64, 3).sum(axis=(1, 3))  # noqa: E731
@@ -151,7 +158,9 @@ def test_names_stand_apart_and_inside():
 @pytest.mark.parametrize("style", ["dark", "light"])
 @pytest.mark.parametrize("colour", ["layer", "codelet", "tile", "cycles"])
 def test_styles_and_colours(style, colour):
-    drawn = cl.draw(stencil(100), size=256, style=style, colour=colour, palette="colour-blind", highlight="sums/*")
+    drawn = cl.draw(
+        stencil(100), size=256, style=style, colour=colour, palette="colour-blind", highlight="sums/*", diagram=False
+    )
     assert drawn.pixels.shape == (256, 256, 3)
     ground = drawn.pixels[:8, :8].mean()
     assert ground < 8 if style == "dark" else ground > 247
@@ -182,7 +191,7 @@ def test_a_traced_function_is_drawn_by_its_layers():
         return jnp.tanh(x @ w).sum()
 
     traced = cl.trace(step, jnp.ones((16, 16)), jnp.ones((4, 16)))
-    drawn = traced.draw(size=256)
+    drawn = pictured(traced, size=256)
     assert drawn.layout.links.num_vertices == traced.graph.num_vertices
 
 
@@ -206,7 +215,23 @@ def test_colours_are_within_srgb_and_written_as_they_are():
 )
 def test_what_there_is_none_of(options, told):
     with pytest.raises(cl.DrawError, match=told):
-        cl.draw(stencil(40), **{"size": 256, **options})
+        cl.draw(stencil(40), **{"size": 256, "diagram": False, **options})
+
+
+def test_a_small_graph_is_a_diagram(tmp_path):
+    graph = stencil(40)
+    drawn = graph.draw(title="a < b")
+    links = find_links(graph)
+    assert repr(drawn) == f"<Diagram of 42 vertices and {links.num_links} links>"
+    assert ElementTree.fromstring(drawn.svg).tag.endswith("svg")
+    texts = "".join(ElementTree.fromstring(drawn.svg).itertext())
+    assert "a < b" in texts
+    assert "→ left: x[3]" in texts
+    assert "to left of heat" in texts
+    drawn.save(tmp_path / "line.svg")
+    assert (tmp_path / "line.svg").read_text(encoding="utf-8") == drawn.svg
+    with pytest.raises(cl.DrawError, match="a diagram is saved as something else"):
+        drawn.save(tmp_path / "line.png")
 
 
 def test_what_is_no_graph():

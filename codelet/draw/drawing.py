@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from codelet.draw.colouring import KINDS, colour_by, highlighted, vertex_numbers
+from codelet.draw.diagram import MOST as DIAGRAM
+from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
 from codelet.draw.links import find_links
 from codelet.draw.picture import INKS, Picture, Window, draw_window
 from codelet.errors import DrawError
 from codelet.graphs.graph import Graph
+from codelet.programs.program import as_program
 
 PALETTES = ("hue", "colour-blind")
 _SIZES = range(256, 16_384 + 1, 64)
@@ -42,8 +45,9 @@ def draw(
     highlight: str | None = None,
     title: str = "",
     packed: float = 0.5,
+    diagram: bool | None = None,
     note: Callable[[str], None] = lambda stage: None,
-) -> Picture:
+) -> Picture | Diagram:
     """Draw every vertex of a graph and every link between two.
 
     A link goes from the vertex that last wrote an element to each that reads it, through whatever copies, calls and
@@ -62,6 +66,8 @@ def draw(
         highlight: a pattern for names of compute sets, such as "conv2/*": all else is grey.
         title: what is written on it.
         packed: from 0 to 1, how strongly all is held together.
+        diagram: whether boxes and lines are drawn, which can be read. When left off, where there are less than 200
+            vertices and no path asks for pixels. Size, colour and highlight are a picture's alone.
         note: told what is done, stage by stage.
 
     Raises:
@@ -76,6 +82,14 @@ def draw(
     _check("the palette", palette, PALETTES)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
+    if diagram is None:
+        diagram = own.num_vertices < DIAGRAM and (path is None or os.fspath(path).endswith(".svg"))
+    if diagram:
+        chosen = own.default_program if given is None else as_program(given)
+        drawn = draw_diagram(own, chosen, style=style, palette=palette, title=title, layer_of=layer_of)
+        if path is not None:
+            drawn.save(path)
+        return drawn
     note("find links")
     links = find_links(own, given)
     layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of)

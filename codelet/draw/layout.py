@@ -101,7 +101,7 @@ def _walk(
 ) -> np.ndarray:
     """Places after steps that grow shorter while gravity grows."""
     place = np.ascontiguousarray(place, np.float32)
-    grid, pulls = Mesh(mesh), np.zeros((SHARES, len(place), 2), np.float32)
+    grid, pulls = Mesh(_fine_enough(len(place), mesh)), np.zeros((SHARES, len(place), 2), np.float32)
     mass = mass.astype(np.float32)
     for turn in range(steps):
         share = turn / max(1, steps - 1)
@@ -120,6 +120,11 @@ def _walk(
             longest=longest[0] * (longest[1] / longest[0]) ** share,
         )
     return place
+
+
+def _fine_enough(count: int, most: int) -> int:
+    """The size of a mesh whose cells are not much larger than what a point has of the picture; at most `most`."""
+    return min(most, max(64, 1 << int(np.ceil(np.log2(2 * np.sqrt(count) + 1)))))
 
 
 def _place_groups(groups: Groups, coarse: CoarseGraph, weights: np.ndarray) -> np.ndarray:
@@ -184,7 +189,7 @@ def _refine(links: Links, place: np.ndarray, gravity: float, turns: int = 2) -> 
     mass[:count] += np.diff(links.first)
     _count_sources(links.source, mass)
     pulls = np.zeros((SHARES, len(place), 2), np.float32)
-    grid = Mesh(2048)
+    grid = Mesh(_fine_enough(len(place), 2048))
     stride = -(-links.num_links // MOST_FORCES) or 1
     extent = float(np.ptp(np.percentile(place[:: max(1, len(place) // 200_000)], [1, 99], axis=0), axis=0).max())
     cuts = np.searchsorted(links.first, np.linspace(0, links.num_links, SHARES + 1).astype(np.int64)[1:-1])

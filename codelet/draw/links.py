@@ -125,10 +125,14 @@ class LinkSearch:
         for field in family.fields:
             if field.is_read and field.tensor is not None:
                 for row in held:
-                    self._claim(family, field, row)
-                    parts.append(self.lists.of_field(family, field, row))
+                    parts.append(self.read(family, field, row))
         if parts:
             self.found.setdefault(family, []).append(self.lists.united(parts))
+
+    def read(self, family: Family, field: Field, held: np.ndarray) -> Points:
+        """The points that each vertex of a family reads by a field."""
+        self._claim(family, field, held)
+        return self.lists.of_field(family, field, held)
 
     def _claim(self, family: Family, field: Field, held: np.ndarray) -> None:
         """Give the origins that a field reads points."""

@@ -272,6 +272,7 @@ def draw_links(
     colours: np.ndarray,
     size: tuple[int, int],
     boost: float = 10.0,
+    many: int = MANY,
 ) -> np.ndarray:
     """Links as light, each the same, along a line between its ends.
 
@@ -283,6 +284,7 @@ def draw_links(
         colours: float32 of shape (classes, 3), linear.
         size: height and width in pixels, multiples of 64 and at most 16,384.
         boost: how many times as much light links between layers give.
+        many: from how many links on the long ones are drawn on coarser pixels.
 
     Returns:
         float32 of shape (height, width, 3).
@@ -290,7 +292,7 @@ def draw_links(
     height, width = size
     blocks = width // 16
     pixel = np.minimum(place, np.array([width - 1, height - 1], np.float32)).astype(np.int32)
-    long = COARSE if links.num_links >= MANY else (1 << 20, 1 << 20)
+    long = COARSE if links.num_links >= many else (1 << 20, 1 << 20)
     levels = [np.zeros((height >> level, width >> level, 3), np.float32) for level in range(3)]
     buffers = [np.zeros((SHARES, own.shape[0] * own.shape[1]), np.float32) for own in levels]
     tables = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from codelet.draw.diagram import Diagram
 from codelet.draw.drawing import draw
 from codelet.draw.picture import Picture
 from codelet.frontends.trace import trace
@@ -15,7 +16,7 @@ STAGES = ("trace", "find links", "place layers", "place stretches", "place verti
 
 def draw_function(
     name: str, path: str, *, grain: int | None = None, batch: int | None = None, **options: Any
-) -> Picture:
+) -> Picture | Diagram:
     """Trace a network's training step or another function, and draw its graph.
 
     Args:
