@@ -14,7 +14,7 @@ import pytest
 import codelet as cl
 from codelet.errors import SizeError
 from ipu_backend.cli import main
-from ipu_backend.jobs.build import COPIES, NO_LAYER, STAGES, BuildError, build, find_function, layer_of
+from ipu_backend.jobs.build import COPIES, NO_LAYER, STAGES, BuildError, build, find_function, layer_of_step
 from ipu_backend.jobs.stages import Stages
 
 
@@ -105,7 +105,7 @@ def test_what_the_tiles_cannot_hold_is_profiled_all_the_same():
     ],
 )
 def test_steps_are_told_by_layer_and_direction(step, layer):
-    assert layer_of(step) == layer
+    assert layer_of_step(step) == layer
 
 
 @pytest.mark.parametrize(

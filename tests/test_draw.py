@@ -158,9 +158,8 @@ def test_names_stand_apart_and_inside():
 @pytest.mark.parametrize("style", ["dark", "light"])
 @pytest.mark.parametrize("colour", ["layer", "codelet", "tile", "cycles"])
 def test_styles_and_colours(style, colour):
-    drawn = cl.draw(
-        stencil(100), size=256, style=style, colour=colour, palette="colour-blind", highlight="sums/*", diagram=False
-    )
+    options = {"style": style, "colour": colour, "palette": "colour-blind", "highlight": "sums/*"}
+    drawn = pictured(stencil(100), size=256, **options)
     assert drawn.pixels.shape == (256, 256, 3)
     ground = drawn.pixels[:8, :8].mean()
     assert ground < 8 if style == "dark" else ground > 247
