@@ -238,3 +238,14 @@ def test_what_is_no_graph():
         cl.draw("alexnet")
     with pytest.raises(cl.DrawError, match="a graph without vertices is drawn"):
         cl.draw(cl.Graph())
+
+
+def test_many_layers_have_names_of_fewer_parts():
+    names = [f"stage{stage}/block{block}/conv{k}" for stage in range(3) for block in range(5) for k in range(3)]
+    graph = cl.Graph()
+    x = graph.add_variable("x", (60,))
+    i = cl.grid(60)
+    for name in names:
+        x = graph.add_vertex(f"{name}/heat", heat, left=x[i], here=x[i], right=x[i])
+    groups = group_points(find_links(graph), layer_of=lambda name: name.rpartition("/")[0])
+    assert groups.layers == tuple(f"stage{stage}/block{block}" for stage in range(3) for block in range(5))

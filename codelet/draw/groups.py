@@ -17,6 +17,9 @@ import numpy as np
 from codelet.draw.links import Links
 
 PHASES = ("forward", "backward", "update")
+MOST_LAYERS = 24
+"""How many layers may have names of several parts."""
+
 LayerOf = Callable[[str], str]
 """The layer of a compute set by its name, "" where it is of none."""
 
@@ -106,7 +109,7 @@ def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[s
 
     A name that comes again in the forward pass after others is that of no layer: it is of a kind.
     """
-    given = [layer_of(name) for name in names]
+    given = _shortened([layer_of(name) for name in names])
     forward = [layer for layer, name in zip(given, names, strict=True) if layer and phase_of(name) == 0]
     runs = Counter(layer for layer, _ in groupby(forward))
     places: dict[object, int] = {}
@@ -118,6 +121,14 @@ def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[s
             layers.append(layer if key is layer else "")
         found.append(places[key])
     return found, tuple(layers)
+
+
+def _shortened(layers: Sequence[str]) -> list[str]:
+    """Names of layers, of as many parts as leave no more than `MOST_LAYERS` of them."""
+    paths = [layer.split("/") for layer in layers]
+    cut = lambda depth: ["/".join(path[:depth]) for path in paths]  # noqa: E731
+    depths = range(max(map(len, paths), default=1), 1, -1)
+    return next((own for own in map(cut, depths) if len(set(own)) <= MOST_LAYERS), cut(1))
 
 
 def with_small_layers_joined(groups: Groups, weights: np.ndarray) -> Groups:

@@ -56,7 +56,7 @@ def place_labels(layout: Layout, side: int, taken: Sequence[tuple[float, float, 
         taken: boxes that are kept free.
     """
     groups = layout.groups
-    height = LETTER * side
+    height = letter_height(layout, side)
     letters = font(height)
     stride = max(1, len(layout.place) // _SAMPLE)
     points = layout.place[::stride] * side
@@ -108,6 +108,12 @@ def place_labels(layout: Layout, side: int, taken: Sequence[tuple[float, float, 
     return found
 
 
+def letter_height(layout: Layout, side: int) -> float:
+    """The height of the layers' names, in pixels: less where one would be longer than a third of the side."""
+    longest = max((font(LETTER * side).getlength(name) for name in layout.groups.layers), default=0.0)
+    return LETTER * side * min(1.0, side / 3 / max(1.0, longest))
+
+
 def write_labels(picture: Any, layout: Layout, title: str, counts: str, *, ink: tuple[int, int, int]) -> list[Label]:
     """Write names, a title and counts on a picture of PIL, and say where the names stand."""
     side = picture.size[0]
@@ -122,11 +128,12 @@ def write_labels(picture: Any, layout: Layout, title: str, counts: str, *, ink: 
     if title:
         written.append((x, y_title + top[1], x + top[2], y_title + top[3]))
     labels = place_labels(layout, side, written)
-    letters = font(LETTER * side)
+    height = letter_height(layout, side)
+    letters = font(height)
     for label in labels:
         pen.line(label.leader, fill=(*ink, 120), width=max(1, round(3 / 4096 * side)))
         left, above, _, _ = letters.getbbox(label.text)
-        room = 0.25 * LETTER * side
+        room = 0.25 * height
         where = label.box[0] + room - left, label.box[1] + room - above
         pen.text(where, label.text, font=letters, fill=(*ink, 235))
     if title:
