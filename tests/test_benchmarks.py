@@ -55,6 +55,7 @@ SMALL = {
     "ops_random": {"size": 50},
     "ops_pool": {"poolings": [Pooling("pool", "max", 2, 7, 3, 2, 1), Pooling("mean", "avg", 2, 4, 2, 1, 0)]},
     "patchwork": {"size": 32, "parts": 4},
+    "draw": {"network": "mnist", "grain": 4096, "size": 256, "widths": (50, 100)},
     "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
     "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5), "lines": (3, 5)},
@@ -142,6 +143,11 @@ ROWS = {
         for part in ("", "/gradient", "/operation")
     ],
     "patchwork": ["patchwork", "patchwork/gradient"],
+    "draw": [
+        *("draw/links", "draw/links_peak", "draw", "draw/peak"),
+        *(f"draw/{own}" for own in ("place_layers", "place_stretches", "place_vertices", "draw", "save")),
+        *("draw/layers/50", "draw/layers/100", "draw/growth"),
+    ],
     "profile": ["profile", "profile/fine", "profile/fine_peak"],
     "ops_norm": [
         *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,32 @@ class Picture:
         """
         window = Window(left, top, side)
         return draw_window(replace(self, window=window, size=size or self.size), self.exposures)
+
+    def zoom_to(self, pattern: str, size: int | None = None) -> Picture:
+        """The part around all vertices of compute sets, or layers, that a pattern names, drawn anew.
+
+        Args:
+            pattern: for names, in which `*` stands for anything.
+            size: in pixels; the picture's when left off.
+
+        Raises:
+            DrawError: no compute set or layer has such a name.
+        """
+        layout = self.layout
+        families, groups = layout.links.graph.families, layout.groups
+        wanted = [
+            not is_input
+            and (fnmatchcase(groups.layers[layer], pattern) or fnmatchcase(families[own].compute_set.name, pattern))
+            for own, layer, is_input in zip(groups.family, groups.layer, groups.is_input, strict=True)
+        ]
+        place = layout.place[np.repeat(wanted, groups.sizes)]
+        if not len(place):
+            expected = "a layer, or a pattern such as 'conv2*': " + ", ".join(filter(None, groups.layers))
+            raise DrawError("a picture has nothing of such a name", given=repr(pattern), expected=expected)
+        low, high = np.percentile(place, [0.5, 99.5], axis=0)
+        side = float(np.clip(1.15 * (high - low).max(), 0.01, 1.0))
+        left, top = np.clip((low + high) / 2 - side / 2, 0, 1 - side).tolist()
+        return self.zoom(left, top, side, size)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, whose name ends in what it is: .png, .webp or .jpg.

@@ -21,7 +21,7 @@ from codelet.draw.links import Links
 MANY = 1 << 22
 """From how many links on the long ones are drawn on coarser pixels."""
 
-COARSE = (128, 256)
+COARSE = (64, 128)
 """From how many pixels on a line is long: drawn at half the resolution, and at a quarter."""
 
 CHUNK = 4096
@@ -300,21 +300,17 @@ def draw_links(
         for _ in range(SHARES)
     ]
     present = _classes_by_chunk(which, links, len(colours))
-    work = np.add.reduceat(np.diff(links.first), np.arange(0, links.num_vertices, CHUNK)) if len(present) else None
     for wanted in range(len(colours)):
         chunks = np.flatnonzero(present[:, wanted])
         if not len(chunks):
             continue
-        assert work is not None
-        done = np.cumsum(work[chunks])
-        cuts = np.searchsorted(done, np.linspace(0, done[-1], SHARES + 1)[1:-1])
 
         def draw(share: tuple[np.ndarray, int]) -> None:
-            own, number = share
+            own, number = share  # chunks in turn, so that shares take about as long
             lines = pixel, which, layer, wanted, links.first, links.source, own, CHUNK, boost, blocks, long
             _draw_class(*lines, *tables[number], *(buffer[number] for buffer in buffers))
 
-        side_by_side(draw, zip(np.split(chunks, cuts), range(SHARES), strict=True))
+        side_by_side(draw, ((chunks[number::SHARES], number) for number in range(SHARES)))
         colour = colours[wanted].astype(np.float32)
         for level, (out, buffer) in enumerate(zip(levels, buffers, strict=True)):
             if not level or long == COARSE:

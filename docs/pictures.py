@@ -1,0 +1,106 @@
+"""The pictures of the documentation, drawn anew: `python docs/pictures.py [NAME ...]`, from the root of a checkout.
+
+They go to docs/pictures, as WebP. All of them take a few minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import codelet as cl
+from codelet.draw.picture import Picture
+from codelet.frontends.trace import trace
+from ipu_backend.jobs.build import find_function
+
+FOLDER = Path(__file__).parent / "pictures"
+SIZE = 1536
+
+
+def network(name: str, title: str, **options: object) -> Picture:
+    """The training step of a network."""
+    function, *examples = find_function(name)
+    return drawn(trace(function, *examples), title=title, **options)
+
+
+def drawn(graph: object, **options: object) -> Picture:
+    """A picture, however small the graph."""
+    picture = cl.draw(graph, **{"size": SIZE, **options}, diagram=False)
+    assert isinstance(picture, Picture)
+    return picture
+
+
+def heat(side: int = 64, turns: int = 12) -> tuple[cl.Graph, cl.Program]:
+    """A five-point stencil on a square, turn after turn."""
+
+    @cl.codelet
+    def step(here, up, down, left, right):
+        return here + 0.2 * (up + down + left + right - 4 * here)
+
+    graph = cl.Graph()
+    grid = graph.add_variable("grid", (side, side))
+    i, j = cl.grid(side, side)
+    before = grid
+    for turn in range(turns):
+        wide = before.pad(((1, 1), (1, 1)), "edge")
+        field = {"here": wide[i + 1, j + 1], "up": wide[i, j + 1], "down": wide[i + 2, j + 1]}
+        before = graph.add_vertex(f"turn{turn}/step", step, **field, left=wide[i + 1, j], right=wide[i + 1, j + 2])
+    return graph, graph.default_program
+
+
+def messages(count: int = 20_000, rounds: int = 3) -> tuple[cl.Graph, cl.Program]:
+    """Vertices that read others, most of them a few that all like."""
+    numbers = np.random.default_rng(0)
+    mean = cl.codelet(lambda x: x.mean())
+    graph = cl.Graph()
+    x, i = graph.add_variable("x", (count,)), cl.grid(count)
+    for turn in range(rounds):
+        liked = (count * numbers.random((count, 4)) ** 6).astype(np.int64)
+        x = graph.add_vertex(f"round{turn}/mean", mean, x=x[cl.table(liked)[i]])
+    return graph, graph.default_program
+
+
+def _resnet50() -> Iterator[tuple[str, Picture]]:
+    whole = network("resnet50", "ResNet-50")
+    yield "resnet50", whole
+    for stage in range(1, 5):
+        yield f"resnet50_stage{stage}", whole.zoom_to(f"stage{stage}/*", 1024)
+
+
+def _one(name: str, make: Callable[[], Picture]) -> Callable[[], Iterator[tuple[str, Picture]]]:
+    return lambda: iter([(name, make())])
+
+
+def _of(made: tuple[cl.Graph, cl.Program], title: str, **options: object) -> Picture:
+    return drawn(made[0], program=made[1], title=title, **options)
+
+
+PICTURES: dict[str, Callable[[], Iterator[tuple[str, Picture]]]] = {
+    "alexnet": _one("alexnet", lambda: network("alexnet", "AlexNet", size=2048)),
+    "alexnet_light": _one(
+        "alexnet_light", lambda: network("alexnet", "AlexNet", style="light", palette="colour-blind")
+    ),
+    "resnet50": _resnet50,
+    "mnist": _one("mnist", lambda: network("mnist", "MNIST")),
+    "strain": _one("strain", lambda: network("strain", "Strain")),
+    "heat": _one("heat", lambda: _of(heat(), "Heat")),
+    "messages": _one("messages", lambda: _of(messages(), "Messages", palette="colour-blind")),
+}
+
+
+def main() -> None:
+    """Draw the pictures named on the command line, or all."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or PICTURES:
+        for file, picture in PICTURES[name]():
+            picture.save(FOLDER / f"{file}.webp")
+            print(f"{file}: {picture}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
