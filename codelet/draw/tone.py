@@ -197,7 +197,8 @@ def _print(points: np.ndarray, lines: np.ndarray, begin: int, end: int, out: np.
                 for ink in (points, lines):
                     much = max(ink[y, x, 0], max(ink[y, x, 1], ink[y, x, 2]))
                     if much > 0:
-                        light *= 1 - much * (1 - PAPER_INK * ink[y, x, c] / much)
+                        # On paper eyes tell faint inks apart as on black they do faint lights.
+                        light *= 1 - much**0.45 * (1 - PAPER_INK * ink[y, x, c] / much)
                 encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
                 out[y, x, c] = np.uint8(min(max(encoded * 255 + 0.5, 0.0), 255.0))
 
