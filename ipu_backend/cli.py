@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     draw.add_argument("name", metavar="NAME", help="what is drawn, as `codelet build` takes it")
-    draw.add_argument("-o", "--output", metavar="PATH", help="where to: .png, .webp or .jpg (default: NAME.png)")
+    draw.add_argument("-o", "--output", metavar="PATH", help="where to: .png, .webp, .jpg or .html (default: NAME.png)")
     for option, meaning in (
         ("--size", "height and width in pixels, a multiple of 64 (default: 2048)"),
         ("--grain", "as of `codelet build`"),

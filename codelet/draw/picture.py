@@ -14,14 +14,16 @@ from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
 from codelet.draw.layout import Layout
 from codelet.draw.libraries import need
+from codelet.draw.page import write_page
 from codelet.draw.raster import draw_links, draw_links_seen, draw_points
 from codelet.draw.tone import LINES, POINTS, Exposure, develop, expose
+from codelet.draw.widget import picture_widget
 from codelet.errors import DrawError
 
 INKS = {"dark": (255, 255, 255), "light": (20, 20, 24)}
 """The colour of text on each kind of ground."""
 
-FORMATS = ("png", "webp", "jpg")
+FORMATS = ("png", "webp", "jpg", "html")
 
 
 class Window(NamedTuple):
@@ -110,7 +112,9 @@ class Picture:
         return self.zoom(left, top, side, size)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, whose name ends in what it is: .png, .webp or .jpg.
+        """Write the picture to a file, whose name ends in what it is: .png, .webp, .jpg, or .html.
+
+        A file of HTML is a view of the whole, which needs nothing else: moved, enlarged, layer by layer, with names.
 
         Raises:
             DrawError: another ending.
@@ -122,7 +126,18 @@ class Picture:
                 given=os.fspath(path),
                 expected="a name that ends in " + ", ".join(f".{own}" for own in FORMATS),
             )
+        if ending == "html":
+            write_page(self, path)
+            return
         self.image().save(path, **({"compress_level": 1} if ending == "png" else {"quality": 92}))
+
+    def widget(self, height: int = 600) -> Any:
+        """A view for a notebook, of some height in pixels: what is seen of the picture is drawn anew from the graph.
+
+        Raises:
+            MissingExtraError: anywidget is not installed.
+        """
+        return picture_widget(self, height)
 
     def _repr_png_(self) -> bytes:
         image = self.image()

@@ -1,0 +1,473 @@
+// A picture that is moved, enlarged and asked: tiles of it on a canvas, a legend that switches layers, names of points.
+// `show` puts it into an element, from the data of `view.py`; it is a module for anywidget as well.
+
+const STYLE = `
+.codelet-view { position: relative; display: flex; width: 100%; height: 100%; min-height: 320px; overflow: hidden;
+  background: var(--ground); color: var(--ink); font: 14px/1.4 system-ui, sans-serif; }
+.codelet-view * { box-sizing: border-box; }
+.codelet-view .stage { position: relative; flex: 1; min-width: 0; }
+.codelet-view canvas { position: absolute; inset: 0; width: 100%; height: 100%; display: block; cursor: grab;
+  touch-action: none; }
+.codelet-view canvas.dragged { cursor: grabbing; }
+.codelet-view :focus-visible { outline: 2px solid var(--focus); outline-offset: -2px; }
+.codelet-view .tools { position: absolute; left: 12px; top: 12px; display: flex; gap: 6px; align-items: center; }
+.codelet-view button { font: inherit; color: inherit; background: var(--panel); border: 1px solid var(--line);
+  border-radius: 6px; min-width: 32px; min-height: 32px; padding: 0 8px; cursor: pointer; }
+.codelet-view output { background: var(--panel); border-radius: 6px; padding: 5px 8px; }
+.codelet-view aside { width: 250px; max-width: 40%; display: flex; flex-direction: column; background: var(--panel);
+  border-left: 1px solid var(--line); padding: 14px; overflow: hidden; }
+.codelet-view h1 { font-size: 18px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
+.codelet-view h2 { font-size: 14px; margin: 12px 0 4px; }
+.codelet-view p { margin: 0 0 6px; }
+.codelet-view .legend { overflow: auto; flex: 1; margin: 6px 0; padding: 0; border: 0; min-height: 60px; }
+.codelet-view label { display: flex; gap: 8px; align-items: center; padding: 2px; cursor: pointer;
+  overflow-wrap: anywhere; }
+.codelet-view label > span:last-child { min-width: 0; }
+.codelet-view .swatch { flex: none; width: 14px; height: 14px; border-radius: 3px; border: 1px solid var(--line); }
+.codelet-view .row { display: flex; gap: 6px; }
+.codelet-view .about { position: absolute; pointer-events: none; max-width: 340px; padding: 8px 10px;
+  border: 1px solid var(--line); border-radius: 6px; background: var(--panel); }
+.codelet-view .about[hidden] { display: none; }
+.codelet-view dl { margin: 0; display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; }
+.codelet-view dt { opacity: 0.8; }
+.codelet-view dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 640px) { .codelet-view { flex-direction: column; }
+  .codelet-view aside { width: 100%; max-width: none; max-height: 40%; border-left: 0; } }
+`;
+const COLOURS = {
+  dark: { ink: "#f0f0f4", panel: "#16161c", line: "#4a4a56", focus: "#8cc8ff" },
+  light: { ink: "#18181c", panel: "#f4f4f6", line: "#9a9aa6", focus: "#0050b0" },
+};
+const MOST_IMAGES = 160;  // tiles kept, of a megabyte each
+const DEEPEST = 256;      // how many times the whole is enlarged at most
+const REACH = 14;         // from how many pixels away a point is named
+const CELLS = 256;        // along each side, of the grid that points are looked up in
+
+function make(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function bytes(text) {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+// Points in columns, and the points of each cell of a grid side by side.
+function index(points, columns) {
+  const count = points.count;
+  const x = new Uint16Array(columns[0]), y = new Uint16Array(columns[1]);
+  const group = new Uint32Array(columns[2]), tile = new Int32Array(columns[3]), cycles = new Float32Array(columns[4]);
+  const first = new Uint32Array(CELLS * CELLS + 1), order = new Uint32Array(count);
+  const cell = (n) => (y[n] >> 8) * CELLS + (x[n] >> 8);
+  for (let n = 0; n < count; n++) first[cell(n) + 1]++;
+  for (let c = 0; c < CELLS * CELLS; c++) first[c + 1] += first[c];
+  const free = first.slice();
+  for (let n = 0; n < count; n++) order[free[cell(n)]++] = n;
+  const [left, top, side] = points.window;
+
+  // The nearest point to a place within a reach, both in shares of the whole, of those that are wanted; or null.
+  function nearest(px, py, reach, wanted) {
+    const u = ((px - left) / side) * 65536, v = ((py - top) / side) * 65536, r = (reach / side) * 65536;
+    const bound = (value) => Math.max(0, Math.min(CELLS - 1, Math.floor(value / 256)));
+    let best = -1, least = r * r;
+    for (let row = bound(v - r); row <= bound(v + r); row++) {
+      for (let column = bound(u - r); column <= bound(u + r); column++) {
+        for (let k = first[row * CELLS + column]; k < first[row * CELLS + column + 1]; k++) {
+          const n = order[k], away = (x[n] + 0.5 - u) ** 2 + (y[n] + 0.5 - v) ** 2;
+          if (away <= least && wanted(points.groups[group[n]][0])) { best = n; least = away; }
+        }
+      }
+    }
+    if (best < 0) return null;
+    const [layer, computeSet, codelet, phase, variable] = points.groups[group[best]];
+    return { x: left + ((x[best] + 0.5) / 65536) * side, y: top + ((y[best] + 0.5) / 65536) * side,
+      layer, computeSet, codelet, phase, variable, tile: tile[best], cycles: cycles[best] };
+  }
+  return { nearest };
+}
+
+// Puts a picture into an element. `redraw`, where there is one, is told what is seen, and gives it drawn anew.
+export function show(root, data, redraw = null) {
+  const colours = COLOURS[data.style];
+  const stage = make("div", { className: "stage" });
+  const canvas = make("canvas", { tabIndex: 0 });
+  const context = canvas.getContext("2d");
+  const zoomed = make("output", { textContent: "1×" });
+  const about = make("div", { className: "about", hidden: true });
+  about.setAttribute("role", "status");
+  canvas.setAttribute("role", "application");
+  canvas.setAttribute("aria-roledescription", "picture");
+  canvas.setAttribute("aria-label", `${data.title || "A graph"}: ${data.counts}. Arrow keys move, plus and minus ` +
+    "enlarge and shrink, 0 shows the whole; what lies in the middle is named.");
+
+  const off = new Set();
+  const images = new Map();
+  const view = { x: 0.5, y: 0.5, scale: 1 };
+  let width = 1, height = 1, fit = 1, fitted = true, waiting = false, mask = null, shares = null;
+  let found = null, byKeys = false, names = true, fresh = null, closed = false;
+  const whole = index(data.points, data.points.columns.map((own) => bytes(own).buffer));
+
+  const toScreen = (x, y) => [(x - view.x) * view.scale + width / 2, (y - view.y) * view.scale + height / 2];
+  const toWhole = (x, y) => [(x - width / 2) / view.scale + view.x, (y - height / 2) / view.scale + view.y];
+
+  function repaint() {
+    if (!waiting && !closed) {
+      waiting = true;
+      requestAnimationFrame(() => { waiting = false; if (!closed) paint(); });
+    }
+  }
+
+  function tileOf(level, row, column) {
+    const key = `${level} ${row} ${column}`;
+    let image = images.get(key);
+    if (image) {
+      images.delete(key);
+    } else {
+      image = new Image();
+      image.onload = repaint;
+      image.src = `data:image/webp;base64,${data.pyramid[level].tiles[row][column]}`;
+      if (images.size >= MOST_IMAGES) images.delete(images.keys().next().value);
+    }
+    images.set(key, image);
+    return image;
+  }
+
+  function paintLevel(level) {
+    const { side } = data.pyramid[level], size = data.tile;
+    const pixel = view.scale / side;
+    const [left, top] = toWhole(0, 0), [right, bottom] = toWhole(width, height);
+    const last = data.pyramid[level].tiles.length - 1;
+    const bound = (value) => Math.max(0, Math.min(last, Math.floor((value * side) / size)));
+    if (right < 0 || bottom < 0 || left > 1 || top > 1) return;
+    for (let row = bound(top); row <= bound(bottom); row++) {
+      for (let column = bound(left); column <= bound(right); column++) {
+        const image = tileOf(level, row, column);
+        if (!image.complete || !image.naturalWidth) continue;
+        const [x, y] = toScreen((column * size) / side, (row * size) / side);
+        // Half a pixel more, so that no seam is seen between tiles.
+        context.drawImage(image, x, y, image.naturalWidth * pixel + 0.5, image.naturalHeight * pixel + 0.5);
+      }
+    }
+  }
+
+  function paintFresh() {
+    const [x, y] = toScreen(fresh.window[0], fresh.window[1]);
+    context.drawImage(fresh.image, x, y, fresh.window[2] * view.scale, fresh.window[2] * view.scale);
+  }
+
+  function paintLabels() {
+    for (const { text, layer, start, tip, box } of data.labels) {
+      const wanted = Math.max(11, Math.min(22, data.letter * view.scale));
+      // All about the leader's start is as large as its letters, however large the picture.
+      const factor = wanted / data.letter, [x, y] = toScreen(...start);
+      const by = (place) => [x + (place[0] - start[0]) * factor, y + (place[1] - start[1]) * factor];
+      context.globalAlpha = off.has(layer) ? 0.35 : 1;
+      context.strokeStyle = colours.ink;
+      context.lineWidth = 1;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(...by(tip));
+      context.stroke();
+      context.font = `${wanted}px system-ui, sans-serif`;
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      context.lineJoin = "round";
+      context.lineWidth = 4;
+      context.strokeStyle = data.ground;
+      const middle = by([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]);
+      context.strokeText(text, ...middle);
+      context.fillStyle = colours.ink;
+      context.fillText(text, ...middle);
+    }
+    context.globalAlpha = 1;
+  }
+
+  function paint() {
+    const ratio = window.devicePixelRatio || 1;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = data.ground;
+    context.fillRect(0, 0, width, height);
+    context.imageSmoothingQuality = "high";
+    const wanted = data.pyramid.findIndex(({ side }) => side >= view.scale * ratio);
+    const finest = wanted < 0 ? data.pyramid.length - 1 : wanted;
+    paintLevel(0);
+    if (finest) paintLevel(finest);
+    const current = fresh && fresh.off === [...off].sort().join();
+    if (fresh && !current) paintFresh();
+    if (off.size && mask) context.drawImage(mask, ...toScreen(0, 0), view.scale, view.scale);
+    if (current) paintFresh();
+    if (names) paintLabels();
+    if (byKeys) ring(width / 2, height / 2, 5);
+    if (found) ring(...toScreen(found.x, found.y), 7);
+    const times = view.scale / fit;
+    zoomed.textContent = `${times < 10 ? Number(times.toFixed(1)) : Math.round(times)}×`;
+    Object.assign(canvas.dataset, { x: view.x.toFixed(5), y: view.y.toFixed(5), times: times.toFixed(3) });
+  }
+
+  function ring(x, y, radius) {
+    for (const [colour, wide] of [[data.ground, 4], [colours.ink, 1.5]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = wide;
+      context.beginPath();
+      context.arc(x, y, radius, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  // What each layer has of the light of each pixel: three layers in the channels of each image.
+  async function loadShares() {
+    const { side, images: texts } = data.shares;
+    const own = document.createElement("canvas");
+    own.width = own.height = side;
+    const pen = own.getContext("2d", { willReadFrequently: true });
+    shares = [];
+    for (const text of texts) {
+      const image = new Image();
+      image.src = `data:image/webp;base64,${text}`;
+      await image.decode();
+      pen.drawImage(image, 0, 0);
+      shares.push(pen.getImageData(0, 0, side, side).data);
+    }
+  }
+
+  let loading = null;
+  async function switched() {
+    await (loading ??= loadShares());
+    const { side } = data.shares;
+    const dark = new Float32Array(side * side);
+    for (const layer of off) {
+      const own = shares[Math.floor(layer / 3)];
+      for (let n = 0, k = layer % 3; n < dark.length; n++, k += 4) dark[n] += own[k];
+    }
+    const cover = new ImageData(side, side);
+    const ground = [1, 3, 5].map((k) => parseInt(data.ground.slice(k, k + 2), 16));
+    for (let n = 0; n < dark.length; n++) {
+      cover.data.set(ground, 4 * n);
+      cover.data[4 * n + 3] = Math.min(255, dark[n]) * 0.95;
+    }
+    mask = document.createElement("canvas");
+    mask.width = mask.height = side;
+    mask.getContext("2d").putImageData(cover, 0, 0);
+    repaint();
+    ask();
+  }
+
+  // A picture drawn anew: one is asked for at a time, and what is seen by then when it has come.
+  let asked = false, again = false, timer = 0;
+  function ask() {
+    if (!redraw || closed) return;
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      if (asked) { again = true; return; }
+      asked = true;
+      try {
+        const side = Math.max(width, height) / view.scale;
+        const wanted = { left: view.x - side / 2, top: view.y - side / 2, side,
+          size: Math.max(width, height) * Math.min(2, window.devicePixelRatio || 1), off: [...off].sort() };
+        const came = await redraw(wanted);
+        if (!closed) {
+          fresh = { ...came, index: index(came.points, came.columns), off: wanted.off.join() };
+          repaint();
+        }
+      } finally {
+        asked = false;
+        if (again) { again = false; ask(); }
+      }
+    }, 120);
+  }
+
+  function moved() {
+    view.scale = Math.max(fit * 0.5, Math.min(fit * DEEPEST, view.scale));
+    view.x = Math.max(0, Math.min(1, view.x));
+    view.y = Math.max(0, Math.min(1, view.y));
+    fitted = false;
+    repaint();
+    ask();
+  }
+
+  function enlarge(factor, x = width / 2, y = height / 2) {
+    const [px, py] = toWhole(x, y);
+    view.scale = Math.max(fit * 0.5, Math.min(fit * DEEPEST, view.scale * factor));
+    view.x = px - (x - width / 2) / view.scale;
+    view.y = py - (y - height / 2) / view.scale;
+    moved();
+  }
+
+  function showWhole() {
+    Object.assign(view, { x: 0.5, y: 0.5, scale: fit });
+    moved();
+    fitted = true;
+  }
+
+  function tell(x, y) {
+    const place = toWhole(x, y), wanted = (layer) => !off.has(layer);
+    const within = fresh && fresh.window[2] < 1 && [0, 1].every(
+      (k) => place[k] >= fresh.window[k] && place[k] <= fresh.window[k] + fresh.window[2]);
+    found = (within ? fresh.index : whole).nearest(...place, REACH / view.scale, wanted);
+    about.hidden = !found;
+    if (found) {
+      const number = (value) => value.toLocaleString("en");
+      const rows = [["layer", data.layers[found.layer].name]];
+      if (found.variable) rows.push(["input", found.variable], ["first read by", found.computeSet]);
+      else rows.push(["compute set", found.computeSet]);
+      rows.push(["codelet", found.codelet], ["phase", found.phase]);
+      if (!found.variable) {
+        rows.push(["tile", found.tile < 0 ? "not chosen" : number(found.tile)]);
+        rows.push(["cycles", found.cycles < 0 ? "not known" : number(found.cycles)]);
+      }
+      about.replaceChildren(make("dl", {}, ...rows.flatMap(
+        ([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: value })])));
+      const [px, py] = toScreen(found.x, found.y);
+      about.style.left = `${Math.max(4, px > width / 2 ? px - about.offsetWidth - 16 : px + 16)}px`;
+      about.style.top = `${Math.max(4, Math.min(height - about.offsetHeight - 4, py + 12))}px`;
+    }
+    repaint();
+  }
+
+  // Pointers: one moves, two enlarge.
+  const pointers = new Map();
+  const place = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    pointers.set(event.pointerId, place(event));
+    try { canvas.setPointerCapture(event.pointerId); } catch { /* a pointer that is gone by now */ }
+    canvas.classList.add("dragged");
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const now = place(event), before = pointers.get(event.pointerId);
+    byKeys = false;
+    if (!before) { tell(...now); return; }
+    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
+    pointers.set(event.pointerId, now);
+    if (other) {
+      const apart = (one) => Math.max(1, Math.hypot(one[0] - other[0], one[1] - other[1]));
+      enlarge(apart(now) / apart(before), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
+    } else {
+      view.x -= (now[0] - before[0]) / view.scale;
+      view.y -= (now[1] - before[1]) / view.scale;
+      found = null;
+      about.hidden = true;
+      moved();
+    }
+  });
+  const released = (event) => { pointers.delete(event.pointerId); canvas.classList.toggle("dragged", pointers.size > 0); };
+  canvas.addEventListener("pointerup", released);
+  canvas.addEventListener("pointercancel", released);
+  canvas.addEventListener("pointerleave", () => { if (!byKeys) { found = null; about.hidden = true; repaint(); } });
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const lines = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
+    enlarge(Math.exp(-Math.max(-240, Math.min(240, lines)) / 300), ...place(event));
+  }, { passive: false });
+  canvas.addEventListener("dblclick", (event) => enlarge(2, ...place(event)));
+  canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const step = (0.12 * Math.min(width, height)) / view.scale;
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    if (moves[event.key]) {
+      view.x += moves[event.key][0] * step;
+      view.y += moves[event.key][1] * step;
+      moved();
+    } else if (event.key === "+" || event.key === "=") enlarge(1.5);
+    else if (event.key === "-" || event.key === "_") enlarge(1 / 1.5);
+    else if (event.key === "0" || event.key === "Home") showWhole();
+    else return;
+    event.preventDefault();
+    byKeys = true;
+    tell(width / 2, height / 2);
+  });
+
+  const button = (text, name, action) => {
+    const made = make("button", { type: "button", textContent: text, title: name, onclick: action });
+    made.setAttribute("aria-label", name);
+    return made;
+  };
+  const tools = make("div", { className: "tools" }, button("+", "enlarge", () => enlarge(1.5)),
+    button("−", "shrink", () => enlarge(1 / 1.5)), button("⤢", "show the whole", showWhole), zoomed);
+  stage.append(canvas, tools, about);
+
+  const checkbox = (text, colour, change) => {
+    const box = make("input", { type: "checkbox", checked: true, onchange: () => change(box.checked) });
+    const parts = colour ? [swatch(colour)] : [];
+    return make("label", {}, box, ...parts, make("span", { textContent: text }));
+  };
+  const swatch = (colour) => {
+    const made = make("span", { className: "swatch" });
+    made.style.background = colour;
+    return made;
+  };
+  const legend = make("fieldset", { className: "legend" });
+  legend.setAttribute("aria-label", "layers shown");
+  data.layers.forEach(({ name, colour }, layer) => legend.append(checkbox(name, colour, (on) => {
+    off[on ? "delete" : "add"](layer);
+    switched();
+  })));
+  const all = (on) => {
+    data.layers.forEach((_, layer) => off[on ? "delete" : "add"](layer));
+    legend.querySelectorAll("input").forEach((box) => { box.checked = on; });
+    switched();
+  };
+  const { count, of } = data.points;
+  const known = count < of ? `Named is a regular sample of ${count.toLocaleString("en")} of ${of.toLocaleString("en")} ` +
+    `points${redraw ? "; enlarged, of those that are seen" : ""}.` : "Every point is named.";
+  const panel = make("aside", {}, make("h1", { textContent: data.title || "A graph" }),
+    make("p", { textContent: data.counts }), make("h2", { textContent: "Layers" }),
+    make("div", { className: "row" }, button("all", "all layers on", () => all(true)),
+      button("none", "all layers off", () => all(false))), legend);
+  if (data.key.length) {
+    panel.append(make("h2", { textContent: "Colours" }), ...data.key.map(
+      ({ name, colour }) => make("label", {}, swatch(colour), make("span", { textContent: name }))));
+  }
+  panel.append(checkbox("names of layers", null, (on) => { names = on; repaint(); }),
+    make("p", { className: "known", textContent: known }));
+
+  root.classList.add("codelet-view");
+  for (const [name, value] of Object.entries({ ...colours, ground: data.ground })) {
+    root.style.setProperty(`--${name}`, value);
+  }
+  root.replaceChildren(make("style", { textContent: STYLE }), stage, panel);
+
+  const resized = () => {
+    const ratio = window.devicePixelRatio || 1;
+    width = Math.max(1, stage.clientWidth);
+    height = Math.max(1, stage.clientHeight);
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    fit = Math.min(width, height);
+    if (fitted) view.scale = fit;
+    repaint();
+    ask();
+  };
+  const watcher = new ResizeObserver(resized);
+  watcher.observe(stage);
+  resized();
+  return () => { closed = true; clearTimeout(timer); watcher.disconnect(); };
+}
+
+// The widget: what is seen is asked of Python, and comes as an image and columns of points.
+function render({ model, el }) {
+  const root = make("div");
+  root.style.height = `${model.get("height")}px`;
+  el.append(root);
+  let answer = null, number = 0;
+  const come = (told, buffers) => {
+    if (!answer || told.number !== number) return;
+    const give = answer;
+    answer = null;
+    const [picture, ...columns] = buffers.map((own) =>
+      own.buffer ? own.buffer.slice(own.byteOffset, own.byteOffset + own.byteLength) : own);
+    createImageBitmap(new Blob([picture], { type: "image/webp" })).then(
+      (image) => give({ image, window: told.window, points: told.points, columns }));
+  };
+  model.on("msg:custom", come);
+  const close = show(root, model.get("page"), (wanted) => new Promise((resolve) => {
+    answer = resolve;
+    model.send({ number: ++number, ...wanted });
+  }));
+  return () => { model.off("msg:custom", come); close(); };
+}
+
+export default { render };

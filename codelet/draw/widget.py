@@ -1,0 +1,93 @@
+"""An interactive view in a notebook: what is seen is drawn anew from the graph, as brightly as in the whole."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codelet.draw.libraries import need
+from codelet.draw.view import SCRIPT, NamedPoints, as_webp, view_of
+
+if TYPE_CHECKING:
+    from codelet.draw.picture import Picture
+
+MOST_PIXELS = 1024
+"""The side of what is drawn anew, at most: a second's work for a graph of millions."""
+
+_MOST_NAMED = 20_000
+
+
+class Viewport:
+    """A picture of which parts are drawn when they are asked for."""
+
+    def __init__(self, picture: Picture):
+        self.picture = picture
+        self._points = functools.cache(lambda: NamedPoints(picture))
+
+    def draw(self, asked: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        """What is asked for.
+
+        Args:
+            asked: `number` of the question; `left`, `top` and `side` of a part, in shares of the whole's side; its
+                `size` in pixels; `off`, the numbers of layers that give no light.
+
+        Returns:
+            The number, the window and what `NamedPoints.within` tells; the part in WebP, and columns of points.
+        """
+        size = int(np.clip(round(float(asked["size"]) / 64) * 64, 256, MOST_PIXELS))
+        side = float(np.clip(asked["side"], 1e-6, 8))
+        picture = without_layers(self.picture, asked["off"])
+        part = picture.zoom(float(asked["left"]), float(asked["top"]), side, size)
+        about, columns = self._points().within(part.window, _MOST_NAMED)
+        told = {"number": asked["number"], "window": list(part.window), "points": about}
+        return told, [as_webp(part.pixels), *columns]
+
+
+def without_layers(picture: Picture, off: Sequence[int]) -> Picture:
+    """A picture in which some layers, by number, give no light."""
+    if not off:
+        return picture
+    colouring = picture.colouring
+    lit = ~np.isin(colouring.layer, off)
+    return replace(picture, colouring=replace(colouring, colours=colouring.colours * lit[:, None]))
+
+
+@functools.cache
+def _widget_class() -> Any:
+    anywidget, traitlets = need("anywidget"), need("traitlets")
+
+    class PictureWidget(anywidget.AnyWidget):
+        """A picture in a notebook: moved, enlarged, layer by layer, with names."""
+
+        _esm = SCRIPT
+        page = traitlets.Dict().tag(sync=True)
+        height = traitlets.Int(600).tag(sync=True)
+
+        def __init__(self, picture: Picture, height: int):
+            super().__init__(page=view_of(picture), height=height)
+            viewport = Viewport(picture)
+
+            def answer(_: Any, asked: dict[str, Any], __: Any) -> None:
+                told, buffers = viewport.draw(asked)
+                self.send(told, buffers)
+
+            self.on_msg(answer)
+
+    return PictureWidget
+
+
+def picture_widget(picture: Picture, height: int) -> Any:
+    """A widget that shows a picture.
+
+    Args:
+        picture: what it shows.
+        height: of the widget, in pixels of the screen.
+
+    Raises:
+        MissingExtraError: anywidget is not installed.
+    """
+    return _widget_class()(picture, height)
