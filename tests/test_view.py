@@ -144,7 +144,8 @@ def test_a_viewport_is_drawn_anew(picture):
     light = [decoded(viewport.draw({**asked, "off": off})[1][0]).astype(float).mean() for off in ([], [1], [0, 1])]
     assert light[0] > light[1] > light[2]
     assert light[2] < 3
-    assert len(decoded(viewport.draw({**asked, "size": 9999})[1][0])) == 1024
+    for side, most in ((0.5, 1024), (0.9, 768)):
+        assert len(decoded(viewport.draw({**asked, "side": side, "size": 9999})[1][0])) == most
 
 
 def test_the_widget_answers_what_it_is_asked(picture):
@@ -230,14 +231,19 @@ return told;
 """
 
 WIDGET_TRIES = """
-await until(() => window.answered === 1);
-await wait(100);
-told.light = light();
+await until(() => light() > 1000);
+await wait(200);
+told.before = window.answered;
 key("+");
-await until(() => window.answered === 2);
+await wait(200);
+told.sharp = window.answered;
+key("+");
+await until(() => window.answered === 1);
+await until(() => (told.light = light()) > 1000);
 document.querySelector(".legend input").click();
-await until(() => window.answered === 3);
+await until(() => window.answered === 2);
 told.asked = asked;
+told.wide = Math.max(box.width, box.height) / fit;
 return told;
 """
 
@@ -305,9 +311,9 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     </body></html>"""
     (tmp_path / "widget.html").write_text(page, encoding="utf-8")
     found = browser.told_by(tmp_path / "widget.html", TRIES + WIDGET_TRIES)
-    first, enlarged, switched = found["asked"]
-    assert first["off"] == enlarged["off"] == []
-    assert first["left"] + first["side"] / 2 == pytest.approx(0.5)
-    assert enlarged["side"] == pytest.approx(first["side"] / 1.5)
-    assert switched["off"] == [0]
+    assert found["before"] == found["sharp"] == 0
+    enlarged, switched = found["asked"]
+    assert (enlarged["off"], switched["off"]) == ([], [0])
+    assert enlarged["left"] + enlarged["side"] / 2 == pytest.approx(0.5)
+    assert enlarged["side"] == switched["side"] == pytest.approx(found["wide"] / 1.5**2)
     assert found["light"] > 0

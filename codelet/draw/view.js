@@ -20,8 +20,9 @@ const STYLE = `
 .codelet-view h2 { font-size: 14px; margin: 12px 0 4px; }
 .codelet-view p { margin: 0 0 6px; }
 .codelet-view .legend { overflow: auto; flex: 1; margin: 6px 0; padding: 0; border: 0; min-height: 60px; }
-.codelet-view label { display: flex; gap: 8px; align-items: center; padding: 2px; cursor: pointer;
+.codelet-view label, .codelet-view .entry { display: flex; gap: 8px; align-items: center; padding: 2px;
   overflow-wrap: anywhere; }
+.codelet-view label { cursor: pointer; }
 .codelet-view label > span:last-child { min-width: 0; }
 .codelet-view .swatch { flex: none; width: 14px; height: 14px; border-radius: 3px; border: 1px solid var(--line); }
 .codelet-view .row { display: flex; gap: 6px; }
@@ -255,9 +256,12 @@ export function show(root, data, redraw = null) {
 
   // A picture drawn anew: one is asked for at a time, and what is seen by then when it has come.
   let asked = false, again = false, timer = 0;
+  // Tiles are drawn of every link; only where their pixels are too large, or hold layers that are off, is there need.
+  const needed = () => off.size > 0 || view.scale * (window.devicePixelRatio || 1) > data.pyramid.at(-1).side;
   function ask() {
     if (!redraw || closed) return;
     clearTimeout(timer);
+    if (!needed()) { fresh = null; return; }
     timer = setTimeout(async () => {
       if (asked) { again = true; return; }
       asked = true;
@@ -266,7 +270,7 @@ export function show(root, data, redraw = null) {
         const wanted = { left: view.x - side / 2, top: view.y - side / 2, side,
           size: Math.max(width, height) * Math.min(2, window.devicePixelRatio || 1), off: [...off].sort() };
         const came = await redraw(wanted);
-        if (!closed) {
+        if (!closed && needed()) {
           fresh = { ...came, index: index(came.points, came.columns), off: wanted.off.join() };
           repaint();
         }
@@ -419,9 +423,10 @@ export function show(root, data, redraw = null) {
       button("none", "all layers off", () => all(false))), legend);
   if (data.key.length) {
     panel.append(make("h2", { textContent: "Colours" }), ...data.key.map(
-      ({ name, colour }) => make("label", {}, swatch(colour), make("span", { textContent: name }))));
+      ({ name, colour }) => make("div", { className: "entry" }, swatch(colour), make("span", { textContent: name }))));
   }
   panel.append(checkbox("names of layers", null, (on) => { names = on; repaint(); }),
+    make("p", { textContent: "Drag, or arrow keys: move. Wheel, + and −: enlarge. 0: the whole." }),
     make("p", { className: "known", textContent: known }));
 
   root.classList.add("codelet-view");

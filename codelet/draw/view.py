@@ -87,16 +87,19 @@ class NamedPoints:
             of the group, uint32; the tile, int32; the cycles, float32.
         """
         links, groups = self.layout.links, self.layout.groups
-        place = (self.layout.place - np.array(window[:2], np.float32)) / np.float32(window[2])
-        inside = np.flatnonzero(((place >= 0) & (place < 1)).all(axis=1))
+        low = np.array(window[:2], np.float32)
+        high = low + np.float32(window[2])
+        x, y = self.layout.place.T
+        inside = np.flatnonzero((x >= low[0]) & (x < high[0]) & (y >= low[1]) & (y < high[1]))
         count = min(len(inside), most)
         chosen = inside[np.arange(count) * len(inside) // max(1, count)]
         own = np.searchsorted(groups.first, chosen, side="right") - 1
         used, number = np.unique(own, return_inverse=True)
         vertex = chosen < links.num_vertices
         known = np.where(vertex, chosen, 0)
+        place = (self.layout.place[chosen] - low) / np.float32(window[2])
         columns = [
-            *(place[chosen] * 65536).astype("<u2").T,
+            *np.clip(place * 65536, 0, 65535).astype("<u2").T,
             number.astype("<u4"),
             np.where(vertex, self.tile[known], -1).astype("<i4"),
             np.where(vertex, self.cycles[known], -1).astype("<f4"),
@@ -120,9 +123,9 @@ class NamedPoints:
         return [int(groups.layer[group]), family.compute_set.name, family.codelet.name, phase, variable]
 
 
-def view_of(picture: Picture) -> dict[str, Any]:
+def view_of(picture: Picture, points: NamedPoints | None = None) -> dict[str, Any]:
     """All that a view of a whole picture shows, as JSON has it; places are shares of the picture's side."""
-    about, columns = NamedPoints(picture).within(WHOLE)
+    about, columns = (points or NamedPoints(picture)).within(WHOLE)
     layers = _layers(picture)
     return {
         "title": picture.title,

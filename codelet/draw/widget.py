@@ -18,15 +18,23 @@ if TYPE_CHECKING:
 MOST_PIXELS = 1024
 """The side of what is drawn anew, at most: a second's work for a graph of millions."""
 
+WIDE, WIDE_PIXELS = 0.5, 768
+"""From which part of the whole's side on a window sees most of all links, and how many pixels its side has then."""
+
 _MOST_NAMED = 20_000
 
 
 class Viewport:
-    """A picture of which parts are drawn when they are asked for."""
+    """A picture of which parts are drawn when they are asked for.
+
+    Attributes:
+        picture: the whole.
+        points: what is known of its points.
+    """
 
     def __init__(self, picture: Picture):
         self.picture = picture
-        self._points = functools.cache(lambda: NamedPoints(picture))
+        self.points = NamedPoints(picture)
 
     def draw(self, asked: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """What is asked for.
@@ -38,11 +46,12 @@ class Viewport:
         Returns:
             The number, the window and what `NamedPoints.within` tells; the part in WebP, and columns of points.
         """
-        size = int(np.clip(round(float(asked["size"]) / 64) * 64, 256, MOST_PIXELS))
         side = float(np.clip(asked["side"], 1e-6, 8))
+        most = MOST_PIXELS if side <= WIDE else WIDE_PIXELS
+        size = int(np.clip(round(float(asked["size"]) / 64) * 64, 256, most))
         picture = without_layers(self.picture, asked["off"])
         part = picture.zoom(float(asked["left"]), float(asked["top"]), side, size)
-        about, columns = self._points().within(part.window, _MOST_NAMED)
+        about, columns = self.points.within(part.window, _MOST_NAMED)
         told = {"number": asked["number"], "window": list(part.window), "points": about}
         return told, [as_webp(part.pixels), *columns]
 
@@ -68,8 +77,8 @@ def _widget_class() -> Any:
         height = traitlets.Int(600).tag(sync=True)
 
         def __init__(self, picture: Picture, height: int):
-            super().__init__(page=view_of(picture), height=height)
             viewport = Viewport(picture)
+            super().__init__(page=view_of(picture, viewport.points), height=height)
 
             def answer(_: Any, asked: dict[str, Any], __: Any) -> None:
                 told, buffers = viewport.draw(asked)
