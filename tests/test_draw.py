@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import jax.numpy as jnp
@@ -249,3 +250,15 @@ def test_many_layers_have_names_of_fewer_parts():
         x = graph.add_vertex(f"{name}/heat", heat, left=x[i], here=x[i], right=x[i])
     groups = group_points(find_links(graph), layer_of=lambda name: name.rpartition("/")[0])
     assert groups.layers == tuple(f"stage{stage}/block{block}" for stage in range(3) for block in range(5))
+
+
+def test_a_picture_is_as_it_was():
+    """What was drawn when it was last looked at, but for rounding on other machines."""
+    from PIL import Image
+
+    golden = np.asarray(Image.open(Path(__file__).parent / "pictures" / "line.png"), np.int16)
+    drawn = np.asarray(pictured(stencil(), size=256, title="a line").image(), np.int16)
+    assert drawn.shape == golden.shape
+    assert np.abs(drawn - golden).mean() < 1.5
+    # Another layout would put light elsewhere.
+    assert np.corrcoef(drawn.reshape(-1), golden.reshape(-1))[0, 1] > 0.97

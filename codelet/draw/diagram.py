@@ -124,6 +124,29 @@ def _rows(columns: list[list[int]], neighbours: Callable[[int], list[int]]) -> d
     return place
 
 
+def _heights(columns: list[list[int]], tall: list[int], linked: dict[int, list[int]]) -> dict[int, int]:
+    """The upper edge of each box: as near to the middle of those that it is linked with as the order leaves room."""
+    y: dict[int, float] = {}
+    for column in columns:
+        edges = np.cumsum([0, *(tall[box] for box in column)])
+        y.update(zip(column, (edges - edges[-1] / 2).tolist(), strict=False))
+    middle = lambda box: y[box] + tall[box] / 2  # noqa: E731
+    for _ in range(8):
+        for column in columns:
+            wished = [
+                float(np.mean([middle(n) for n in linked[box]] or [middle(box)])) - tall[box] / 2 for box in column
+            ]
+            # What the boxes above leave, and what those below do: between the two there is room as well.
+            down, up = list(wished), list(wished)
+            for k in range(1, len(column)):
+                down[k] = max(down[k], down[k - 1] + tall[column[k - 1]])
+            for k in range(len(column) - 2, -1, -1):
+                up[k] = min(up[k], up[k + 1] - tall[column[k]])
+            y.update((box, (a + b) / 2) for box, a, b in zip(column, down, up, strict=True))
+    least = min(y.values(), default=0.0)
+    return {box: round(own - least) + 50 for box, own in y.items()}
+
+
 def _field_text(vertex: Vertex, field: Field) -> str:
     """A field, which way its values go, and what it is connected to."""
     runs = [edge for edge in vertex.edges() if edge.field == field.name]
@@ -177,12 +200,9 @@ def draw_diagram(
     for point in range(links.num_points):
         order[column[point]].append(point)
     place = _rows(order, linked.__getitem__)
-    x, y = {}, {}
-    for number, members in enumerate(order):
-        top = 50
-        for point in sorted(members, key=place.__getitem__):
-            x[point], y[point] = 20 + number * (_WIDE + _GAP), top
-            top += boxes[point].height + _ROW_GAP
+    x = {point: 20 + number * (_WIDE + _GAP) for number, members in enumerate(order) for point in members}
+    ordered = [sorted(members, key=place.__getitem__) for members in order]
+    y = _heights(ordered, [box.height + _ROW_GAP for box in boxes], linked)
     width = 40 + len(order) * (_WIDE + _GAP) - _GAP
     height = 20 + max((y[p] + boxes[p].height for p in y), default=60)
     lines = list(_lines(search, vertices, boxes, x, y))
