@@ -7,9 +7,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
+
+PATIENCE = 60
+"""How many seconds it may say nothing."""
 
 
 class Browser:
@@ -49,6 +53,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._read:
+            assert select([self._in], [], [], PATIENCE)[0], "Chromium says nothing"
             more = os.read(self._in, 1 << 16)
             assert more, "Chromium has ended"
             self._read += more

@@ -148,6 +148,25 @@ def test_a_viewport_is_drawn_anew(picture):
         assert len(decoded(viewport.draw({**asked, "side": side, "size": 9999})[1][0])) == most
 
 
+def test_a_part_has_a_view_of_its_own(picture):
+    part = picture.zoom(0.25, 0.5, 0.5)
+    view = view_of(part)
+    place = picture.layout.place
+    inside = ((place >= (0.25, 0.5)) & (place < (0.75, 1))).all(axis=1)
+    assert view["labels"] == []
+    assert (view["points"]["of"], view["points"]["window"]) == (inside.sum(), [0, 0, 1])
+    x, y, *_ = columns_of(view["points"], map(base64.b64decode, view["points"]["columns"]))
+    np.testing.assert_allclose(np.stack([x, y], 1) / 65536 * 0.5 + (0.25, 0.5), place[inside], atol=1 / 65536)
+    pixel = ((place[inside] - (0.25, 0.5)) * 1024).astype(int)
+    layer = np.repeat(picture.layout.groups.layer, picture.layout.groups.sizes)[inside]
+    assert np.median(shares_of_light(part)[layer, pixel[:, 1], pixel[:, 0]]) > 0.8
+    asked = {"number": 1, "left": 0.5, "top": 0.0, "side": 0.5, "size": 256, "off": []}
+    told, (webp, *_) = Viewport(part).draw(asked)
+    assert told["window"] == told["points"]["window"] == [0.5, 0.0, 0.5]
+    drawn = picture.zoom(0.5, 0.5, 0.25, 256)
+    assert np.abs(decoded(webp).astype(float) - drawn.pixels).mean() < 8
+
+
 def test_the_widget_answers_what_it_is_asked(picture):
     pytest.importorskip("anywidget", reason="widgets are of the extra `draw`")
     widget = picture.widget(height=400)

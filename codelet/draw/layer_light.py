@@ -29,7 +29,8 @@ def shares_of_light(picture: Picture) -> np.ndarray:
     blurred = need("scipy.ndimage").gaussian_filter
     layout, colouring = picture.layout, picture.colouring
     count = len(layout.groups.layers)
-    place = layout.place * np.float32(SIDE)
+    left, top, side = picture.window
+    place = (layout.place - np.array([left, top], np.float32)) * np.float32(SIDE / side)
     # As the picture has it, links are of as much light as points.
     brightness = colouring.colours.max(axis=1)
     lights = np.zeros((2, count, SIDE, SIDE), np.float32)

@@ -31,6 +31,8 @@ MOST_POINTS = 100_000
 
 GROUNDS = {"dark": "#000000", "light": "#ffffff"}
 WHOLE = (0.0, 0.0, 1.0)
+"""All of a picture, as a window."""
+
 _LABELS_SIDE = 2048
 
 
@@ -124,8 +126,8 @@ class NamedPoints:
 
 
 def view_of(picture: Picture, points: NamedPoints | None = None) -> dict[str, Any]:
-    """All that a view of a whole picture shows, as JSON has it; places are shares of the picture's side."""
-    about, columns = (points or NamedPoints(picture)).within(WHOLE)
+    """All that a view of a picture shows, as JSON has it; places are shares of the picture's side."""
+    about, columns = (points or NamedPoints(picture)).within(picture.window)
     layers = _layers(picture)
     return {
         "title": picture.title,
@@ -139,7 +141,7 @@ def view_of(picture: Picture, points: NamedPoints | None = None) -> dict[str, An
         "shares": _shares(picture),
         "letter": LETTER,
         "labels": _labels(picture),
-        "points": {**about, "columns": [_text(column) for column in columns]},
+        "points": {**about, "window": list(WHOLE), "columns": [_text(column) for column in columns]},
     }
 
 
@@ -178,7 +180,9 @@ def _shares(picture: Picture) -> dict[str, Any]:
 
 
 def _labels(picture: Picture) -> list[dict[str, Any]]:
-    """The names of layers as the picture has them, and the leaders from layers to names."""
+    """The names of layers and the leaders to them, as the picture has them: where it shows the whole."""
+    if picture.window != WHOLE:
+        return []
     share = lambda place: [round(float(own) / _LABELS_SIDE, 6) for own in place]  # noqa: E731
     numbers = {name: number for number, name in enumerate(picture.layout.groups.layers)}
     return [

@@ -40,19 +40,21 @@ class Viewport:
         """What is asked for.
 
         Args:
-            asked: `number` of the question; `left`, `top` and `side` of a part, in shares of the whole's side; its
+            asked: `number` of the question; `left`, `top` and `side` of a part, in shares of the picture's side; its
                 `size` in pixels; `off`, the numbers of layers that give no light.
 
         Returns:
             The number, the window and what `NamedPoints.within` tells; the part in WebP, and columns of points.
         """
-        side = float(np.clip(asked["side"], 1e-6, 8))
+        wanted = float(asked["left"]), float(asked["top"]), float(np.clip(asked["side"], 1e-6, 8))
+        whole = self.picture.window
+        left, top = (edge + share * whole.side for edge, share in zip(whole, wanted[:2], strict=False))
+        side = wanted[2] * whole.side
         most = MOST_PIXELS if side <= WIDE else WIDE_PIXELS
         size = int(np.clip(round(float(asked["size"]) / 64) * 64, 256, most))
-        picture = without_layers(self.picture, asked["off"])
-        part = picture.zoom(float(asked["left"]), float(asked["top"]), side, size)
+        part = without_layers(self.picture, asked["off"]).zoom(left, top, side, size)
         about, columns = self.points.within(part.window, _MOST_NAMED)
-        told = {"number": asked["number"], "window": list(part.window), "points": about}
+        told = {"number": asked["number"], "window": list(wanted), "points": {**about, "window": list(wanted)}}
         return told, [as_webp(part.pixels), *columns]
 
 
