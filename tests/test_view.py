@@ -205,6 +205,7 @@ PAGE_TRIES = """
 await until(() => light() > 1000);
 await wait(100);
 told.light = light();
+told.labels = Number(canvas.dataset.names);
 told.title = document.querySelector("h1").textContent;
 told.layers = [...document.querySelectorAll(".legend label")].map((own) => own.textContent);
 told.known = document.querySelector(".known").textContent;
@@ -279,6 +280,7 @@ def test_the_page_in_a_browser(picture, browser, tmp_path):
     place = picture.layout.place[[7, 405, -1]].tolist()
     told = browser.told_by(tmp_path / "line.html", f"const PLACES = {json.dumps(place)};{TRIES}{PAGE_TRIES}")
     assert told["light"] > 0
+    assert told["labels"] == 2
     assert told["title"] == picture.title
     assert told["layers"] == list(picture.layout.groups.layers)
     assert told["known"] == "Every point is named."

@@ -157,12 +157,25 @@ export function show(root, data, redraw = null) {
     context.drawImage(fresh.image, x, y, fresh.window[2] * view.scale, fresh.window[2] * view.scale);
   }
 
+  // The names of large layers first; those that have no room of their own wait until the picture is enlarged.
   function paintLabels() {
+    const wanted = Math.max(11, Math.min(22, data.letter * view.scale)), factor = wanted / data.letter;
+    const taken = [[0, 0, tools.offsetLeft + tools.offsetWidth, tools.offsetTop + tools.offsetHeight]];
+    context.font = `${wanted}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.lineJoin = "round";
+    let shown = 0;
     for (const { text, layer, start, tip, box } of data.labels) {
-      const wanted = Math.max(11, Math.min(22, data.letter * view.scale));
       // All about the leader's start is as large as its letters, however large the picture.
-      const factor = wanted / data.letter, [x, y] = toScreen(...start);
+      const [x, y] = toScreen(...start);
       const by = (place) => [x + (place[0] - start[0]) * factor, y + (place[1] - start[1]) * factor];
+      const [u, v] = by([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]);
+      const half = context.measureText(text).width / 2 + 3, own = [u - half, v - wanted * 0.7, u + half, v + wanted * 0.7];
+      if (own[2] < 0 || own[3] < 0 || own[0] > width || own[1] > height) continue;
+      if (taken.some((one) => own[0] < one[2] && one[0] < own[2] && own[1] < one[3] && one[1] < own[3])) continue;
+      taken.push(own);
+      shown++;
       context.globalAlpha = off.has(layer) ? 0.35 : 1;
       context.strokeStyle = colours.ink;
       context.lineWidth = 1;
@@ -170,18 +183,14 @@ export function show(root, data, redraw = null) {
       context.moveTo(x, y);
       context.lineTo(...by(tip));
       context.stroke();
-      context.font = `${wanted}px system-ui, sans-serif`;
-      context.textAlign = "center";
-      context.textBaseline = "middle";
-      context.lineJoin = "round";
       context.lineWidth = 4;
       context.strokeStyle = data.ground;
-      const middle = by([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]);
-      context.strokeText(text, ...middle);
+      context.strokeText(text, u, v);
       context.fillStyle = colours.ink;
-      context.fillText(text, ...middle);
+      context.fillText(text, u, v);
     }
     context.globalAlpha = 1;
+    canvas.dataset.names = shown;
   }
 
   function paint() {

@@ -72,6 +72,8 @@ class NamedPoints:
 
     def __init__(self, picture: Picture):
         self.layout = picture.layout
+        # The graph makes these anew whenever it is asked.
+        self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.variables
         links = picture.layout.links
         self.tile = vertex_numbers("tile", links).astype(np.int32)
         self.cycles = vertex_numbers("cycles", links).astype(np.float32)
@@ -116,11 +118,11 @@ class NamedPoints:
 
     def _group(self, group: int) -> list[Any]:
         links, groups = self.layout.links, self.layout.groups
-        family = links.graph.families[groups.family[group]]
+        family = self._families[groups.family[group]]
         variable = None
         if groups.is_input[group]:
             number = links.input_variable[groups.first[group] - links.num_vertices]
-            variable = links.graph.variables[number].name
+            variable = self._variables[number].name
         phase = PHASES[groups.phase[group]]
         return [int(groups.layer[group]), family.compute_set.name, family.codelet.name, phase, variable]
 
