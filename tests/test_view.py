@@ -17,7 +17,7 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 
 from codelet.draw.layer_light import shares_of_light
 from codelet.draw.picture import Picture
-from codelet.draw.view import MOST_POINTS, SCRIPT, NamedPoints, pyramid_of, view_of
+from codelet.draw.view import MOST_POINTS, SCRIPT, SHEET, NamedPoints, pyramid_of, view_of
 from codelet.draw.widget import Viewport
 from tests.browser import Browser
 from tests.test_draw import heat, pictured, total
@@ -327,7 +327,8 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
       },
     } });
     """
-    page = f"""<!DOCTYPE html><html><head><meta charset="utf-8"></head><body><div id="el"></div>
+    page = f"""<!DOCTYPE html><html><head><meta charset="utf-8">
+    <style>{SHEET.read_text(encoding="utf-8")}</style></head><body><div id="el"></div>
     <script type="application/json" id="data">{data}</script><script type="module">{script}{model}</script>
     </body></html>"""
     (tmp_path / "widget.html").write_text(page, encoding="utf-8")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codelet.draw.view import SCRIPT, view_of
+from codelet.draw.view import SCRIPT, SHEET, view_of
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture
@@ -21,7 +21,8 @@ _PAGE = """<!DOCTYPE html>
 <meta http-equiv="Content-Security-Policy"
  content="default-src 'none'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
 <title>{title}</title>
-<style>html, body {{ margin: 0; height: 100%; background: {ground}; }}</style>
+<style>html, body {{ margin: 0; height: 100%; background: {ground}; }}
+{sheet}</style>
 </head>
 <body>
 <main id="view" style="height: 100%"><noscript>This picture is shown by a script.</noscript></main>
@@ -43,6 +44,7 @@ def page_of(picture: Picture) -> str:
         ground=view["ground"],
         # A name may be anything, also the end of a script: no tag begins in what JSON says.
         data=json.dumps(view, separators=(",", ":")).replace("<", "\\u003c"),
+        sheet=SHEET.read_text(encoding="utf-8"),
         script=SCRIPT.read_text(encoding="utf-8"),
     )
 

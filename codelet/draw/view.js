@@ -1,40 +1,6 @@
 // A picture that is moved, enlarged and asked: tiles of it on a canvas, a legend that switches layers, names of points.
-// `show` puts it into an element, from the data of `view.py`; it is a module for anywidget as well.
+// `show` puts it into an element, from the data of `view.py`; it is a module for anywidget as well. `view.css` styles it.
 
-const STYLE = `
-.codelet-view { position: relative; display: flex; width: 100%; height: 100%; min-height: 320px; overflow: hidden;
-  background: var(--ground); color: var(--ink); font: 14px/1.4 system-ui, sans-serif; }
-.codelet-view * { box-sizing: border-box; }
-.codelet-view .stage { position: relative; flex: 1; min-width: 0; }
-.codelet-view canvas { position: absolute; inset: 0; width: 100%; height: 100%; display: block; cursor: grab;
-  touch-action: none; }
-.codelet-view canvas.dragged { cursor: grabbing; }
-.codelet-view :focus-visible { outline: 2px solid var(--focus); outline-offset: -2px; }
-.codelet-view .tools { position: absolute; left: 12px; top: 12px; display: flex; gap: 6px; align-items: center; }
-.codelet-view button { font: inherit; color: inherit; background: var(--panel); border: 1px solid var(--line);
-  border-radius: 6px; min-width: 32px; min-height: 32px; padding: 0 8px; cursor: pointer; }
-.codelet-view output { background: var(--panel); border-radius: 6px; padding: 5px 8px; }
-.codelet-view aside { width: 250px; max-width: 40%; display: flex; flex-direction: column; background: var(--panel);
-  border-left: 1px solid var(--line); padding: 14px; overflow: hidden; }
-.codelet-view h1 { font-size: 18px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-.codelet-view h2 { font-size: 14px; margin: 12px 0 4px; }
-.codelet-view p { margin: 0 0 6px; }
-.codelet-view .legend { overflow: auto; flex: 1; margin: 6px 0; padding: 0; border: 0; min-height: 60px; }
-.codelet-view label, .codelet-view .entry { display: flex; gap: 8px; align-items: center; padding: 2px;
-  overflow-wrap: anywhere; }
-.codelet-view label { cursor: pointer; }
-.codelet-view label > span:last-child { min-width: 0; }
-.codelet-view .swatch { flex: none; width: 14px; height: 14px; border-radius: 3px; border: 1px solid var(--line); }
-.codelet-view .row { display: flex; gap: 6px; }
-.codelet-view .about { position: absolute; pointer-events: none; max-width: 340px; padding: 8px 10px;
-  border: 1px solid var(--line); border-radius: 6px; background: var(--panel); }
-.codelet-view .about[hidden] { display: none; }
-.codelet-view dl { margin: 0; display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; }
-.codelet-view dt { opacity: 0.8; }
-.codelet-view dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 640px) { .codelet-view { flex-direction: column; }
-  .codelet-view aside { width: 100%; max-width: none; max-height: 40%; border-left: 0; } }
-`;
 const COLOURS = {
   dark: { ink: "#f0f0f4", panel: "#16161c", line: "#4a4a56", focus: "#8cc8ff" },
   light: { ink: "#18181c", panel: "#f4f4f6", line: "#9a9aa6", focus: "#0050b0" },
@@ -161,10 +127,8 @@ export function show(root, data, redraw = null) {
   function paintLabels() {
     const wanted = Math.max(11, Math.min(22, data.letter * view.scale)), factor = wanted / data.letter;
     const taken = [[0, 0, tools.offsetLeft + tools.offsetWidth, tools.offsetTop + tools.offsetHeight]];
-    context.font = `${wanted}px system-ui, sans-serif`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.lineJoin = "round";
+    const font = `${wanted}px system-ui, sans-serif`;
+    Object.assign(context, { font, textAlign: "center", textBaseline: "middle", lineJoin: "round" });
     let shown = 0;
     for (const { text, layer, start, tip, box } of data.labels) {
       // All about the leader's start is as large as its letters, however large the picture.
@@ -177,14 +141,12 @@ export function show(root, data, redraw = null) {
       taken.push(own);
       shown++;
       context.globalAlpha = off.has(layer) ? 0.35 : 1;
-      context.strokeStyle = colours.ink;
-      context.lineWidth = 1;
+      Object.assign(context, { strokeStyle: colours.ink, lineWidth: 1 });
       context.beginPath();
       context.moveTo(x, y);
       context.lineTo(...by(tip));
       context.stroke();
-      context.lineWidth = 4;
-      context.strokeStyle = data.ground;
+      Object.assign(context, { strokeStyle: data.ground, lineWidth: 4 });
       context.strokeText(text, u, v);
       context.fillStyle = colours.ink;
       context.fillText(text, u, v);
@@ -442,7 +404,7 @@ export function show(root, data, redraw = null) {
   for (const [name, value] of Object.entries({ ...colours, ground: data.ground })) {
     root.style.setProperty(`--${name}`, value);
   }
-  root.replaceChildren(make("style", { textContent: STYLE }), stage, panel);
+  root.replaceChildren(stage, panel);
 
   const resized = () => {
     const ratio = window.devicePixelRatio || 1;

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("view.js")
 """What shows the data, in a page and in a notebook."""
 
+SHEET = Path(__file__).with_name("view.css")
+"""How that looks."""
+
 TILE = 512
 """The side of a tile in pixels."""
 

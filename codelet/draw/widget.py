@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet.draw.libraries import need
-from codelet.draw.view import SCRIPT, NamedPoints, as_webp, view_of
+from codelet.draw.view import SCRIPT, SHEET, NamedPoints, as_webp, view_of
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture
@@ -75,6 +75,7 @@ def _widget_class() -> Any:
         """A picture in a notebook: moved, enlarged, layer by layer, with names."""
 
         _esm = SCRIPT
+        _css = SHEET
         page = traitlets.Dict().tag(sync=True)
         height = traitlets.Int(600).tag(sync=True)
 
