@@ -26,6 +26,7 @@ from codelet.draw.colours import from_hex, oklch, to_hex
 from codelet.draw.groups import group_points
 from codelet.draw.labels import place_labels
 from codelet.draw.layout import lay_out
+from codelet.draw.libraries import need
 from codelet.draw.links import find_links
 from codelet.draw.picture import Picture
 from codelet.draw.raster import draw_links, draw_points
@@ -239,6 +240,11 @@ def test_what_is_no_graph():
         cl.draw("alexnet")
     with pytest.raises(cl.DrawError, match="a graph without vertices is drawn"):
         cl.draw(cl.Graph())
+
+
+def test_what_is_missing_is_told():
+    with pytest.raises(cl.MissingExtraError, match=r"(?s)a Python without no_such_library.*the extra `draw`"):
+        need("no_such_library.part")
 
 
 def test_many_layers_have_names_of_fewer_parts():

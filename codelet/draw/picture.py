@@ -23,6 +23,9 @@ from codelet.errors import DrawError
 INKS = {"dark": (255, 255, 255), "light": (20, 20, 24)}
 """The colour of text on each kind of ground."""
 
+SEEN = 1 << 23
+"""Of how many links a window as large as the whole takes its sample; of more where it is smaller, as it sees fewer."""
+
 FORMATS = ("png", "webp", "jpg", "html")
 
 
@@ -160,8 +163,11 @@ def draw_window(picture: Picture, exposures: tuple[Exposure, Exposure] | None = 
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
     radius = float(np.clip(crowd / picture.window.side**0.5, 0, size / 80))
     points = draw_points(place, colouring.which, picture.weight, colouring.colours, (size, size), radius)
-    draw = draw_links if picture.window == Window() else draw_links_seen
-    lines = draw(place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size))
+    drawn = place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size)
+    if picture.window == Window():
+        lines = draw_links(*drawn)
+    else:
+        lines = draw_links_seen(*drawn, most=int(SEEN / picture.window.side))
     found = exposures or (expose(points, POINTS), expose(lines, LINES))
     # A pixel of a part holds the light of a smaller part of the layout.
     share = float(np.log(picture.window.side))
