@@ -235,6 +235,13 @@ def test_a_small_graph_is_a_diagram(tmp_path):
         drawn.save(tmp_path / "line.png")
 
 
+@pytest.mark.parametrize("diagram", [True, False])
+def test_a_program_of_another_graph(diagram):
+    other = stencil(40)
+    with pytest.raises(cl.ForeignGraphError, match="a program names something of another graph"):
+        cl.draw(stencil(40), program=other.default_program, diagram=diagram)
+
+
 def test_what_is_no_graph():
     with pytest.raises(cl.DrawError, match="something is drawn that is no graph"):
         cl.draw("alexnet")

@@ -22,7 +22,6 @@ from codelet.errors import DrawError
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import Vertex, family_vertices
-from codelet.programs.program import Program
 from codelet.views.sources import Variable
 
 MOST = 200
@@ -165,7 +164,7 @@ def _run_text(name: str, start: int, length: int) -> str:
 
 
 def draw_diagram(
-    graph: Graph, program: Program, *, style: str, palette: str, title: str, layer_of: LayerOf | None
+    graph: Graph, program: object, *, style: str, palette: str, title: str, layer_of: LayerOf | None
 ) -> Diagram:
     """The diagram of a graph as a program runs it; its arguments are those of `cl.draw`."""
     search = _FieldSearch(graph)

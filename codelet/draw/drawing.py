@@ -16,7 +16,6 @@ from codelet.draw.links import find_links
 from codelet.draw.picture import INKS, Picture, Window, draw_window
 from codelet.errors import DrawError
 from codelet.graphs.graph import Graph
-from codelet.programs.program import as_program
 
 PALETTES = ("hue", "colour-blind")
 _SIZES = range(256, 16_384 + 1, 64)
@@ -85,8 +84,7 @@ def draw(
     if diagram is None:
         diagram = own.num_vertices < DIAGRAM and (path is None or os.fspath(path).endswith(".svg"))
     if diagram:
-        chosen = own.default_program if given is None else as_program(given)
-        drawn = draw_diagram(own, chosen, style=style, palette=palette, title=title, layer_of=layer_of)
+        drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of)
         if path is not None:
             drawn.save(path)
         return drawn

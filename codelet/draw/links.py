@@ -18,7 +18,7 @@ from codelet.draw.writers import NOTHING, Writers
 from codelet.graphs.edge_blocks import blocks_of_field
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
-from codelet.programs.program import Program, as_program
+from codelet.programs.program import as_program
 from codelet.programs.walk import check_program
 from codelet.views.sources import source_variables
 
@@ -74,9 +74,7 @@ def find_links(graph: Graph, program: object = None) -> Links:
         ProgramError, ForeignGraphError: a program that is none of this graph.
         MissingExtraError: numba is not installed.
     """
-    wanted = graph.default_program if program is None else as_program(program)
-    check_program(wanted, graph)
-    return LinkSearch(graph).links(wanted)
+    return LinkSearch(graph).links(program)
 
 
 class LinkSearch:
@@ -97,9 +95,11 @@ class LinkSearch:
         self.places = {family: place for place, family in enumerate(graph.families)}
         self.claims: list[np.ndarray] = []
 
-    def links(self, program: Program) -> Links:
-        """Run a program and give its links."""
-        Writers(self.graph, self.visit).run(program)
+    def links(self, program: object = None) -> Links:
+        """Run a program and give its links; as `find_links`."""
+        wanted = self.graph.default_program if program is None else as_program(program)
+        check_program(wanted, self.graph)
+        Writers(self.graph, self.visit).run(wanted)
         self.lists.expect(self.num_points)
         counts = [np.zeros(1, np.int32)]
         pieces: list[np.ndarray] = []
