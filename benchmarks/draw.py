@@ -116,8 +116,15 @@ def draw(
     yield Row("draw/links", found, None, found / LINKS_SECONDS, 1.0, f"to {LINKS_SECONDS:.0f} s: {counts}")
     yield Row("draw/links_peak", None, None, first.links_gib / LINKS_GIB, 1.0, f"to {LINKS_GIB:.0f} GiB")
     best = min(first, second, key=lambda own: own.picture_seconds)
-    yield Row("draw", best.picture_seconds, None, best.picture_seconds / PICTURE_SECONDS, 1.0, "to 40 s, after links")
-    yield Row("draw/peak", None, None, best.picture_gib / PICTURE_GIB, 1.0, "to 4 GiB, links among it")
+    yield Row(
+        "draw",
+        best.picture_seconds,
+        None,
+        best.picture_seconds / PICTURE_SECONDS,
+        1.0,
+        f"to {PICTURE_SECONDS:.0f} s, after links",
+    )
+    yield Row("draw/peak", None, None, best.picture_gib / PICTURE_GIB, 1.0, f"to {PICTURE_GIB:.0f} GiB, links among it")
     for stage, seconds in best.seconds.items():
         if stage != "find links":
             yield Row(f"draw/{stage.replace(' ', '_')}", seconds, None, None, None)

@@ -12,11 +12,9 @@ with zeros, so that the field is that of points alone in the plane; Jacomy et al
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
-from codelet.draw.libraries import SHARES, compiled, need, side_by_side
+from codelet.draw.libraries import compiled, need, shares_of, side_by_side, summed
 
 SOFTENING = 0.7
 """In cells of the mesh, the distance below which two points no longer repel more."""
@@ -84,6 +82,13 @@ def attract_links(
 
 
 @compiled
+def _between(values: np.ndarray, a: int, b: int, fu: float, fv: float) -> float:
+    """What lies between the four grid points from column `a` and line `b` on, by their distances."""
+    near = values[b, a] * (1 - fu) * (1 - fv) + values[b, a + 1] * fu * (1 - fv)
+    return near + (values[b + 1, a] * (1 - fu) * fv + values[b + 1, a + 1] * fu * fv)
+
+
+@compiled
 def _step(
     place: np.ndarray,
     pulls: np.ndarray,
@@ -110,18 +115,15 @@ def _step(
         fu = u - a
         fv = v - b
         m = mass[n]
-        force = np.zeros(2)
-        for d in range(2):
-            e = field[d]
-            near = e[b, a] * (1 - fu) * (1 - fv) + e[b, a + 1] * fu * (1 - fv)
-            far = e[b + 1, a] * (1 - fu) * fv + e[b + 1, a + 1] * fu * fv
-            force[d] = repulsion * m * (near + far) / cell - gravity * m * place[n, d]
-            for share in range(len(pulls)):
-                force[d] += pulls[share, n, d]
+        push_x = repulsion * m * _between(field[0], a, b, fu, fv) / cell - gravity * m * x
+        push_y = repulsion * m * _between(field[1], a, b, fu, fv) / cell - gravity * m * y
+        for share in range(len(pulls)):
+            push_x += pulls[share, n, 0]
+            push_y += pulls[share, n, 1]
         # A point's links weigh as much as its mass.
         stiffness = m + gravity * m + 1e-9
-        sx = STEP * force[0] / stiffness
-        sy = STEP * force[1] / stiffness
+        sx = STEP * push_x / stiffness
+        sy = STEP * push_y / stiffness
         length = np.sqrt(sx * sx + sy * sy)
         if length > longest:
             sx *= longest / length
@@ -151,12 +153,6 @@ class Mesh:
         wide = self._fft.rfft2(density, s=(2 * self.size, 2 * self.size))
         parts = side_by_side(lambda force: self._fft.irfft2(wide * force)[: self.size, : self.size], self._forces)
         return np.ascontiguousarray(np.stack(parts), np.float32)
-
-
-def shares_of(count: int) -> list[tuple[int, int]]:
-    """Numbers up to `count` in `SHARES` stretches."""
-    cuts = np.linspace(0, count, SHARES + 1).astype(np.int64).tolist()
-    return list(pairwise(cuts))
 
 
 def step(
@@ -190,7 +186,7 @@ def step(
         _deposit(place, mass, *share, x0, y0, cell, grid)
         return grid
 
-    field = mesh.field(sum(side_by_side(deposit, shares_of(len(place)))))  # type: ignore[arg-type]
+    field = mesh.field(summed(deposit, shares_of(len(place))))
     move = lambda share: _step(  # noqa: E731
         place, pulls, field, mass, *share, x0, y0, cell, repulsion, gravity, longest
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -163,11 +163,5 @@ def with_small_layers_joined(groups: Groups, weights: np.ndarray) -> Groups:
             if named[into] and sizes[into] >= least:
                 waiting.discard(into)
     kept, number = np.unique(joined, return_inverse=True)
-    return Groups(
-        groups.first,
-        groups.family,
-        groups.is_input,
-        number[groups.layer].astype(np.int32),
-        groups.phase,
-        tuple(groups.layers[k] for k in kept),
-    )
+    layers = tuple(groups.layers[k] for k in kept)
+    return replace(groups, layer=number[groups.layer].astype(np.int32), layers=layers)

@@ -9,16 +9,16 @@ Nothing is drawn by lot: what looks random is the golden angle's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from codelet.draw.coarse import CoarseGraph, coarsen
-from codelet.draw.forces import Mesh, attract_links, attract_pairs, shares_of, step
+from codelet.draw.forces import Mesh, attract_links, attract_pairs, step
 from codelet.draw.groups import Groups, LayerOf, group_points, with_small_layers_joined
-from codelet.draw.libraries import SHARES, compiled, side_by_side
+from codelet.draw.libraries import SHARES, compiled, shares_of, side_by_side
 from codelet.draw.links import Links
 
 ARC = np.radians(300)
@@ -26,7 +26,7 @@ REPULSION = 0.5
 OPEN, PACKED = 0.03, 0.3
 MOST_FORCES = 1 << 27
 """At how many links the forces on single points are summed over a regular sample of the links."""
-_GOLDEN = np.pi * (3 - np.sqrt(5))
+_GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +169,8 @@ def _scatter(node: np.ndarray, centre: np.ndarray, radius: np.ndarray, size: np.
     for n in range(len(node)):
         number = number + 1 if n and node[n] == node[n - 1] else 0
         r = radius[node[n]] * np.sqrt((number + 0.5) / size[node[n]])
-        place[n, 0] = centre[node[n], 0] + r * np.cos(number * 2.399963229728653)
-        place[n, 1] = centre[node[n], 1] + r * np.sin(number * 2.399963229728653)
+        place[n, 0] = centre[node[n], 0] + r * np.cos(number * _GOLDEN)
+        place[n, 1] = centre[node[n], 1] + r * np.sin(number * _GOLDEN)
 
 
 def _expand(coarse: CoarseGraph, nodes: np.ndarray) -> np.ndarray:
@@ -184,21 +184,18 @@ def _expand(coarse: CoarseGraph, nodes: np.ndarray) -> np.ndarray:
 
 def _refine(links: Links, place: np.ndarray, gravity: float, turns: int = 2) -> None:
     """Move every point among all the others, two steps."""
-    count = links.num_vertices
-    mass = np.bincount(np.zeros(0, np.int64), minlength=len(place)).astype(np.float32)
-    mass[:count] += np.diff(links.first)
+    mass = np.zeros(len(place), np.float32)
+    mass[: links.num_vertices] = np.diff(links.first)
     _count_sources(links.source, mass)
     pulls = np.zeros((SHARES, len(place), 2), np.float32)
     grid = Mesh(_fine_enough(len(place), 2048))
     stride = -(-links.num_links // MOST_FORCES) or 1
     extent = float(np.ptp(np.percentile(place[:: max(1, len(place) // 200_000)], [1, 99], axis=0), axis=0).max())
-    cuts = np.searchsorted(links.first, np.linspace(0, links.num_links, SHARES + 1).astype(np.int64)[1:-1])
-    ends = [0, *cuts.tolist(), count]
     for _ in range(turns):
         pulls[:] = 0
         side_by_side(
             lambda own: attract_links(place, links.first, links.source, *own[0], stride, own[1]),
-            zip(pairwise(ends), pulls, strict=True),
+            zip(links.shares(SHARES), pulls, strict=True),
         )
         step(
             place,

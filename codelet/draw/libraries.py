@@ -8,8 +8,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import FunctionType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from codelet.errors import MissingExtraError
 
@@ -64,6 +67,11 @@ def compiled(function: Callable[..., Any]) -> Any:
     return call
 
 
+def shares_of(count: int) -> list[tuple[int, int]]:
+    """Numbers up to `count` in `SHARES` stretches."""
+    return list(pairwise(np.linspace(0, count, SHARES + 1).astype(np.int64).tolist()))
+
+
 _within = threading.local()
 
 
@@ -86,3 +94,11 @@ def side_by_side(function: Callable[[Share], Result], shares: Iterable[Share]) -
             _within.a_share = False
 
     return list(_threads().map(work, shares))
+
+
+def summed(function: Callable[[Share], np.ndarray], shares: Iterable[Share]) -> np.ndarray:
+    """The sum of the arrays that a function gives for some shares of work, in the first of them."""
+    total, *others = side_by_side(function, shares)
+    for other in others:
+        total += other
+    return total

@@ -9,6 +9,7 @@ link is the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,6 +64,11 @@ class Links:
     def target(self) -> np.ndarray:
         """The vertex that each link goes to, int32."""
         return np.repeat(np.arange(self.num_vertices, dtype=np.int32), np.diff(self.first))
+
+    def shares(self, count: int) -> list[tuple[int, int]]:
+        """All vertices in stretches with about as many links each."""
+        cuts = np.searchsorted(self.first, np.linspace(0, self.num_links, count + 1).astype(np.int64)[1:-1])
+        return list(pairwise([0, *cuts.tolist(), self.num_vertices]))
 
 
 def find_links(graph: Graph, program: object = None) -> Links:

@@ -10,12 +10,9 @@ millions is no more than a haze. Lines between the same two pixels are drawn onc
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
-from codelet.draw.forces import shares_of
-from codelet.draw.libraries import SHARES, compiled, side_by_side
+from codelet.draw.libraries import SHARES, compiled, shares_of, side_by_side, summed
 from codelet.draw.links import Links
 
 MANY = 1 << 22
@@ -94,10 +91,7 @@ def draw_points(
         _splat(place, which, weight, colours, radius, *share, out)
         return out
 
-    first, *others = side_by_side(draw, shares_of(len(place)))
-    for other in others:
-        first += other
-    return first
+    return summed(draw, shares_of(len(place)))
 
 
 @compiled
@@ -125,6 +119,14 @@ def _draw_line(buffer: np.ndarray, blocks: int, x0: int, y0: int, x1: int, y1: i
         buffer[(((line >> 4) * blocks + (column >> 4)) << 8) + ((line & 15) << 4) + (column & 15)] += each
         x += step_x
         y += step_y
+
+
+@compiled
+def _half_of(source: int, target: int, wanted: int) -> int:
+    """What of a line is of a class: all of it (0), the half at its source (1) or its target (2), or nothing (-1)."""
+    if source == wanted:
+        return 0 if target == wanted else 1
+    return 2 if target == wanted else -1
 
 
 @compiled
@@ -182,8 +184,8 @@ def _draw_class(
                 for k in range(first[v], first[v + 1]):
                     u = source[k]
                     other = which[u]
-                    if own == wanted or other == wanted:
-                        half = 0 if own == other else (1 if other == wanted else 2)
+                    half = _half_of(other, own, wanted)
+                    if half >= 0:
                         length = max(abs(pixel[u, 0] - pixel[v, 0]), abs(pixel[u, 1] - pixel[v, 1]))
                         level = 2 if length >= long[1] else (1 if length >= long[0] else 0)
                         ends = (np.int64(pixel[u, 0] >> level) << 14) | (pixel[u, 1] >> level)
@@ -217,8 +219,8 @@ def _draw_class(
                 for k in range(first[v], first[v + 1]):
                     u = source[k]
                     other = which[u]
-                    if own == wanted or other == wanted:
-                        half = 0 if own == other else (1 if other == wanted else 2)
+                    half = _half_of(other, own, wanted)
+                    if half >= 0:
                         weight = boost if layer[own] != layer[other] else 1.0
                         _draw_line(fine, blocks, pixel[u, 0], pixel[u, 1], pixel[v, 0], pixel[v, 1], weight, half)
                 v += 1
@@ -413,15 +415,10 @@ def draw_links_seen(
     The arguments are those of `draw_links`, but places may lie outside.
     """
     stride = -(-links.num_links // most) or 1
-    cuts = np.searchsorted(links.first, np.linspace(0, links.num_links, SHARES + 1).astype(np.int64)[1:-1])
-    ends = [0, *cuts.tolist(), links.num_vertices]
 
     def draw(share: tuple[int, int]) -> np.ndarray:
         out = np.zeros((*size, 3), np.float32)
         _draw_seen(place, which, layer, links.first, links.source, *share, stride, boost, colours, out)
         return out
 
-    first, *others = side_by_side(draw, pairwise(ends))
-    for other in others:
-        first += other
-    return first
+    return summed(draw, links.shares(SHARES))

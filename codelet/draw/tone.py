@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from codelet.draw.forces import shares_of
-from codelet.draw.libraries import compiled, need, side_by_side
+from codelet.draw.libraries import compiled, need, shares_of, side_by_side
 
 _SAMPLE = 5
 
@@ -175,6 +174,13 @@ def bloom(points: np.ndarray, lines: np.ndarray) -> np.ndarray:
 
 
 @compiled
+def _encoded(light: float, noise: float) -> np.uint8:
+    """Linear light as a byte of sRGB, rounded down after `noise` is added."""
+    encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
+    return np.uint8(min(max(encoded * 255 + noise, 0.0), 255.0))
+
+
+@compiled
 def _screen(points: np.ndarray, lines: np.ndarray, glow: np.ndarray, begin: int, end: int, out: np.ndarray) -> None:
     """Lay layers of light over one another as screens, encode them as sRGB, and dither to bytes."""
     for y in range(begin, end):
@@ -183,8 +189,7 @@ def _screen(points: np.ndarray, lines: np.ndarray, glow: np.ndarray, begin: int,
             noise = 52.9829189 * ((0.06711056 * x + 0.00583715 * y) % 1.0) % 1.0
             for c in range(3):
                 light = 1 - (1 - min(points[y, x, c], 1)) * (1 - min(lines[y, x, c], 1)) * (1 - min(glow[y, x, c], 1))
-                encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
-                out[y, x, c] = np.uint8(min(max(encoded * 255 + noise, 0.0), 255.0))
+                out[y, x, c] = _encoded(light, noise)
 
 
 @compiled
@@ -199,8 +204,7 @@ def _print(points: np.ndarray, lines: np.ndarray, begin: int, end: int, out: np.
                     if much > 0:
                         # On paper eyes tell faint inks apart as on black they do faint lights.
                         light *= 1 - much**0.45 * (1 - PAPER_INK * ink[y, x, c] / much)
-                encoded = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
-                out[y, x, c] = np.uint8(min(max(encoded * 255 + 0.5, 0.0), 255.0))
+                out[y, x, c] = _encoded(light, 0.5)
 
 
 PAPER_INK = 0.7
