@@ -37,9 +37,7 @@ class Colouring:
     legend: tuple[tuple[str, int], ...]
 
 
-def colour_by(
-    kind: str, links: Links, groups: Groups, *, style: str, palette: str, values: np.ndarray | None = None
-) -> Colouring:
+def colour_by(kind: str, links: Links, groups: Groups, *, style: str, palette: str) -> Colouring:
     """The classes of points by layer, codelet, tile or cycles.
 
     Args:
@@ -48,7 +46,6 @@ def colour_by(
         groups: the groups of the points.
         style: "dark" or "light".
         palette: "hue" or "colour-blind".
-        values: for tiles and cycles the number of each vertex, -1 where it is not known.
     """
     families = links.graph.families
     if kind == "layer":
@@ -66,11 +63,7 @@ def colour_by(
         colours = class_colours(len(names), 1, style, palette)[pairs[0]]
         legend = [(name, int(np.flatnonzero(pairs[0] == place)[0])) for place, name in enumerate(names)]
         return Colouring(_by_group(which.reshape(-1), groups), pairs[1].astype(np.int32), colours, tuple(legend))
-    if kind not in KINDS:
-        raise DrawError(
-            "a picture is coloured by something else", given=repr(kind), expected=", ".join(map(repr, KINDS))
-        )
-    assert values is not None
+    values = cycles_of(links) if kind == "cycles" else tiles_of(links)
     return _by_number(kind, links, groups, values, style, palette)
 
 
@@ -131,17 +124,22 @@ def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups
     )
 
 
-def vertex_numbers(kind: str, links: Links) -> np.ndarray:
-    """The tile of every vertex, or its cycles alone on its tile, int64; -1 where nobody says."""
-    graph = links.graph
+def tiles_of(links: Links) -> np.ndarray:
+    """The tile of every vertex, int64; -1 where nobody says."""
     found = [np.zeros(0, np.int64)]
-    for family in graph.families:
-        if kind == "cycles":
-            workers = graph.target.num_workers
-            cycles = family_cycles(family, graph.target)
-            found.append(cycles.of_each(family.num_vertices, lambda own: own.tile_cycles(workers)))
-        elif family.tile is None:
+    for family in links.graph.families:
+        if family.tile is None:
             found.append(np.full(family.num_vertices, -1))
         else:
             found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
+    return np.concatenate(found)
+
+
+def cycles_of(links: Links) -> np.ndarray:
+    """The cycles of every vertex alone on its tile, int64."""
+    target = links.graph.target
+    found = [np.zeros(0, np.int64)]
+    for family in links.graph.families:
+        cycles = family_cycles(family, target)
+        found.append(cycles.of_each(family.num_vertices, lambda own: own.tile_cycles(target.num_workers)))
     return np.concatenate(found)

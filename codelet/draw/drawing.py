@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from codelet.draw.colouring import KINDS, colour_by, highlighted, vertex_numbers
+from codelet.draw.colouring import KINDS, colour_by, cycles_of, highlighted
 from codelet.draw.diagram import MOST as DIAGRAM
 from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
 from codelet.draw.links import find_links
-from codelet.draw.picture import INKS, Picture, Window, draw_window
+from codelet.draw.picture import INKS, Picture, picture_of
 from codelet.errors import DrawError
 from codelet.graphs.graph import Graph
 
 PALETTES = ("hue", "colour-blind")
+STAGES = ("find links", "place layers", "place stretches", "place vertices", "draw", "save")
+"""What `note` is told of, in order."""
+
 _SIZES = range(256, 16_384 + 1, 64)
 
 
@@ -67,7 +70,7 @@ def draw(
         packed: from 0 to 1, how strongly all is held together.
         diagram: whether boxes and lines are drawn, which can be read. When left off, where there are less than 200
             vertices and no path asks for pixels. Size, colour and highlight are a picture's alone.
-        note: told what is done, stage by stage.
+        note: told what is done, as `STAGES` has it.
 
     Raises:
         DrawError: a size, style, colour, palette or highlight that there is none of, or a graph without vertices.
@@ -92,13 +95,10 @@ def draw(
     links = find_links(own, given)
     layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of)
     note("draw")
-    values = vertex_numbers(colour, links) if colour in ("tile", "cycles") else None
-    colouring = colour_by(colour, links, layout.groups, style=style, palette=palette, values=values)
+    colouring = colour_by(colour, links, layout.groups, style=style, palette=palette)
     if highlight is not None:
         colouring = highlighted(colouring, highlight, links, layout.groups)
-    blank = np.zeros((0, 0, 3), np.uint8)
-    made = Picture(layout, colouring, _weights(links), size, style, title, Window(), (None, None), blank)  # type: ignore[arg-type]
-    picture = draw_window(made)
+    picture = picture_of(layout, colouring, _weights(links), size=size, style=style, title=title)
     if path is not None:
         note("save")
         picture.save(path)
@@ -117,7 +117,7 @@ def _of_traced(traced: Any, program: object) -> tuple[Graph, object, Callable[[s
 
 def _weights(links: Any) -> np.ndarray:
     """The light of each point: of vertices by their cycles, of what nobody wrote as of the lightest vertices."""
-    cycles = vertex_numbers("cycles", links).astype(float)
+    cycles = cycles_of(links).astype(float)
     middle = max(1.0, float(np.median(cycles))) if len(cycles) else 1.0
     weight = np.full(links.num_points, 0.3, np.float32)
     weight[: links.num_vertices] = np.clip((cycles / middle) ** 0.45, 0.3, 10)

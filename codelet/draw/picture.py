@@ -85,8 +85,12 @@ class Picture:
             side: as `left`.
             size: in pixels; the picture's when left off.
         """
-        window = Window(left, top, side)
-        return draw_window(replace(self, window=window, size=size or self.size), self.exposures)
+        seen = replace(self, window=Window(left, top, side), size=size or self.size)
+        points, lines = light_of(seen.layout, seen.colouring, seen.weight, seen.size, seen.window)
+        # A pixel of a part holds the light of a smaller part of the layout.
+        share = float(np.log(side))
+        shown = self.exposures[0].shifted(2 * share), self.exposures[1].shifted(share)
+        return replace(seen, pixels=develop(points, lines, shown, self.style))
 
     def zoom_to(self, pattern: str, size: int | None = None) -> Picture:
         """The part around all vertices of compute sets, or layers, that a pattern names, drawn anew.
@@ -154,23 +158,26 @@ class Picture:
         return f"<Picture of {self.counts}, {self.size} x {self.size}>"
 
 
-def draw_window(picture: Picture, exposures: tuple[Exposure, Exposure] | None = None) -> Picture:
-    """A picture with its pixels, and its exposures where there are none yet."""
-    layout, colouring, size = picture.layout, picture.colouring, picture.size
-    scale = size / picture.window.side
-    place = (layout.place - np.array(picture.window[:2], np.float32)) * np.float32(scale)
+def light_of(
+    layout: Layout, colouring: Colouring, weight: np.ndarray, size: int, window: Window
+) -> tuple[np.ndarray, np.ndarray]:
+    """The light of points, and that of links, that falls into a window."""
+    place = (layout.place - np.array(window[:2], np.float32)) * np.float32(size / window.side)
     # Few points are discs, as wide as leaves room between them; in parts of a picture they grow a little.
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
-    radius = float(np.clip(crowd / picture.window.side**0.5, 0, size / 80))
-    points = draw_points(place, colouring.which, picture.weight, colouring.colours, (size, size), radius)
+    radius = float(np.clip(crowd / window.side**0.5, 0, size / 80))
+    points = draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius)
     drawn = place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size)
-    if picture.window == Window():
-        lines = draw_links(*drawn)
-    else:
-        lines = draw_links_seen(*drawn, most=int(SEEN / picture.window.side))
-    found = exposures or (expose(points, POINTS), expose(lines, LINES))
-    # A pixel of a part holds the light of a smaller part of the layout.
-    share = float(np.log(picture.window.side))
-    shown = (found[0].shifted(2 * share), found[1].shifted(share)) if exposures else found
-    pixels = develop(points, lines, shown, picture.style)
-    return replace(picture, exposures=found, pixels=pixels)
+    if window == Window():
+        return points, draw_links(*drawn)
+    return points, draw_links_seen(*drawn, most=int(SEEN / window.side))
+
+
+def picture_of(
+    layout: Layout, colouring: Colouring, weight: np.ndarray, *, size: int, style: str, title: str
+) -> Picture:
+    """A picture of the whole of a layout; the arguments are attributes of it."""
+    points, lines = light_of(layout, colouring, weight, size, Window())
+    exposures = expose(points, POINTS), expose(lines, LINES)
+    pixels = develop(points, lines, exposures, style)
+    return Picture(layout, colouring, weight, size, style, title, Window(), exposures, pixels)

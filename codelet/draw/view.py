@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.draw.colouring import vertex_numbers
+from codelet.draw.colouring import cycles_of, tiles_of
 from codelet.draw.colours import to_hex
 from codelet.draw.groups import PHASES
 from codelet.draw.labels import LETTER, place_labels
@@ -78,8 +78,8 @@ class NamedPoints:
         # The graph makes these anew whenever it is asked.
         self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.variables
         links = picture.layout.links
-        self.tile = vertex_numbers("tile", links).astype(np.int32)
-        self.cycles = vertex_numbers("cycles", links).astype(np.float32)
+        self.tile = tiles_of(links).astype(np.int32)
+        self.cycles = cycles_of(links).astype(np.float32)
 
     def within(self, window: Sequence[float], most: int = MOST_POINTS) -> tuple[dict[str, Any], list[bytes]]:
         """A regular sample of the points in a window.

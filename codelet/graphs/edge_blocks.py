@@ -14,8 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.graphs.family import Family, Field
-from codelet.graphs.vertices import free_axes, over_axes, starts_of_runs, vertex_numbers
-from codelet.views.sources import Variable, source_elements
+from codelet.graphs.vertices import (
+    free_axes,
+    has_same_steps,
+    over_axes,
+    starts_by_vertex,
+    starts_of_runs,
+    vertex_numbers,
+)
+from codelet.views.sources import source_elements
 from codelet.views.tensor import Tensor
 
 BLOCK = 1 << 22
@@ -81,9 +88,8 @@ def blocks_of_field(family: Family, field: Field, limit: int = BLOCK) -> Iterato
     if tensor.rows is not None:
         yield from _single(family, field, *_ragged_elements(family, tensor))
         return
-    tabled = any(isinstance(key, int) for table in tensor.index.tables for key in table.keys)
-    if isinstance(tensor.source, Variable) and not tabled:
-        yield from _moved(family, field, tensor, tensor.source, limit)
+    if has_same_steps(tensor):
+        yield from _moved(family, field, tensor, limit)
         return
     elements = source_elements(tensor.source)
     for number, block in tensor.index.blocks(family.axes, limit):
@@ -92,7 +98,7 @@ def blocks_of_field(family: Family, field: Field, limit: int = BLOCK) -> Iterato
         yield from _single(family, field, vertex, rows.reshape(-1))
 
 
-def _moved(family: Family, field: Field, tensor: Tensor, variable: Variable, limit: int) -> Iterator[EdgeBlock]:
+def _moved(family: Family, field: Field, tensor: Tensor, limit: int) -> Iterator[EdgeBlock]:
     """Edges that are the same runs at every vertex, moved."""
     index = tensor.index
     zeros = (0,) * index.ndim
@@ -102,7 +108,8 @@ def _moved(family: Family, field: Field, tensor: Tensor, variable: Variable, lim
     offset = steps[0, own]
     length = np.diff(np.append(np.flatnonzero(own), steps.size))[None]
     first = over_axes(begins.values(begins.axes), begins.axes, family.axes)
-    first = np.broadcast_to(first, family.extents).reshape(-1) + variable.first_element
+    first = np.broadcast_to(first, family.extents).reshape(-1)
+    first = source_elements(tensor.source)[first]
     at_once = max(1, limit // len(offset))
     for start in range(0, family.num_vertices, at_once):
         part = first[start : start + at_once]
@@ -113,8 +120,7 @@ def _single(family: Family, field: Field, vertex: np.ndarray, elements: np.ndarr
     """Edges put together of elements one by one, in the order of vertices; padding is of no edge."""
     if not (elements >= 0).any():
         return
-    starts = elements >= 0
-    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (vertex[1:] != vertex[:-1])
+    starts = starts_by_vertex(elements, vertex)
     run = np.cumsum(starts)[elements >= 0] - 1
     length = np.bincount(run, minlength=int(starts.sum()))[:, None]
     yield EdgeBlock(family, field, vertex[starts], elements[starts], np.zeros(1, np.int64), length)

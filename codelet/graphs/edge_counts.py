@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from codelet.graphs.family import Family, Field
-from codelet.graphs.vertices import over_axes, starts_of_runs
+from codelet.graphs.vertices import has_same_steps, over_axes, starts_by_vertex, starts_of_runs
 from codelet.views.sources import Variable, source_elements
 from codelet.views.tensor import Tensor
 
@@ -41,10 +41,8 @@ def count_edges(family: Family) -> int:
 
 def _field_edges(family: Family, tensor: Tensor) -> np.ndarray | int:
     index = tensor.index
-    tabled = any(isinstance(key, int) for table in index.tables for key in table.keys)
-    if isinstance(tensor.source, Variable) and not tabled:
-        # Every vertex has the same steps from one element to the next. When dimension d moves on, those
-        # within it start again.
+    if has_same_steps(tensor):
+        # When dimension d moves on, the steps within it start again.
         runs, within, outer = 1, 0, index.size
         for extent, stride in reversed(list(zip(index.shape, index.strides, strict=True))):
             outer //= extent
@@ -70,7 +68,5 @@ def _ragged_edges(family: Family, tensor: Tensor) -> np.ndarray:
     whose = np.broadcast_to(whose + rows.owners.reshape(place), elements.shape).reshape(-1)
     order = np.argsort(whose, kind="stable")
     whose, elements = whose[order], elements.reshape(-1)[order]
-    starts = elements >= 0
-    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (whose[1:] != whose[:-1])
-    counts = np.bincount(whose[starts], minlength=positions * rows.count)
+    counts = np.bincount(whose[starts_by_vertex(elements, whose)], minlength=positions * rows.count)
     return over_axes(counts, (*axes, *rows.axes), family.axes)

@@ -51,6 +51,22 @@ def starts_of_runs(elements: np.ndarray) -> np.ndarray:
     return starts
 
 
+def starts_by_vertex(elements: np.ndarray, vertex: np.ndarray) -> np.ndarray:
+    """Whether each element starts a run, of elements in one dimension with the vertex that each is of beside them.
+
+    Padding is of no run and ends those before it.
+    """
+    starts = elements >= 0
+    starts[1:] &= (np.diff(elements) != 1) | (elements[:-1] < 0) | (vertex[1:] != vertex[:-1])
+    return starts
+
+
+def has_same_steps(tensor: Tensor) -> bool:
+    """Whether all vertices have the same steps from one element of a field to the next, within one variable."""
+    tabled = any(isinstance(key, int) for table in tensor.index.tables for key in table.keys)
+    return isinstance(tensor.source, Variable) and not tabled
+
+
 def _plain_numbers(value: Any) -> jax.Array:
     """Plain numbers as a JAX array whose dtype yields to those it meets, as that of a Python number does."""
     numbers = np.asarray(value)

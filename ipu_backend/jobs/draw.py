@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from codelet.draw.diagram import Diagram
-from codelet.draw.drawing import draw
+from codelet.draw.drawing import STAGES, draw
 from codelet.draw.picture import Picture
 from codelet.frontends.trace import trace
 from ipu_backend.jobs.build import find_function
 from ipu_backend.jobs.stages import Stages
-
-STAGES = ("trace", "find links", "place layers", "place stretches", "place vertices", "draw", "save")
 
 
 def draw_function(
@@ -30,7 +28,7 @@ def draw_function(
         BuildError: a name that nothing has.
         DrawError, MissingExtraError: as `cl.draw` does.
     """
-    stages = Stages(STAGES)
+    stages = Stages(["trace", *STAGES])
     function, *examples = find_function(name, batch)
     with stages.stage("trace"):
         traced = trace(function, *examples, grain=grain)
