@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
@@ -37,6 +38,9 @@ from codelet.tracing.parameters import is_a_librarys, parameters_of, wrapped
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import check_static, trace_settings
 from codelet.tracing.traced_codelet import TracedCodelet
+
+if TYPE_CHECKING:
+    from codelet.tracing.adjoints import AdjointCodelet
 
 
 class Codelet(Unchanging, Capturing):
@@ -188,9 +192,39 @@ class Codelet(Unchanging, Capturing):
         key = tuple(types.values()), variant, least
         traced = self._traced.get(key)
         if traced is None:
-            traced = replace(self._trace(types, values, least), variant=variant, settings=settings)
+            traced = replace(self._trace(types, values, least), variant=variant, settings=settings, least=least)
             self._traced[key] = traced
         return traced
+
+    def adjoint(
+        self, fields: Mapping[str, Any], *, wrt: Iterable[str] | None = None, of: Iterable[str] | None = None
+    ) -> AdjointCodelet:
+        """The codelet that takes cotangents of its results to what its inputs contribute, as JAX's `vjp` has it.
+
+        Its fields are those inputs and results that the derivatives are made of, under their own names, `d_out` for
+        the cotangent of `out`, and `d_x` for the contribution of `x`; see its attribute `fields`. A field that is
+        in-out has a `d_acc` that is in-out.
+
+        Args:
+            fields: for every input an array, or what else has a shape and dtype; and static values.
+            wrt: the inputs that contributions are wanted for; all of floats when left off.
+            of: the results that cotangents are given of; all of floats when left off.
+
+        Raises:
+            UnknownFieldError, MissingFieldError: fields that are not the codelet's.
+            CodeletTraceError: it does not trace for these, JAX has no derivative of it, or it depends on none of them.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> @cl.codelet
+        ... def dot(x, w):
+        ...     return jnp.dot(x, w)
+        >>> dot.adjoint({"x": jnp.ones(3), "w": jnp.ones(3)}, wrt=["w"])
+        codelet dot_adjoint(x, d_out)
+        >>> _(jnp.arange(3.0), 2.0)["d_w"].tolist()
+        [0.0, 2.0, 4.0]
+        """
+        adjoints = importlib.import_module("codelet.tracing.adjoints")  # which is made of codelets
+        return adjoints.adjoint_for(self, fields, wrt, of)
 
     def trace_fresh(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> TracedCodelet:
         """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""

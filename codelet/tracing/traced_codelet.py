@@ -32,6 +32,7 @@ class TracedCodelet(Unchanging):
             but those it does not stand for; or for the longest, if it stands for none.
         variant: what tells it from other traces of the codelet for the same types.
         settings: the settings of JAX it was traced with.
+        least: what the first symbol for a length stood for at least while it was traced.
         answers: of a trace for all lengths at once, what was answered about them.
         apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
         has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
@@ -44,6 +45,7 @@ class TracedCodelet(Unchanging):
     jaxpr: jax_core.ClosedJaxpr
     variant: Hashable = ()
     settings: Settings = ()
+    least: int = 1
     answers: Answers | None = None
     apart: frozenset[tuple[int, ...]] = frozenset()
     has_effects: bool = False
