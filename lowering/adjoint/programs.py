@@ -1,14 +1,13 @@
-"""Programs of steps: what was collected as steps, as programs again, with more programs between."""
+"""Programs of steps: what was collected as steps, as programs again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from codelet.programs.control import Repeat, RepeatWhile, Switch
 from codelet.programs.copies import Copy
 from codelet.programs.functions import Call
 from codelet.programs.program import Execute, Program
-from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
@@ -28,26 +27,9 @@ from lowering.plan.steps import (
 )
 from lowering.plan.walk import bodies
 
-Between = Callable[[tuple[Step, ...], Sequence[Program]], Iterable[Program]]
-"""From the steps of a body, and a program for each of them, to what runs in their place."""
 
-
-def program_of(plan: Plan, between: Between) -> Program:
-    """The program of a plan without functions whose bodies differ, with more between its steps.
-
-    Args:
-        plan: before any pass that only lowering knows of.
-        between: what runs in the place of a list of steps.
-    """
-
-    def of(steps: tuple[Step, ...]) -> Program:
-        return ProgramSequence(*between(steps, [_program(plan, step, list(map(of, bodies(step)))) for step in steps]))
-
-    return of(plan.steps)
-
-
-def _program(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
-    """The program of a step, given those of its bodies."""
+def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
+    """The program of a step of a plan before any pass that only lowering knows of, given those of its bodies."""
     graph = plan.graph
     match step:
         case ExecuteStep(name):
@@ -60,9 +42,7 @@ def _program(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
             return Repeat(count, inside[0], index=None if index is None else whole_view(index))
         case WhileStep(_, predicate):
             condition, body = inside
-            return RepeatWhile(
-                condition, predicate, body, until=step.until, max_steps=step.max_steps, turns=step.turns
-            )
+            return RepeatWhile(condition, predicate, body, until=step.until, max_steps=step.max_steps, turns=step.turns)
         case SwitchStep(control, values):
             return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])
         case CallStep(function, arguments):

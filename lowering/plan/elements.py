@@ -181,7 +181,13 @@ class ElementSet:
         """A set with the same elements."""
         return ElementSet(self._held)
 
-    def _of(self, variable: Variable) -> Elements:
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Those of which it holds any element, or held some."""
+        return tuple(self._held)
+
+    def of(self, variable: Variable) -> Elements:
+        """Which elements of a variable are in the set."""
         return self._held.get(variable) or Elements.nothing(variable.size)
 
     def add_variable(self, variable: Variable) -> None:
@@ -194,7 +200,7 @@ class ElementSet:
 
     def flags(self, variable: Variable) -> np.ndarray:
         """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
-        return self._of(variable).as_flags()
+        return self.of(variable).as_flags()
 
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
         """Add the elements of a view at all positions of the grid.
@@ -217,21 +223,20 @@ class ElementSet:
                     self._add(patch.variable, patch.index.reshape((chosen.size,))[np.flatnonzero(chosen)], ())
 
     def _add(self, variable: Variable, index: Index, axes: tuple[Axis, ...]) -> None:
-        held = self._of(variable)
+        held = self.of(variable)
         if not held.is_all:
             self._held[variable] = held | Elements.of_view(index, axes, variable.size, variable.name)
 
-    def remove(self, tensor: Tensor) -> None:
-        """Remove the elements of a view without symbols."""
+    def remove(self, tensor: Tensor, axes: tuple[Axis, ...] = ()) -> None:
+        """Remove the elements of a view at all positions of the grid."""
         gone = ElementSet()
-        gone.add(tensor, ())
-        for variable, elements in gone._held.items():
-            self._held[variable] = self._of(variable) - elements
+        gone.add(tensor, axes)
+        self._held = (self - gone)._held
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
         """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
         variables = source_variables(source.source)
-        if all(self._of(variable).is_all for variable in variables):
+        if all(self.of(variable).is_all for variable in variables):
             self.add(destination, ())
             return
         if not source.source.has_padding and not any(variable in self._held for variable in variables):
@@ -252,9 +257,14 @@ class ElementSet:
             flags[targets[inside] - variable.first_element] = held[inside]
             self._held[variable] = Elements.of_flags(flags)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no element."""
+        return all(elements.first is None for elements in self._held.values())
+
     def equals(self, other: ElementSet) -> bool:
         """Whether two sets hold the same elements."""
-        return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
+        return all(self.of(variable).equals(other.of(variable)) for variable in {*self._held, *other._held})
 
     def __and__(self, other: ElementSet) -> ElementSet:
         held = other._held
@@ -266,9 +276,13 @@ class ElementSet:
         }
         return ElementSet({**self._held, **other._held, **both})
 
+    def __sub__(self, other: ElementSet) -> ElementSet:
+        held = other._held
+        return ElementSet({v: own - held[v] if v in held else own for v, own in self._held.items()})
+
     def includes(self, other: ElementSet) -> bool:
         """Whether it holds all that the other set holds."""
-        return all((others - self._of(variable)).first is None for variable, others in other._held.items())
+        return all((others - self.of(variable)).first is None for variable, others in other._held.items())
 
     def missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> dict[Variable, int]:
         """Of each variable of which a view names elements that are not in the set the place of the first of them.
@@ -276,11 +290,11 @@ class ElementSet:
         Raises:
             SizeError: they are too many to be told apart one by one.
         """
-        if all(self._of(variable).is_all for variable in source_variables(tensor.source)):
+        if all(self.of(variable).is_all for variable in source_variables(tensor.source)):
             return {}
         needed = ElementSet()
         needed.add(tensor, axes)
-        firsts = {variable: (wanted - self._of(variable)).first for variable, wanted in needed._held.items()}
+        firsts = {variable: (wanted - self.of(variable)).first for variable, wanted in needed._held.items()}
         return {variable: first for variable, first in firsts.items() if first is not None}
 
     def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:

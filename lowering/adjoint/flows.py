@@ -1,0 +1,151 @@
+"""Flows: which cotangents there are at a place of the backward pass, and what a step makes of them.
+
+In come a plan and the variables whose values depend on what is differentiated by. Of each step out comes which elements
+have a cotangent before it, given those that have one behind it: what is written loses its own, what is read gains one.
+What has none has a cotangent of zero, which nobody needs to hold. Loops go to a fixed point, branches meet in all that
+any of them leaves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from codelet.graphs.family import Family, Field
+from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
+from codelet.tracing.field_types import FieldType
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
+from lowering.plan.elements import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, StreamStep, SwitchStep, UndefStep, WhileStep
+from lowering.plan.walk import all_steps
+
+
+def is_float(variable: Variable) -> bool:
+    """Whether there are derivatives by a variable."""
+    return is_smooth(FieldType(variable.shape, variable.dtype))
+
+
+def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variable]:
+    """The variables whose values may depend on those of some others, these included."""
+    found = {variable for variable in wrt if is_float(variable)}
+    steps = [step for step in all_steps(plan.steps) if isinstance(step, (ExecuteStep, CopyStep))]
+    before = -1
+    while len(found) > before:
+        before = len(found)
+        for step in steps:
+            parts = step.families if isinstance(step, ExecuteStep) else (None,)
+            for family in parts:
+                touches = [touch for touch in step.touches() if touch.family is family]
+                read = (v for touch in touches if touch.is_read for v in touch.variables)
+                if not found.isdisjoint(read):
+                    written = (v for touch in touches if touch.is_written for v in touch.variables)
+                    found.update(filter(is_float, written))
+    return frozenset(found)
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyFlow:
+    """What the backward pass makes of a family.
+
+    Attributes:
+        family: the family.
+        adjoint: what its vertices run backwards; None where no cotangent goes through it.
+        written: all elements that it writes.
+        received: the elements that it reads, and gives contributions to, by field.
+    """
+
+    family: Family
+    adjoint: AdjointCodelet | None
+    written: ElementSet
+    received: Mapping[str, ElementSet]
+
+
+class Flows:
+    """Which cotangents there are at each place of a backward pass; a fact is the elements that have one.
+
+    Attributes:
+        plan: of the forward pass, without calls.
+        varied: the variables whose values depend on what is differentiated by: no others have cotangents.
+    """
+
+    def __init__(self, plan: Plan, varied: frozenset[Variable]):
+        self.plan, self.varied = plan, varied
+        self.touched = functools.cache(self._touched)
+
+    def elements(self, tensor: Tensor, family: Family | None = None) -> ElementSet:
+        """The elements of a view that may have cotangents, at all vertices of a family."""
+        found = ElementSet()
+        if not self.varied.isdisjoint(source_variables(tensor.source)):
+            found.add(tensor, () if family is None else family.axes)
+            for variable in found.variables:
+                if variable not in self.varied:
+                    found.remove_variable(variable)
+        return found
+
+    def _touched(self, family: Family, field: Field) -> ElementSet:
+        assert field.tensor is not None
+        return self.elements(field.tensor, family)
+
+    def of_family(self, family: Family, present: ElementSet) -> FamilyFlow:
+        """What the backward pass makes of a family where some elements have cotangents."""
+        written, of = ElementSet(), []
+        for field in family.fields:
+            if field.is_written and family.num_vertices:
+                own = self.touched(family, field)
+                written = written | own
+                if not (own & present).is_empty:
+                    of.append(field.name)
+        wrt = []
+        for field in family.fields if family.num_vertices else ():
+            connected = field.is_read and field.tensor is not None and field.tensor.size
+            if connected and not self.touched(family, field).is_empty:
+                wrt.append(field.name)
+        adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
+        names = () if adjoint is None else adjoint.fields.contributions
+        received = {name: self.touched(family, family.by_name[name]) for name in names}
+        return FamilyFlow(family, adjoint, written, received)
+
+    def before(self, steps: Sequence[Step], present: ElementSet) -> ElementSet:
+        """The elements that have cotangents before some steps, given those behind them."""
+        for step in reversed(steps):
+            present = self._before(step, present)
+        return present
+
+    def _before(self, step: Step, present: ElementSet) -> ElementSet:
+        match step:
+            case ExecuteStep(_, families):
+                flows = [self.of_family(family, present) for family in families]
+                for flow in flows:
+                    present = present - flow.written
+                for flow in flows:
+                    for own in flow.received.values():
+                        present = present | own
+                return present
+            case CopyStep(source, destination):
+                written = self.elements(destination)
+                flows_on = not (written & present).is_empty
+                present = present - written
+                return present | self.elements(source) if flows_on else present
+            case StreamStep(_, tensor):
+                return present - self.elements(tensor) if step.stream.is_input else present
+            case UndefStep(tensor):
+                return present - self.elements(tensor)
+            case RepeatStep():
+                return self.around(step, present) if step.count else present
+            case WhileStep():
+                return self.around(step, self.before(step.condition, present))
+            case SwitchStep(_, _, branches):
+                return functools.reduce(ElementSet.__or__, [self.before(branch, present) for branch in branches])
+        return present
+
+    def around(self, step: RepeatStep | WhileStep, present: ElementSet) -> ElementSet:
+        """The elements that have cotangents wherever a turn of a loop begins or ends, given those behind it."""
+        turn = step.body if isinstance(step, RepeatStep) else (*step.condition, *step.body)
+        while True:
+            more = present | self.before(turn, present)
+            if present.includes(more):
+                return more
+            present = more
