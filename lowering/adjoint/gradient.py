@@ -169,7 +169,7 @@ def gradient(
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.before()
-        forward = ProgramSequence(*before, _forward(plan, outermost)) if backward.saved.values else chosen
+        forward = ProgramSequence(*before, _forward(plan, outermost)) if outermost.is_changed else chosen
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
     return Gradient(target, made, forward, ProgramSequence(*outermost.prelude, *backward.sums.programs))
 

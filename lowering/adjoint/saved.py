@@ -85,6 +85,12 @@ class Body:
         outer = () if self.around is None else self.around[0].loops
         return outer if self.loop is None else (*outer, self.loop)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the forward pass does more here than its steps."""
+        counted = self.loop is not None and self.loop.is_counted
+        return counted or bool(self.before) or any(own.is_changed for some in self.children.values() for own in some)
+
     def writer(self, variable: Variable, number: int) -> int | None:
         """The place of the last step before another that writes a variable."""
         return next((k for k in range(number - 1, -1, -1) if variable in writes_of([self.steps[k]])), None)
