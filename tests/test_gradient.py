@@ -5,8 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -51,3 +50,24 @@ class TestGenerated:
         event("zero" if not any(np.any(own) for own in expected.values()) else "not zero")
         for name in wrt:
             agree(made[names[name]], expected[name], name)
+
+
+class TestFunctions:
+    def test_one_whose_derivative_is_a_codelets(self):
+        """What runs is the body, what is differentiated the codelet: here another function, so that it shows."""
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x, y = (graph.add_variable(name, (3,)) for name in "xy")
+        a, b = (graph.add_variable(name, (3,)) for name in "ab")
+        i = cl.grid(3)
+        graph.add_vertex("body", cl.codelet(lambda a: 2 * a), a=a[i], out=b[i])
+        derivative = cl.codelet(lambda a: {"b": jnp.sum(a) * a})
+        function = graph.add_function(graph.compute_sets[-1], [a, b], derivative=derivative)
+        program = [cl.Call(function, a=x, b=y), cl.Call(function, a=y, b=x)]
+        found = cl.gradient(graph, x, [x], program=program, cotangent=[1.0, 2.0, 3.0])
+        both = cl.Sequence(found.forward, found.backward)
+        value = np.array([0.5, -1.0, 2.0], np.float32)
+        expected = jax.grad(
+            lambda v: cl.lower(graph, inputs=[x], outputs=[x], program=program)({"x": v})["x"] @ np.array([1.0, 2, 3])
+        )(value)
+        made = cl.interpret(graph, {"x": value}, [found[x]], both)[found[x].source.name]
+        np.testing.assert_allclose(made, expected, 1e-5)

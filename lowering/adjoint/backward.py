@@ -28,7 +28,17 @@ from lowering.adjoint.saved import Body, Loop, Saved
 from lowering.adjoint.sums import Sums, is_injective
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, StreamStep, SwitchStep, UndefStep, WhileStep
+from lowering.plan.steps import (
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
 from lowering.plan.walk import bodies
 
 
@@ -194,7 +204,9 @@ class Backward:
             assert field.tensor is not None
             meets = not (received & self.present).is_empty
             in_place = not (received & flow.written).is_empty
-            if (
+            if own in names.cotangents.values():
+                taken = taken | received  # what comes out takes the place of what came in
+            elif (
                 isinstance(field.tensor.source, Variable)
                 and not (meets and in_place)
                 and (received & taken).is_empty
@@ -264,8 +276,8 @@ class Backward:
 
     def _step(self, body: Body, number: int, step: Step) -> None:
         match step:
-            case ExecuteStep(_, families):
-                self._execute(body, number, step, families)
+            case ExecuteStep() | CallStep():
+                self._execute(body, number, step)
             case CopyStep(source, destination):
                 self._copy(body, number, source, destination)
             case StreamStep(_, tensor) if step.stream.is_input:
@@ -279,8 +291,8 @@ class Backward:
             case SwitchStep():
                 self._switch(body, number, step)
 
-    def _execute(self, body: Body, number: int, step: Step, families: Sequence[Family]) -> None:
-        flows = [self.flows.of_family(family, self.present) for family in families]
+    def _execute(self, body: Body, number: int, step: ExecuteStep | CallStep) -> None:
+        flows = [self.flows.of_family(family, self.present) for family in self.flows.families(step)]
         for flow in flows:
             if flow.adjoint is not None:
                 for name in flow.adjoint.fields.cotangents:

@@ -9,17 +9,28 @@ any of them leaves.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codelet.graphs.family import Family, Field
+from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
 from codelet.tracing.field_types import FieldType
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, StreamStep, SwitchStep, UndefStep, WhileStep
+from lowering.plan.steps import (
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
 from lowering.plan.walk import all_steps
 
 
@@ -28,21 +39,50 @@ def is_float(variable: Variable) -> bool:
     return is_smooth(FieldType(variable.shape, variable.dtype))
 
 
+def _families(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
+    """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
+    if isinstance(step, ExecuteStep):
+        return step.families
+    function, derivative = step.function, step.function.derivative
+    assert derivative is not None
+    given = dict(zip(function.parameters, step.arguments, strict=True))
+    traced, fields = derivative.codelet, []
+    for name, own in zip(traced.inputs, derivative.inputs, strict=True):
+        kind = "inout" if name in traced.outputs else "in"
+        fields.append(Field(name, kind, traced.inputs[name], given[own]))
+    for name, own in zip(traced.outputs, derivative.outputs, strict=True):
+        if name not in traced.inputs:
+            fields.append(Field(name, "out", traced.outputs[name], given[own]))
+    compute_set = ComputeSet(step.arguments[0].graph, function.name, -1, None, None)
+    return (Family(compute_set, traced, (), (), tuple(fields), None, ()),)
+
+
+def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
+    """The variables from which a step takes values, and those to which it brings what it makes of these."""
+    if isinstance(step, CopyStep):
+        yield set(source_variables(step.source.source)), set(source_variables(step.destination.source))
+    for family in _families(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
+        connected = [(own, source_variables(own.tensor.source)) for own in family.fields if own.tensor is not None]
+        read = {v for own, variables in connected if own.is_read for v in variables}
+        yield read, {v for own, variables in connected if own.is_written for v in variables}
+
+
 def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variable]:
-    """The variables whose values may depend on those of some others, these included."""
+    """The variables whose values may depend on those of some others, these included.
+
+    Args:
+        plan: without calls but of functions with derivatives.
+        wrt: the others.
+    """
     found = {variable for variable in wrt if is_float(variable)}
-    steps = [step for step in all_steps(plan.steps) if isinstance(step, (ExecuteStep, CopyStep))]
+    kept = [step for step in all_steps(plan.steps) if not isinstance(step, CallStep) or step.function.derivative]
+    moves = [move for step in kept for move in _moves(step)]
     before = -1
     while len(found) > before:
         before = len(found)
-        for step in steps:
-            parts = step.families if isinstance(step, ExecuteStep) else (None,)
-            for family in parts:
-                touches = [touch for touch in step.touches() if touch.family is family]
-                read = (v for touch in touches if touch.is_read for v in touch.variables)
-                if not found.isdisjoint(read):
-                    written = (v for touch in touches if touch.is_written for v in touch.variables)
-                    found.update(filter(is_float, written))
+        for read, written in moves:
+            if not found.isdisjoint(read):
+                found.update(filter(is_float, written))
     return frozenset(found)
 
 
@@ -74,6 +114,13 @@ class Flows:
     def __init__(self, plan: Plan, varied: frozenset[Variable]):
         self.plan, self.varied = plan, varied
         self.touched = functools.cache(self._touched)
+        self._families: dict[Step, tuple[Family, ...]] = {}
+
+    def families(self, step: ExecuteStep | CallStep) -> tuple[Family, ...]:
+        """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
+        if step not in self._families:
+            self._families[step] = _families(step)
+        return self._families[step]
 
     def elements(self, tensor: Tensor, family: Family | None = None) -> ElementSet:
         """The elements of a view that may have cotangents, at all vertices of a family."""
@@ -116,8 +163,8 @@ class Flows:
 
     def _before(self, step: Step, present: ElementSet) -> ElementSet:
         match step:
-            case ExecuteStep(_, families):
-                flows = [self.of_family(family, present) for family in families]
+            case ExecuteStep() | CallStep():
+                flows = [self.of_family(family, present) for family in self.families(step)]
                 for flow in flows:
                     present = present - flow.written
                 for flow in flows:

@@ -157,7 +157,8 @@ def gradient(
     target = _named(graph, of, "what is differentiated")
     by = {own: _named(graph, own, "what is differentiated by") for own in wrt}
     seed = _seed(target, cotangent)
-    plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))))
+    keep = lambda step: step.function.derivative is not None  # noqa: E731
+    plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(plan, variables)
     with graph.scope("backward", unique=True):
