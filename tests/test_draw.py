@@ -23,6 +23,7 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 
 from codelet.draw.coarse import coarsen
 from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
 from codelet.draw.layout import lay_out
 from codelet.draw.libraries import need
@@ -217,7 +218,9 @@ def test_long_names_end_within_their_boxes():
     graph = cl.Graph()
     x, i = graph.add_variable("a variable of which the name is long", (6,)), cl.grid(4)
     graph.add_vertex("heat", heat, left=x[i], here=x[i + 1], right=x[i + 2])
-    drawn = ElementTree.fromstring(cl.draw(graph).svg)
+    diagram = cl.draw(graph)
+    assert isinstance(diagram, Diagram)
+    drawn = ElementTree.fromstring(diagram.svg)
     names = [text.text for text in drawn.iter() if text.tag.endswith("text")]
     assert max(map(len, filter(None, names))) <= 26
     assert "→ left: a variable of whi…" in names
