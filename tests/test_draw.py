@@ -23,8 +23,8 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 
 from codelet.draw.coarse import coarsen
 from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
-from codelet.draw.labels import place_labels
 from codelet.draw.layout import lay_out
 from codelet.draw.libraries import need
 from codelet.draw.links import find_links
@@ -136,27 +136,6 @@ def test_a_picture_is_the_same_in_every_process(picture):
     assert told.stdout.split()[-1] == digest
 
 
-def test_names_stand_apart_and_inside():
-    graph = cl.Graph()
-    i, x = cl.grid(60), None
-    for layer in range(12):
-        x = graph.add_variable("x", (60,)) if x is None else x
-        x = graph.add_vertex(f"layer {layer}/heat", heat, left=x[i], here=x[i], right=x[i])
-    layout = lay_out(find_links(graph))
-    labels = place_labels(layout, 1024)
-    assert sorted(label.text for label in labels) == sorted(layout.groups.layers)
-    assert len(labels) == 12
-    for number, label in enumerate(labels):
-        left, top, right, bottom = label.box
-        assert left >= 0
-        assert top >= 0
-        assert right <= 1024
-        assert bottom <= 1024
-        for other in labels[:number]:
-            a, b = label.box, other.box
-            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (label.text, other.text)
-
-
 @pytest.mark.parametrize("style", ["dark", "light"])
 @pytest.mark.parametrize("colour", ["layer", "codelet", "tile", "cycles"])
 def test_styles_and_colours(style, colour):
@@ -233,6 +212,20 @@ def test_a_small_graph_is_a_diagram(tmp_path):
     assert (tmp_path / "line.svg").read_text(encoding="utf-8") == drawn.svg
     with pytest.raises(cl.DrawError, match="a diagram is saved as something else"):
         drawn.save(tmp_path / "line.png")
+
+
+def test_long_names_end_within_their_boxes():
+    graph = cl.Graph()
+    x, i = graph.add_variable("a variable of which the name is long", (6,)), cl.grid(4)
+    graph.add_vertex("heat", heat, left=x[i], here=x[i + 1], right=x[i + 2])
+    diagram = cl.draw(graph)
+    assert isinstance(diagram, Diagram)
+    drawn = ElementTree.fromstring(diagram.svg)
+    names = [text.text for text in drawn.iter() if text.tag.endswith("text")]
+    assert max(map(len, filter(None, names))) <= 26
+    assert "→ left: a variable of whi…" in names
+    # All of it is told when it is pointed at.
+    assert any("left: a variable of which the name is long[2]" in text for text in drawn.itertext())
 
 
 @pytest.mark.parametrize("diagram", [True, False])
