@@ -246,8 +246,4 @@ def _parts(source: Tensor, destination: Tensor, elements: Elements) -> Sequence[
     """Some elements of two tensors of one shape, as views."""
     if elements.is_all:
         return [(source, destination)]
-    a, b = source.flatten(), destination.flatten()
-    if elements.runs is not None:
-        return [(a[i:j], b[i:j]) for i, j in zip(*(own.tolist() for own in elements.runs), strict=True)]
-    chosen = elements.as_flags().nonzero()[0]
-    return [(a[chosen], b[chosen])]
+    return [(Tensor(source.source, own), Tensor(destination.source, own)) for own in elements.indices()]

@@ -64,16 +64,10 @@ class Sums:
 
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
-        whole = whole_view(variable)
         if elements.is_all and variable.size:
-            self.programs.append(cl.Copy(0, whole))
-        elif elements.first is not None:
-            flat = whole.flatten()
-            if elements.runs is not None:
-                parts = [flat[a:b] for a, b in zip(*map(np.ndarray.tolist, elements.runs), strict=True)]
-            else:
-                parts = [flat[np.flatnonzero(elements.as_flags())]]
-            self.programs += [cl.Copy(0, part) for part in parts]
+            self.programs.append(cl.Copy(0, whole_view(variable)))
+        else:
+            self.programs += [cl.Copy(0, Tensor(variable, own)) for own in elements.indices()]
 
     def add(self, name: str, values: Tensor, places: Index, variable: Variable, present: Elements) -> Elements:
         """Add contributions to elements of a variable.

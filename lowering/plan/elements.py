@@ -7,7 +7,7 @@ elements is too many for that. What is touched in pieces, or through tables, tak
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -155,6 +155,27 @@ class Elements:
             return int(self.runs.starts[0]) if len(self.runs.starts) else None
         assert self.flags is not None
         return int(self.flags.argmax()) if self.flags.any() else None
+
+    def indices(self) -> Iterator[Index]:
+        """Indices of their positions, each position in one: runs of one length at equal distances are one, by rows.
+
+        >>> from codelet.views.index import row_major
+        >>> inside = Elements.of_view(row_major((4, 6))[1:3, 2:4], (), 24, "x")
+        >>> [str(own) for own in inside.indices()]
+        ['Index(8 + 6*f0 + f1, shape=(2, 2))']
+        """
+        if self.runs is None:
+            chosen = np.flatnonzero(self.as_flags())
+            yield Index.from_values(chosen, (0,), chosen.shape)
+            return
+        starts, lengths, k = self.runs.starts.tolist(), self.runs.lengths.tolist(), 0
+        while k < len(starts):
+            step = starts[k + 1] - starts[k] if k + 1 < len(starts) else 0
+            end = k + 1
+            while end < len(starts) and lengths[end] == lengths[k] and starts[end] - starts[end - 1] == step:
+                end += 1
+            yield Index(starts[k], (end - k, lengths[k]), (step if end - k > 1 else 0, 1))
+            k = end
 
     def equals(self, other: Elements) -> bool:
         """Whether two are the same elements."""
