@@ -40,6 +40,7 @@ from codelet.views.tensor import Tensor as Tensor
 _ELSEWHERE = {
     "gradient": "lowering",
     "Gradient": "lowering",
+    "Recompute": "lowering",
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",

@@ -2,6 +2,7 @@
 
 from lowering.adjoint.gradient import Gradient as Gradient
 from lowering.adjoint.gradient import gradient as gradient
+from lowering.adjoint.recompute import Recompute as Recompute
 from lowering.builders import LoweredFunction as LoweredFunction
 from lowering.builders import lower as lower
 from lowering.lower import Lowered as Lowered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -29,6 +30,10 @@ def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
     np.testing.assert_allclose(found, expected, 2e-4, 2e-4 * scale, err_msg=name)
 
 
+AGAIN = [None, None, cl.Recompute.all(), cl.Recompute.every(1), cl.Recompute.every(2), cl.Recompute.sqrt()]
+"""What may be made again."""
+
+
 class TestGenerated:
     @given(st.data())
     def test_it_is_that_of_the_lowered_program(self, data):
@@ -42,7 +47,8 @@ class TestGenerated:
         shape = case.graph.variable(of).shape
         cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
         expected = slopes(case, of, wrt, cotangent)
-        found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent)
+        again = data.draw(st.sampled_from(AGAIN))
+        found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
         program = cl.Sequence(found.forward, found.backward)
         names = {name: own.source.name for name, own in zip(wrt, found, strict=True)}
         run = cl.lower(case.graph, inputs=[*case.inputs], outputs=[*names.values()], program=program)
@@ -71,3 +77,87 @@ class TestFunctions:
         )(value)
         made = cl.interpret(graph, {"x": value}, [found[x]], both)[found[x].source.name]
         np.testing.assert_allclose(made, expected, 1e-5)
+
+
+@cl.codelet
+def scale(x, w):
+    return x * w
+
+
+@cl.codelet
+def bend(x):
+    return jnp.tanh(x)
+
+
+@cl.codelet
+def total(x):
+    return jnp.sum(x)
+
+
+def layers(count: int) -> tuple[cl.Graph, cl.Tensor, list[cl.Tensor]]:
+    """A network of equal layers, and its loss."""
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    rows, wide = 64, 32
+    h, weights = graph.add_variable("x", (rows, wide)), []
+    for number in range(count):
+        with graph.scope(f"layer{number}"):
+            weights.append(graph.add_variable("w", (wide,)))
+            i = cl.grid(rows)
+            h = graph.add_vertex("scale", scale, x=h[i], w=weights[-1])
+            i = cl.grid(rows)
+            h = graph.add_vertex("bend", bend, x=h[i])
+    i = cl.grid(rows)
+    parts = graph.add_vertex("sum", total, x=h[i])
+    return graph, graph.add_vertex("loss", total, x=parts), weights
+
+
+class TestRecompute:
+    def trained(self, again: cl.Recompute | None) -> tuple[int, int, list[np.ndarray], int]:
+        """Bytes that are not always live, cycles, gradients, and vertices of layers with something made again."""
+        graph, loss, weights = layers(36)
+        found = cl.gradient(graph, loss, weights, recompute=again)
+        engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
+        profile = engine.profile(keep=["x", *weights, *found])
+        random = np.random.default_rng(0)
+        engine.write({"x": random.normal(size=(64, 32)).astype(np.float32)})
+        engine.write({w.source.name: random.uniform(0.5, 1.5, 32).astype(np.float32) for w in weights})
+        engine.run()
+        gradients = [np.asarray(engine.read(own)) for own in found]
+        return profile.memory_by_kind["not always live"], profile.total_cycles, gradients, graph.num_vertices
+
+    def test_less_memory_for_a_little_more_work(self):
+        memory, cycles, gradients, vertices = self.trained(None)
+        for again, less, more in ((cl.Recompute.sqrt(), 2.4, 1.5), (cl.Recompute.every(12), 2.4, 1.5)):
+            other_memory, other_cycles, others, other_vertices = self.trained(again)
+            assert other_memory * less < memory
+            assert cycles < other_cycles < more * cycles
+            assert other_vertices == vertices
+            for one, other in zip(gradients, others, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+    def test_scopes_run_again_by_themselves(self):
+        graph, loss, weights = layers(3)
+        found = cl.gradient(graph, loss, weights, recompute=cl.Recompute.scopes("layer[01]"))
+        lines = [line.split("(")[-1][:-1] for line in found.backward.lines() if "Execute" in line]
+        forward = [line for line in lines if not line.startswith("backward")]
+        assert forward == ["layer1/scale", "layer1/bend", "layer0/scale", "layer0/bend"]
+        assert lines.index("layer1/bend") < lines.index("backward/layer1/bend") < lines.index("layer0/scale")
+
+    def test_what_is_updated_in_place_is_not_made_again(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))
+        i = cl.grid(4)
+        graph.add_vertex("grow", cl.codelet(lambda x: {"x": jnp.exp(x)}), x=x[i])
+        i = cl.grid(4)
+        graph.add_vertex("square", cl.codelet(lambda x: x * x), x=x[i], out=y[i])
+        found = cl.gradient(graph, y, ["x"], cotangent=np.ones(4), recompute=cl.Recompute.all())
+        assert not [line for line in found.backward.lines() if line in ("Execute(grow)", "Execute(square)")]
+        program = cl.Sequence(found.forward, found.backward)
+        (made,) = found
+        value = np.linspace(-1, 1, 4).astype(np.float32)
+        slope = cl.interpret(graph, {"x": value}, [made], program)[made.source.name]
+        np.testing.assert_allclose(slope, 2 * np.exp(2 * value), 1e-5)
+
+    def test_a_number_that_counts_no_steps(self):
+        with pytest.raises(cl.ProgramError, match="a forward pass cannot be kept so often"):
+            cl.Recompute.every(0)

@@ -24,6 +24,8 @@ from codelet.views.index import Index
 from codelet.views.sources import Patchwork, Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.adjoint.flows import FamilyFlow, Flows
+from lowering.adjoint.programs import program_of, writes_of
+from lowering.adjoint.recompute import Segment, made_again
 from lowering.adjoint.saved import Body, Loop, Saved
 from lowering.adjoint.sums import Sums, is_injective
 from lowering.plan.elements import Elements, ElementSet
@@ -88,6 +90,7 @@ class Backward:
         cotangents: the variable that holds those of each variable.
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
+        needed: the variables of the forward pass that were read since the segment of steps began.
     """
 
     def __init__(self, plan: Plan, flows: Flows):
@@ -96,6 +99,7 @@ class Backward:
         self.sums = Sums(self.graph)
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
+        self.needed: set[Variable] = set()
         self._writes: dict[Step, ElementSet] = {}
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -123,6 +127,7 @@ class Backward:
 
     def given(self, body: Body, number: int, tensor: Tensor, axes: Sequence[Axis], later: ElementSet) -> Tensor:
         """A view of the forward pass before a step, for the backward pass."""
+        self.needed.update(source_variables(tensor.source))
         variables = [v for v in source_variables(tensor.source) if later.of(v).first is not None]
         if not variables:
             return tensor
@@ -254,12 +259,22 @@ class Backward:
 
     # --- steps --------------------------------------------------------------------------------------------
 
-    def steps(self, body: Body) -> None:
-        """Go back through the steps of a body."""
-        for number in range(len(body.steps) - 1, -1, -1):
-            step = body.steps[number]
-            self._step(body, number, step)
-            self.later = self.later | self._written(step)
+    def steps(self, body: Body, segments: Sequence[Segment] = ()) -> None:
+        """Go back through the steps of a body, of which some segments run again before."""
+        writers: dict[Variable, list[int]] = {}
+        for number, step in enumerate(body.steps if segments else ()):
+            for variable in writes_of([step]):
+                writers.setdefault(variable, []).append(number)
+        for segment in reversed(segments or [Segment(0, len(body.steps), False)]):
+            outer, self.sums.programs, self.needed = self.sums.programs, [], set()
+            for number in range(segment.end - 1, segment.first - 1, -1):
+                step = body.steps[number]
+                self._step(body, number, step)
+                self.later = self.later | self._written(step)
+            if segment.is_again:
+                again = made_again(body.steps, segment, self.needed, writers)
+                outer += [program_of(self.plan, body.steps[k], ()) for k in again]
+            self.sums.programs = outer + self.sums.programs
 
     def _written(self, step: Step) -> ElementSet:
         """The elements that a step writes, or ends."""

@@ -22,6 +22,7 @@ from codelet.views.tensor import Tensor
 from lowering.adjoint.backward import Backward, one_more
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.programs import program_of
+from lowering.adjoint.recompute import Recompute, segments_of
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
@@ -123,6 +124,7 @@ def gradient(
     *,
     program: object = None,
     cotangent: object = None,
+    recompute: Recompute | None = None,
 ) -> Gradient:
     """Add the backward pass of a program to its graph: the gradient of a tensor as vertices, edges and programs.
 
@@ -132,6 +134,7 @@ def gradient(
         wrt: by what, as it is before the program: tensors, or variables by name.
         program: what is differentiated; all compute sets in the order they were added when left off.
         cotangent: of `of`, of its shape: a tensor or numbers; 1 when left off.
+        recompute: what is made again in the backward pass rather than kept: `cl.Recompute.sqrt()`, say.
 
     Returns:
         The gradients, and what to run in the program's place: `cl.Sequence(found.forward, found.backward)`.
@@ -166,7 +169,7 @@ def gradient(
         outermost = Body(plan.steps)
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
-            backward.steps(outermost)
+            backward.steps(outermost, segments_of(recompute, plan.steps))
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.before()
