@@ -120,7 +120,7 @@ class TestRecompute:
         profile = engine.profile(keep=["x", *weights, *found])
         random = np.random.default_rng(0)
         engine.write({"x": random.normal(size=(64, 32)).astype(np.float32)})
-        engine.write({w.source.name: random.uniform(0.5, 1.5, 32).astype(np.float32) for w in weights})
+        engine.write({f"layer{k}/w": random.uniform(0.5, 1.5, 32).astype(np.float32) for k in range(len(weights))})
         engine.run()
         gradients = [np.asarray(engine.read(own)) for own in found]
         return profile.memory_by_kind["not always live"], profile.total_cycles, gradients, graph.num_vertices

@@ -44,16 +44,22 @@ class Repeat(Program):
         count: how often; zero is allowed.
         body: a program, or a compute set.
         index: a variable of shape () and an integer dtype, set to 0, 1, ... before each turn.
+        checkpoint: for gradients, after how many turns its state is kept: what turns between make is made again from
+            there. All that turns make is kept when left off. It changes no value.
 
     Raises:
-        ProgramError: a count that is not a number, or an index that cannot count.
+        ProgramError: a count that is not a number, an index that cannot count, or a checkpoint that is no number of
+            turns.
     """
 
     count: int
     body: Program
     index: Tensor | None
+    checkpoint: int | None = None
 
-    def __init__(self, count: int, body: object, *more: object, index: Tensor | None = None):
+    def __init__(
+        self, count: int, body: object, *more: object, index: Tensor | None = None, checkpoint: int | None = None
+    ):
         if more:
             raise ProgramError(
                 "a repeat is given more than a count and a body",
@@ -77,13 +83,23 @@ class Repeat(Program):
             )
         if index is not None:
             _check_index(int(count), index)
+        if checkpoint is not None and (
+            isinstance(checkpoint, bool) or not isinstance(checkpoint, (int, np.integer)) or checkpoint < 1
+        ):
+            raise ProgramError(
+                "a repeat's checkpoint is no number of turns",
+                given=repr(checkpoint),
+                expected="a positive integer: cl.Repeat(100, body, checkpoint=10) keeps the state of every tenth turn",
+            )
         object.__setattr__(self, "count", int(count))
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "index", index)
+        object.__setattr__(self, "checkpoint", None if checkpoint is None else int(checkpoint))
         set_depth(self, self.body)
 
     def lines(self) -> Iterator[str]:
         counted = f", index={self.index}" if self.index is not None else ""
+        counted += f", checkpoint={self.checkpoint}" if self.checkpoint is not None else ""
         yield f"Repeat({self.count}{counted})"
         yield from indented(self.body)
 

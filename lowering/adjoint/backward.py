@@ -22,12 +22,14 @@ from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Patchwork, Source, Variable, source_text, source_variables
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.flows import FamilyFlow, Flows
+from lowering.adjoint.forward import forward_program
 from lowering.adjoint.programs import program_of, writes_of
 from lowering.adjoint.recompute import Segment, made_again
-from lowering.adjoint.saved import Body, Loop, Saved
+from lowering.adjoint.saved import Body, Loop, Saved, parts
 from lowering.adjoint.sums import Sums, is_injective
+from lowering.check.initialized import read_before_written
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -41,19 +43,13 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import bodies
+from lowering.plan.walk import all_steps, bodies
 
 
 @cl.codelet
 def from_the_end(turn, *, turns):
     """The place of a turn, of so many, where they are gone through backwards."""
     return turns - 1 - turn
-
-
-@cl.codelet
-def one_more(turn):
-    """One turn more."""
-    return {"turn": turn + 1}
 
 
 @cl.codelet
@@ -91,6 +87,7 @@ class Backward:
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
         needed: the variables of the forward pass that were read since the segment of steps began.
+        disturbed: those that hold something else afterwards, since steps run again that begin with another value.
     """
 
     def __init__(self, plan: Plan, flows: Flows):
@@ -100,6 +97,7 @@ class Backward:
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
         self.needed: set[Variable] = set()
+        self.disturbed: set[Variable] = set()
         self._writes: dict[Step, ElementSet] = {}
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -291,6 +289,8 @@ class Backward:
 
     def _step(self, body: Body, number: int, step: Step) -> None:
         match step:
+            case CallStep() if step.function.derivative is None:
+                self._unit(body, number, step)
             case ExecuteStep() | CallStep():
                 self._execute(body, number, step)
             case CopyStep(source, destination):
@@ -345,10 +345,10 @@ class Backward:
         programs, self.sums.programs = self.sums.programs, outer
         return programs
 
-    def _bodies(self, body: Body, number: int, loop: Loop | None) -> tuple[Body, ...]:
+    def _bodies(self, body: Body, number: int, loop: Loop | None, is_again: bool = False) -> tuple[Body, ...]:
         """The bodies of a step."""
         if number not in body.children:
-            made = (Body(own, (body, number), loop) for own in bodies(body.steps[number]))
+            made = (Body(own, (body, number), loop, is_again) for own in bodies(body.steps[number]))
             body.children[number] = tuple(made)
         return body.children[number]
 
@@ -369,6 +369,30 @@ class Backward:
             self.graph.add_vertex(compute_set, from_the_end, turn=turn, out=loop.back, turns=step.count)
             programs = [cl.Execute(compute_set), *inner.prelude, *programs]
         self.sums.programs.append(cl.Repeat(step.count, programs, index=turn))
+
+    def _unit(self, body: Body, number: int, step: CallStep) -> None:
+        """Run steps again, from what they began with, and go back through them."""
+        (inner,) = self._bodies(body, number, None, is_again=True)
+        later, self.later = self.later, ElementSet()
+        programs = self._inside(inner)
+        self.later = later
+        if not programs:
+            return
+        later, steps = later | self._written(step), inner.steps
+        needed = ElementSet()
+        for touch in (touch for own in all_steps(steps) for touch in own.touches() if touch.is_read):
+            needed.add(touch.tensor, touch.axes)
+        for variable in sorted(self._begun_with(steps), key=lambda own: own.number):
+            held = self.saved.value(body, number, variable, needed.of(variable), later)
+            if held is not variable:
+                pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
+                self.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
+                self.disturbed.add(variable)
+        self.sums.programs += [*self.saved.settle(inner), forward_program(self.plan, inner), *inner.prelude, *programs]
+
+    def _begun_with(self, steps: tuple[Step, ...]) -> frozenset[Variable]:
+        """The variables of which steps read what they hold before."""
+        return read_before_written(replace(self.plan, steps=steps), ())
 
     def _while(self, body: Body, number: int, step: WhileStep) -> None:
         self.later = self.later | self._written(step)

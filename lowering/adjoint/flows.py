@@ -163,6 +163,8 @@ class Flows:
 
     def _before(self, step: Step, present: ElementSet) -> ElementSet:
         match step:
+            case CallStep() if step.function.derivative is None:
+                return self.before(step.function.body, present)
             case ExecuteStep() | CallStep():
                 flows = [self.of_family(family, present) for family in self.families(step)]
                 for flow in flows:

@@ -7,31 +7,29 @@ programs: the forward pass, which keeps what the backward pass reads of it, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import codelet as cl
 from codelet.display import as_block
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.graphs.graph import Graph
+from codelet.programs.copies import Copy
 from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
-from codelet.views.sources import source_variables
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.adjoint.backward import Backward, one_more
+from lowering.adjoint.backward import Backward
+from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
-from lowering.adjoint.programs import program_of
+from lowering.adjoint.forward import forward_program
 from lowering.adjoint.recompute import Recompute, segments_of
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.elements import ElementSet
-from lowering.plan.plan import Plan
-from lowering.plan.steps import RepeatStep
 from lowering.plan.timeline import without_calls
-from lowering.plan.walk import bodies
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,27 +94,6 @@ def _seed(of: Tensor, cotangent: object) -> Any:
     return cotangent
 
 
-def _forward(plan: Plan, body: Body) -> Program:
-    """The program of a body of the forward pass, with what it saves."""
-    found: list[Program] = []
-    for number, step in enumerate(body.steps):
-        found += body.before.get(number, [])
-        children = body.children.get(number) or [Body(own, (body, number)) for own in bodies(step)]
-        inside = [_forward(plan, own) for own in children]
-        loop = children[-1].loop if children else None
-        if loop is None or not loop.is_counted:
-            found.append(program_of(plan, step, inside))
-            continue
-        if isinstance(loop.step, RepeatStep) and loop.step.index is None:
-            found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
-            continue
-        count = plan.graph.add_compute_set(plan.graph.free_name("count"))
-        plan.graph.add_vertex(count, one_more, turn=loop.turn)
-        inside[-1] = ProgramSequence(inside[-1], count)
-        found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
-    return ProgramSequence(*found, *body.before.get(len(body.steps), []))
-
-
 def gradient(
     graph: Graph,
     of: Tensor | str,
@@ -165,6 +142,7 @@ def gradient(
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(plan, variables)
     with graph.scope("backward", unique=True):
+        plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
         backward = Backward(plan, Flows(plan, varied))
         outermost = Body(plan.steps)
         if not varied.isdisjoint(source_variables(target.source)):
@@ -172,10 +150,18 @@ def gradient(
             backward.steps(outermost, segments_of(recompute, plan.steps))
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
-        before = backward.saved.before()
-        forward = ProgramSequence(*before, _forward(plan, outermost)) if outermost.is_changed else chosen
+        before = backward.saved.settle(outermost)
+        forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
+        kept = [(graph.variable(own.name), _kept(graph, own)) for own in backward.disturbed]
+    programs = [*(Copy(own, held) for own, held in kept), *outermost.prelude, *backward.sums.programs]
+    programs += [Copy(held, own) for own, held in kept]
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
-    return Gradient(target, made, forward, ProgramSequence(*outermost.prelude, *backward.sums.programs))
+    return Gradient(target, made, forward, ProgramSequence(*programs))
+
+
+def _kept(graph: Graph, variable: Variable) -> Tensor:
+    """What holds the last value of a variable while steps that write it run again."""
+    return graph.add_variable(graph.free_name(f"kept/{variable.name}"), variable.shape, variable.dtype)
 
 
 def _elements(backward: Backward, tensors: Any) -> ElementSet:

@@ -8,6 +8,7 @@ from codelet.programs.control import Repeat, RepeatWhile, Switch
 from codelet.programs.copies import Copy
 from codelet.programs.functions import Call
 from codelet.programs.program import Execute, Program
+from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
@@ -39,14 +40,17 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
         case StreamStep(stream, tensor):
             return Copy(stream, tensor) if stream.is_input else Copy(tensor, stream)
         case RepeatStep(count, _, index):
-            return Repeat(count, inside[0], index=None if index is None else whole_view(index))
+            counter = None if index is None else whole_view(index)
+            return Repeat(count, inside[0], index=counter, checkpoint=step.checkpoint)
         case WhileStep(_, predicate):
             condition, body = inside
             return RepeatWhile(condition, predicate, body, until=step.until, max_steps=step.max_steps, turns=step.turns)
         case SwitchStep(control, values):
             return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])
         case CallStep(function, arguments):
-            own = next(own for own in graph.functions if own.name == function.name)
+            own = next((own for own in graph.functions if own.name == function.name), None)
+            if own is None:
+                return ProgramSequence(*inside)
             return Call(own, **dict(zip(own.parameters, arguments, strict=True)))
         case PrintStep(tensor, text):
             return Print(tensor, text)

@@ -8,7 +8,8 @@ array, which the same turn of the backward loop takes out again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import codelet as cl
@@ -63,6 +64,8 @@ class Body:
         steps: they.
         around: the body that the step is in that this one is of, and the place of that step; None outside of all.
         loop: the loop whose part it is; None for a branch.
+        is_again: whether it runs again before the backward pass goes back through it, so that what is made in it is
+            saved there, and for one time.
         before: what else runs before each step, by its place, and at the end.
         prelude: what runs where the backward pass begins to go back through it.
         forward: the place of a turn among all turns of all loops around, in the forward pass.
@@ -73,6 +76,7 @@ class Body:
     steps: tuple[Step, ...]
     around: tuple[Body, int] | None = None
     loop: Loop | None = None
+    is_again: bool = False
     before: dict[int, list[Program]] = field(default_factory=dict)
     prelude: list[Program] = field(default_factory=list)
     forward: Tensor | None = None
@@ -81,15 +85,22 @@ class Body:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """Those around it, the outermost first."""
+        """Those around it, the outermost first, as far as what is made in it is saved turn by turn."""
+        if self.is_again:
+            return ()
         outer = () if self.around is None else self.around[0].loops
         return outer if self.loop is None else (*outer, self.loop)
+
+    @property
+    def inner(self) -> Iterator[Body]:
+        """The bodies of its steps that the backward pass goes through."""
+        return itertools.chain.from_iterable(self.children.values())
 
     @property
     def is_changed(self) -> bool:
         """Whether the forward pass does more here than its steps."""
         counted = self.loop is not None and self.loop.is_counted
-        return counted or bool(self.before) or any(own.is_changed for some in self.children.values() for own in some)
+        return counted or bool(self.before) or any(own.is_changed for own in self.inner if not own.is_again)
 
     def writer(self, variable: Variable, number: int) -> int | None:
         """The place of the last step before another that writes a variable."""
@@ -123,6 +134,7 @@ class Saved:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.values: dict[tuple[Body, int, Variable], _Saved] = {}
+        self.settled: set[_Saved] = set()
 
     def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
         """What holds the value of a variable before a step, when the backward pass reads it.
@@ -199,11 +211,16 @@ class Saved:
         programs.append(cl.Execute(compute_set))
         return made
 
-    def before(self) -> list[Program]:
-        """Note in the bodies of the forward pass what saves the values; what has to run before all of it."""
+    def settle(self, body: Body) -> list[Program]:
+        """Note in a body, and in those within it, what saves values there; what has to run before all of it."""
         found: list[Program] = []
-        for own in self.values.values():
-            found += self._save(own)
+        for number in sorted({number for own, number, _ in self.values if own is body}):
+            for key, value in self.values.items():
+                if key[:2] == (body, number) and value not in self.settled:
+                    self.settled.add(value)
+                    found += self._save(value)
+        for own in body.inner:
+            found += self.settle(own)
         return found
 
     def _save(self, own: _Saved) -> list[Program]:
@@ -211,14 +228,14 @@ class Saved:
         graph, before = self.graph, own.body.before.setdefault(own.number, [])
         source = whole_view(own.variable)
         if own.stack is None:
-            before += [cl.Copy(a, b) for a, b in _parts(source, whole_view(own.held), own.needed)]
+            before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), own.needed)]
             return []
         with graph.scope("saved"):
             first: list[Program] = [cl.Copy(0, own.stack)]
             if not own.needed.is_all:
                 row = graph.add_variable(graph.free_name("row"), own.variable.shape, own.variable.dtype)
                 first.append(cl.Copy(0, row))
-                before += [cl.Copy(a, b) for a, b in _parts(source, row, own.needed)]
+                before += [cl.Copy(a, b) for a, b in parts(source, row, own.needed)]
                 source = row
             with graph.record() as put:
                 put_turn(graph, source, own.stack, self._places(own.body)[0])
@@ -242,7 +259,7 @@ def _made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
         body, number = body.around
 
 
-def _parts(source: Tensor, destination: Tensor, elements: Elements) -> Sequence[tuple[Tensor, Tensor]]:
+def parts(source: Tensor, destination: Tensor, elements: Elements) -> Sequence[tuple[Tensor, Tensor]]:
     """Some elements of two tensors of one shape, as views."""
     if elements.is_all:
         return [(source, destination)]

@@ -9,6 +9,7 @@ stacked.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,6 +60,32 @@ def _rotate(state: EmissionState, step: RotateStep) -> None:
     state.put(step.variables, [arrays[-1], *arrays[:-1]])
 
 
+def _kept_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, every: int, unroll: int) -> Any:
+    """A scan whose derivative keeps what is carried after every so many turns, and runs the turns between again."""
+    every = min(every, count)
+    several, left = divmod(count, every)
+
+    def part(start: int, stop: int, *shape: int) -> Any:
+        return jax.tree.map(lambda own: own[start:stop].reshape(*shape, *own.shape[1:]), fed)
+
+    first = part(0, several * every, several, every)
+    some = jax.tree.map(lambda own: own[0], first)
+    # What is made again is hidden from the rules on what was emitted.
+    body = trace_simplified(lambda *own: lax.scan(turn, *own, length=every, unroll=min(unroll, every)), start, some)
+    kinds = jax.tree.structure(jax.eval_shape(lambda *own: lax.scan(turn, *own, length=every), start, some))
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def run(values: Any, own: Any) -> Any:
+        return jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves((values, own))))
+
+    values, sent = lax.scan(run, start, first, length=several)
+    sent = jax.tree.map(lambda own: own.reshape(several * every, *own.shape[2:]), sent)
+    if left:
+        values, rest = lax.scan(turn, values, part(several * every, count, left), length=left)
+        sent = jax.tree.map(lambda a, b: lax.concatenate([a, b], 0), sent, rest)
+    return values, sent
+
+
 def _repeat(state: EmissionState, step: RepeatStep) -> None:
     if step.count == 0:
         return
@@ -82,7 +109,10 @@ def _repeat(state: EmissionState, step: RepeatStep) -> None:
     feeds, start = streams.take_for(state.streams, step.count), state.held(carried)
     # After as many turns as bring every array back to its place, XLA finds each in its own buffer: no copies.
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
-    values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
+    if step.checkpoint is None:
+        values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
+    else:
+        values, sent = _kept_scan(turn, start, (numbers, feeds), step.count, step.checkpoint, turns)
     state.put(carried, values)
     streams.send(state.streams, sent)
 

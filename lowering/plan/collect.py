@@ -319,7 +319,7 @@ class _Collector:
             case Repeat(count, body, index):
                 counter = None if index is None else index.source
                 assert counter is None or isinstance(counter, Variable)
-                return (RepeatStep(count, self.steps(body), counter),)
+                return (RepeatStep(count, self.steps(body), counter, checkpoint=program.checkpoint),)
             case RepeatWhile(condition, predicate, body, until, most, turns):
                 abort = None if most is None else self.abort
                 code = 0 if most is None else self.code(too_many_turns(predicate, most))

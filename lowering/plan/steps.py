@@ -132,6 +132,8 @@ class RepeatStep(_Flowing):
 
     A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
 
+    With `checkpoint`, its derivatives keep its state after every so many turns, and make again what turns between make.
+
     `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
     """
 
@@ -140,6 +142,7 @@ class RepeatStep(_Flowing):
     index: Variable | None = None
     first: int | Variable = 0
     carried: tuple[Variable, ...] | None = None
+    checkpoint: int | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -147,7 +150,8 @@ class RepeatStep(_Flowing):
         start = f" from {named}" if named else ""
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
         carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
-        yield f"repeat {self.count}{counted}{_flow(self)}{carried}"
+        kept = "" if self.checkpoint is None else f" kept every {self.checkpoint}"
+        yield f"repeat {self.count}{counted}{kept}{_flow(self)}{carried}"
         yield from _indented(self.body)
 
     def touches(self) -> Iterator[Touch]:

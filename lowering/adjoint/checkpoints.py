@@ -1,0 +1,77 @@
+"""Checkpoints: loops whose state is kept after every so many turns, as loops of loops.
+
+In come steps. Out come the same with each `Repeat(n, body, checkpoint=k)` as a loop of about n / k turns, each of which
+is one loop of k turns: a unit that the backward pass runs again, from the state that it began with, before it goes
+back through it. What that makes is kept for k turns, and the state n / k times.
+
+Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 12: multilevel checkpointing, of two levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+import codelet as cl
+from codelet.graphs.graph import Graph
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.programs import writes_of
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow, flow_step
+from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step
+from lowering.plan.walk import bodies, with_bodies
+
+
+@cl.codelet
+def next_turn(turn):
+    """The number of the turn that begins."""
+    return {"turn": turn + 1}
+
+
+def unit(steps: Sequence[Step], name: str) -> CallStep:
+    """Steps that the backward pass runs again before it goes back through them: a function without parameters."""
+    body = tuple(steps)
+    reads = tuple(dict.fromkeys(variable for step in body for variable in step.reads))
+    writes = tuple(dict.fromkeys(variable for step in body for variable in step.writes))
+    made = flow_step(CallStep(FunctionBody(name, (), body, reads=reads, writes=writes), ()))
+    assert isinstance(made, CallStep)
+    return made
+
+
+def with_checkpoints(graph: Graph, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps with loops of units in the place of loops that are kept every so many turns."""
+    found: list[Step] = []
+    for step in steps:
+        if bodies(step) and not isinstance(step, CallStep):
+            step = flow_step(with_bodies(step, [with_checkpoints(graph, body) for body in bodies(step)]))
+        if isinstance(step, RepeatStep) and step.checkpoint is not None and step.count > 1:
+            found += _in_units(graph, step, step.checkpoint)
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def _in_units(graph: Graph, step: RepeatStep, every: int) -> list[Step]:
+    before, body = [], step.body
+    if step.index is not None:
+        if step.index in writes_of(step.body):
+            return [replace(step, checkpoint=None)]  # what else counts by it would count on
+        before, count = _counted(graph, step.index)
+        body = (*count, *body)
+    several, left = divmod(step.count, every)
+    turns = [flow_step(replace(step, count=own, body=body, index=None, checkpoint=None)) for own in (every, left)]
+    loop = flow_step(replace(step, count=several, body=(unit(turns[:1], "turns"),), index=None, checkpoint=None))
+    return [*before, *([loop] if several else []), *(turns[1:] if left else [])]
+
+
+def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...]]:
+    """What has to run before a loop, and at the beginning of each turn, so that a variable counts the turns from 0."""
+    turn = whole_view(index)
+    before = graph.copied_constant(np.asarray(-1).astype(index.dtype), turn)
+    compute_set = graph.add_compute_set(graph.free_name("next turn"))
+    graph.add_vertex(compute_set, next_turn, turn=turn)
+    counting = flow(collect(graph, cl.Execute(compute_set), (), ())).steps
+    return [flow_step(CopyStep(Tensor(before.source, before.index), turn))], counting

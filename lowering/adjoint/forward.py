@@ -1,0 +1,41 @@
+"""Forward: the program of the forward pass, which also saves what the backward pass reads of it."""
+
+from __future__ import annotations
+
+import codelet as cl
+from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
+from lowering.adjoint.programs import program_of
+from lowering.adjoint.saved import Body
+from lowering.plan.plan import Plan
+from lowering.plan.steps import RepeatStep
+from lowering.plan.walk import bodies
+
+
+@cl.codelet
+def one_more(turn):
+    """One turn more."""
+    return {"turn": turn + 1}
+
+
+def forward_program(plan: Plan, body: Body) -> Program:
+    """The program of a body of the forward pass, with what it saves; of one that runs again what it saves then."""
+    found: list[Program] = []
+    for number, step in enumerate(body.steps):
+        found += body.before.get(number, [])
+        children = body.children.get(number, ())
+        if not children or children[0].is_again:  # which saves when it runs again
+            children = [Body(own, (body, number)) for own in bodies(step)]
+        inside = [forward_program(plan, own) for own in children]
+        loop = children[-1].loop if children else None
+        if loop is None or not loop.is_counted:
+            found.append(program_of(plan, step, inside))
+            continue
+        if isinstance(loop.step, RepeatStep) and loop.step.index is None:
+            found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
+            continue
+        count = plan.graph.add_compute_set(plan.graph.free_name("count"))
+        plan.graph.add_vertex(count, one_more, turn=loop.turn)
+        inside[-1] = ProgramSequence(inside[-1], count)
+        found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
+    return ProgramSequence(*found, *body.before.get(len(body.steps), []))
