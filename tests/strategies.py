@@ -459,6 +459,9 @@ def mixed(a, b, c):
 WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float64"]}
 """Dtypes that hold what a case computes with, by the kind of its dtype; those of 64 bits where x64 is on."""
 
+checkpoints = st.sampled_from([None, None, None, 1, 2, 4])
+"""After how many turns the state of a loop is kept for its derivatives, which changes no value."""
+
 UNSURE = ("parameter", "short")
 """What the names of variables begin with that do not hold values throughout."""
 
@@ -836,7 +839,7 @@ class _Builder:
         if self.draw(st.booleans()):
             # The same variable counts within: what it holds afterwards is for the rest of the turn.
             body = [cl.Repeat(self.draw(st.integers(0, 2)), cl.Sequence(*body), index=turn), *body[1:]]
-        return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn)]
+        return [cl.Repeat(self.draw(st.integers(0, 3)), body, index=turn, checkpoint=self.draw(checkpoints))]
 
     def passing(self) -> list[Any]:
         """A repeat that steps from a variable to another and copies it back, maybe two turns back, and variations.
@@ -872,7 +875,8 @@ class _Builder:
             self.case.inputs[f"kept{number}"] = np.zeros(3, np.int32)
             body += [cl.Copy(kept[1:], kept[:2]), cl.Copy(turn.reshape(1), kept[2:])]
         alike = draw(st.sampled_from([[], [cl.Copy(now, new)], [cl.Copy(now, old), cl.Copy(now, new)]]))
-        return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn)]
+        kept = draw(checkpoints)
+        return [*alike, cl.Repeat(draw(st.integers(0, 9)), cl.Sequence(*body), index=turn, checkpoint=kept)]
 
     def number(self, value: int) -> cl.Tensor:
         """A variable that comes from outside and holds a whole number."""
@@ -1042,7 +1046,7 @@ class _Builder:
             self.times *= count
             body = self.body(depth)
             self.times //= count
-            return [cl.Repeat(count, body)]
+            return [cl.Repeat(count, body, checkpoint=self.draw(checkpoints))]
         return self.compute_set()
 
 

@@ -29,7 +29,7 @@ from lowering.adjoint.programs import program_of, writes_of
 from lowering.adjoint.recompute import Segment, made_again
 from lowering.adjoint.saved import Body, Loop, Saved, parts
 from lowering.adjoint.sums import Sums, is_injective
-from lowering.check.initialized import read_before_written
+from lowering.check.initialized import read_before_written, written_by
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -92,7 +92,7 @@ class Backward:
 
     def __init__(self, plan: Plan, flows: Flows):
         self.plan, self.graph, self.flows = plan, plan.graph, flows
-        self.saved = Saved(self.graph)
+        self.saved = Saved(self.graph, written_by(plan))
         self.sums = Sums(self.graph)
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
@@ -126,7 +126,10 @@ class Backward:
     def given(self, body: Body, number: int, tensor: Tensor, axes: Sequence[Axis], later: ElementSet) -> Tensor:
         """A view of the forward pass before a step, for the backward pass."""
         self.needed.update(source_variables(tensor.source))
-        variables = [v for v in source_variables(tensor.source) if later.of(v).first is not None]
+        certain = self.saved.certain
+        variables = [
+            v for v in source_variables(tensor.source) if later.of(v).first is not None or not certain.of(v).is_all
+        ]
         if not variables:
             return tensor
         needed = ElementSet()

@@ -1,8 +1,8 @@
 """Saved values: what the backward pass reads of the forward pass that is overwritten before it runs.
 
 A value is that of a variable at a place of the program: as the last step that wrote it left it. What nothing writes any
-more is read where it is. Of any other a copy is taken as soon as it is made; in loops one for each turn, in a row of an
-array, which the same turn of the backward loop takes out again.
+more is read where it is, unless only one branch of a choice has made it. Of any other a copy is taken as soon as it is
+made; in loops one for each turn, in a row of an array, which the same turn of the backward loop takes out again.
 """
 
 from __future__ import annotations
@@ -129,10 +129,17 @@ class _Saved:
 
 
 class Saved:
-    """What is saved of a forward pass; asked for by the backward pass, while that is made."""
+    """What is saved of a forward pass; asked for by the backward pass, while that is made.
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    Attributes:
+        graph: where.
+        certain: the elements that have a value after the forward pass, whatever it has chosen.
+        values: what is saved: by the body where it is made, before which step there, and of which variable.
+        settled: those of them of which it is noted where they are saved.
+    """
+
+    def __init__(self, graph: Graph, certain: ElementSet):
+        self.graph, self.certain = graph, certain
         self.values: dict[tuple[Body, int, Variable], _Saved] = {}
         self.settled: set[_Saved] = set()
 
@@ -146,7 +153,8 @@ class Saved:
             needed: which of its elements are read.
             later: the elements that are written later in the forward pass.
         """
-        if (needed & later.of(variable)).first is None:
+        is_kept = (needed & later.of(variable)).first is None
+        if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
         body, number = _made(body, number, variable)
         key = body, number, variable
@@ -229,7 +237,8 @@ class Saved:
         source = whole_view(own.variable)
         if own.stack is None:
             before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), own.needed)]
-            return []
+            is_made = (own.needed - self.certain.of(own.variable)).first is None
+            return [] if is_made else [cl.Copy(0, whole_view(own.held))]
         with graph.scope("saved"):
             first: list[Program] = [cl.Copy(0, own.stack)]
             if not own.needed.is_all:

@@ -132,6 +132,16 @@ def check_initialized(plan: Plan, written: ElementSet) -> ElementSet:
     return after
 
 
+def written_by(plan: Plan) -> ElementSet:
+    """The elements that have a value after a plan, wherever all that it reads before writing it has one before.
+
+    Args:
+        plan: without calls but of functions with derivatives.
+    """
+    before = [*read_before_written(plan, ()), *(variable for variable in plan.variables if variable.value is not None)]
+    return _Finder(plan).visit(plan.steps, ElementSet.of_variables(before))
+
+
 class _Finder(_Reader):
     """Looks through the steps of a plan for what has no value where it is read."""
 
