@@ -12,6 +12,10 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.draw.groups import group_points, phase_of
+from codelet.draw.links import find_links
+from codelet.views.sources import source_variables
+from lowering.machine.placer import tiles_in_order
 from lowering.pipeline import plan_engine
 from tests import strategies as s
 from tests.examples import examples
@@ -156,20 +160,26 @@ class TestMappedByHand:
         (first,) = (own for own in graph.families if own.compute_set.name == "near")
         for own in adjoints:
             if own.num_vertices == 15:
-                assert (own.tile.values(own.axes) == first.tile.values(first.axes)).all()
+                assert tiles_in_order(own, graph.target).tolist() == tiles_in_order(first, graph.target).tolist()
 
 
 # --- what it is of, and by --------------------------------------------------------------------------------
 
 
+def name_of(tensor: cl.Tensor) -> str:
+    """The name of the variable that a tensor is of."""
+    (variable,) = source_variables(tensor.source)
+    return variable.name
+
+
 def values(made: dict[str, np.ndarray], *tensors: cl.Tensor) -> list[np.ndarray]:
     """The values of views, from those of their variables."""
-    return [made[own.source.name].reshape(-1)[own.index.values()] for own in tensors]
+    return [made[name_of(own)].reshape(-1)[own.index.values()] for own in tensors]
 
 
 def run(graph: cl.Graph, inputs: dict[str, Any], program: cl.Program, *tensors: cl.Tensor) -> list[np.ndarray]:
     """What tensors hold after a program, by the interpreter and on addresses, which agree."""
-    names = [*dict.fromkeys(own.source.name for own in tensors)]
+    names = [*dict.fromkeys(map(name_of, tensors))]
     expected = values(cl.interpret(graph, inputs, names, program), *tensors)
     engine = cl.Engine(graph, program, execution="addresses")
     engine.write(inputs)
@@ -356,3 +366,69 @@ class TestFiniteDifferences:
             made = run(case.inputs)
             slope = sum(float(np.vdot(made[own.names[name]], direction[name])) for name in direction)
             np.testing.assert_allclose(slope, (after - before) / (2 * step), 1e-4, 1e-4)
+
+
+# --- what a training step is seen as ------------------------------------------------------------------
+
+
+def trained(graph: cl.Graph) -> tuple[cl.Sequence, cl.Gradient]:
+    """Two dense layers and a loss; a step of training, and its gradient."""
+    x, target = graph.add_variable("x", (4, 8)), graph.add_variable("target", (4, 3))
+    weights, made = [], x
+    dense = cl.codelet(lambda x, w: jnp.tanh(jnp.dot(x, w)))
+    for number, (inputs, outputs) in enumerate([(8, 6), (6, 3)], 1):
+        with graph.scope(f"layer {number}"):
+            w = graph.add_variable("w", (outputs, inputs))
+            i, j = cl.grid(4, outputs)
+            made = graph.add_vertex("dense", dense, x=made[i], w=w[j])
+            weights.append(w)
+    error = cl.codelet(lambda y, target: jnp.sum((y - target) ** 2))
+    loss = graph.add_vertex("loss", error, y=made, target=target)
+    found = cl.gradient(graph, loss, weights)
+    descend = cl.codelet(lambda p, slope: {"p": p - 0.125 * slope})
+    with graph.scope("update"), graph.record() as update:
+        for w in weights:
+            i, j = cl.grid(*w.shape)
+            graph.add_vertex(name_of(w).partition("/")[0], descend, p=w[i, j], slope=found[w][i, j])
+    return cl.Sequence(found.forward, found.backward, update), found
+
+
+class TestATrainingStep:
+    def test_its_profile_names_what_is_of_each_layer(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        step, _ = trained(graph)
+        names = [own.name for own in cl.Engine(graph, step).profile().steps if not own.name.startswith("copy ")]
+        phases = [phase_of(name) for name in names]
+        assert phases == sorted(phases)
+        for number in (1, 2):
+            for own in (f"layer {number}/dense", f"backward/layer {number}/dense", f"update/layer {number}"):
+                assert own in names
+        assert all(name.startswith("backward/") for name, phase in zip(names, phases, strict=True) if phase == 1)
+
+    def test_its_picture_has_a_layer_for_forward_and_backward(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        step, _ = trained(graph)
+        groups = group_points(find_links(graph, step))
+        layers = {}
+        for family, layer, is_input in zip(groups.family, groups.layer, groups.is_input, strict=True):
+            if not is_input:
+                layers.setdefault(graph.families[family].compute_set.name, groups.layers[layer])
+        assert layers["layer 1/dense"] == layers["backward/layer 1/dense"] == layers["update/layer 1"] == "layer 1"
+        assert layers["layer 2/dense"] == layers["backward/layer 2/dense"] == "layer 2"
+
+    def test_it_is_that_of_jax(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        step, found = trained(graph)
+        random = np.random.default_rng(0)
+        shapes = {"x": (4, 8), "target": (4, 3), "layer 1/w": (6, 8), "layer 2/w": (3, 6)}
+        inputs = {name: random.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+
+        def loss(w, v):
+            return jnp.sum((jnp.tanh(jnp.tanh(inputs["x"] @ w.T) @ v.T) - inputs["target"]) ** 2)
+
+        before = inputs["layer 1/w"], inputs["layer 2/w"]
+        slopes = jax.grad(loss, (0, 1))(*before)
+        tensors = [*found.tensors]
+        after = run(graph, inputs, step, *tensors)
+        for own, value, slope in zip(after, before, slopes, strict=True):
+            np.testing.assert_allclose(own, value - 0.125 * slope, 1e-4, 1e-5)
