@@ -18,11 +18,12 @@ from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
 from codelet.views.sources import Variable, source_variables
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.backward import Backward
 from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.forward import forward_program
+from lowering.adjoint.homes import map_to_tiles
 from lowering.adjoint.recompute import Recompute, segments_of
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
@@ -49,8 +50,23 @@ class Gradient:
     forward: Program
     backward: Program
 
-    def __getitem__(self, tensor: Tensor) -> Tensor:
-        return self.tensors[tensor]
+    def __getitem__(self, tensor: Tensor | str) -> Tensor:
+        """The gradient by a tensor, or by a variable of a name, that was asked for.
+
+        Raises:
+            ProgramError: one that was not.
+        """
+        wanted = whole_view(self.of.graph.variable(tensor).source) if isinstance(tensor, str) else tensor
+        for own, made in self.tensors.items():
+            is_alike = own.source is wanted.source and own.shape == wanted.shape
+            if own is wanted or (is_alike and (own.index - wanted.index).bounds() in ((0, 0), None)):
+                return made
+        raise ProgramError(
+            "the gradient by this tensor was not asked for",
+            given=f"{tensor!r:.80}",
+            expected=", ".join(map(str, self.tensors)),
+            fix="cl.gradient(graph, of, wrt) with it in `wrt`",
+        )
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors.values())
@@ -136,7 +152,7 @@ def gradient(
     check_program(chosen, graph)
     target = _named(graph, of, "what is differentiated")
     by = {own: _named(graph, own, "what is differentiated by") for own in wrt}
-    seed = _seed(target, cotangent)
+    seed, num_before = _seed(target, cotangent), len(graph.variables)
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
@@ -152,16 +168,22 @@ def gradient(
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.settle(outermost)
         forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
-        kept = [(graph.variable(own.name), _kept(graph, own)) for own in backward.disturbed]
-    programs = [*(Copy(own, held) for own, held in kept), *outermost.prelude, *backward.sums.programs]
-    programs += [Copy(held, own) for own, held in kept]
+        kept = {own: _kept(graph, own) for own in sorted(backward.disturbed, key=lambda own: own.number)}
+        pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
+        programs = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *backward.sums.programs]
+        programs += [Copy(held, own) for own, held in pairs]
+        back = ProgramSequence(*programs)
+        like = backward.likenesses() | {held: own for own, held in kept.items()}
+        map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
-    return Gradient(target, made, forward, ProgramSequence(*programs))
+    return Gradient(target, made, forward, back)
 
 
-def _kept(graph: Graph, variable: Variable) -> Tensor:
+def _kept(graph: Graph, variable: Variable) -> Variable:
     """What holds the last value of a variable while steps that write it run again."""
-    return graph.add_variable(graph.free_name(f"kept/{variable.name}"), variable.shape, variable.dtype)
+    made = graph.add_variable(graph.free_name(f"kept/{variable.name}"), variable.shape, variable.dtype).source
+    assert isinstance(made, Variable)
+    return made
 
 
 def _elements(backward: Backward, tensors: Any) -> ElementSet:
