@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import codelet as cl
 from tests.examples import examples
@@ -23,6 +25,7 @@ pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra 
 
 from codelet.draw.coarse import coarsen
 from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
 from codelet.draw.labels import place_labels
 from codelet.draw.layout import lay_out
@@ -83,6 +86,76 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     place = lay_out(links).place
     assert place.shape == (links.num_points, 2)
     assert ((place >= 0) & (place < 1)).all()
+
+
+@examples(10)
+@given(cases(np.int32, max_steps=3), st.integers(1, 9), st.booleans(), st.integers(0, 99))
+def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, many: bool, seed: int):
+    links = find_links(case.graph, case.sequence())
+    groups = group_points(links)
+    tile = np.random.default_rng(seed).integers(-1, tiles, links.num_vertices).astype(np.int32)
+    tile[tile == tiles - 1] += 70_000 * many
+    coarse = coarsen(links, groups, tile, most=1)
+    where = np.where(tile < 0, 1 << 30, tile)
+    for begin, end in pairwise(np.minimum(groups.first, links.num_vertices)):
+        own = begin + np.lexsort((np.arange(end - begin), where[begin:end]))
+        assert (np.diff(coarse.node[own].astype(int)) >= 0).all()
+    pairs: dict[tuple[int, int], int] = {}
+    for s, t in zip(coarse.node[links.source].tolist(), coarse.node[links.target].tolist(), strict=True):
+        if s != t:
+            pairs[min(s, t), max(s, t)] = pairs.get((min(s, t), max(s, t)), 0) + 1
+    assert dict(zip(zip(coarse.source, coarse.target, strict=True), coarse.weight, strict=True)) == pairs
+    plain, ascending = (
+        coarsen(links, groups, most=1),
+        coarsen(links, groups, np.sort(tile.view(np.uint32)).view(np.int32), most=1),
+    )
+    assert not len(ascending.order)
+    for name in ("node", "source", "target", "weight"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(ascending, name))
+    place = lay_out(links, tile=tile).place
+    assert ((place >= 0) & (place < 1)).all()
+    np.testing.assert_array_equal(place, lay_out(links, tile=tile).place)
+
+
+def shuffled(given_tiles: bool) -> tuple[cl.Graph, np.ndarray]:
+    """Vertices whose tiles, 0 to 15, follow no order; the graph gives them or a profile has to."""
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    x, y, k = graph.add_variable("x", (400,)), graph.add_variable("y", (400,)), cl.grid(400)
+    tile = np.random.default_rng(1).permutation(np.arange(400) % 16).astype(np.int32)
+    named = {"tile": cl.table(tile)[k]} if given_tiles else {}
+    graph.add_vertex("line/total", total, x=x[k : k + 1], out=y[399 - k], **named)
+    for own in (x[k], y[399 - k]):
+        graph.set_tile_mapping(own, cl.table(tile)[k])
+    return graph, tile
+
+
+def test_a_profile_says_where_vertices_are():
+    graph, tile = shuffled(given_tiles=False)
+    profile = cl.Engine(graph).profile(placement="bytes")
+    told = profile.tiles_of_vertices(graph.families[0])
+    assert told.tolist() == tile.tolist()
+    drawn = pictured(graph, size=256, colour="tile", profile=profile)
+    np.testing.assert_array_equal(drawn.layout.tile, tile)
+    assert [name for name, _ in drawn.colouring.legend] == ["tile 0", "tile 15"]
+    given, _ = shuffled(given_tiles=True)
+    np.testing.assert_array_equal(drawn.pixels, pictured(given, size=256, colour="tile").pixels)
+    told, plain = cl.draw(graph, profile=profile, diagram=True), cl.draw(given, diagram=True)
+    assert isinstance(told, Diagram)
+    assert isinstance(plain, Diagram)
+    assert f"placed on tile {tile[3]}" in told.svg
+    assert "placed on tile" not in plain.svg
+
+
+def test_what_is_no_profile():
+    graph, _ = shuffled(given_tiles=False)
+    with pytest.raises(cl.DrawError, match=r"(?s)coloured by tile where no vertex has one.*profile=cl.Engine\(graph\)"):
+        cl.draw(graph, colour="tile")
+    with pytest.raises(cl.DrawError, match=r"(?s)a profile that is none.*given:? +str.*cl.Engine\(graph\).profile\(\)"):
+        cl.draw(graph, profile="fast")  # type: ignore[arg-type]
+    profile = cl.Engine(stencil(40)).profile()
+    for own in (graph, stencil(40)):
+        with pytest.raises(cl.ForeignGraphError, match="tiles of another graph's vertices"):
+            cl.draw(own, profile=profile)
 
 
 def test_layers_are_what_names_say_and_small_ones_belong_to_their_neighbours(layout):

@@ -37,13 +37,16 @@ class Colouring:
     legend: tuple[tuple[str, int], ...]
 
 
-def colour_by(kind: str, links: Links, groups: Groups, *, style: str, palette: str) -> Colouring:
+def colour_by(
+    kind: str, links: Links, groups: Groups, tile: np.ndarray | None = None, *, style: str, palette: str
+) -> Colouring:
     """The classes of points by layer, codelet, tile or cycles.
 
     Args:
         kind: one of `KINDS`.
         links: the links.
         groups: the groups of the points.
+        tile: as `tiles_of` gives it; needed where tiles are told apart.
         style: "dark" or "light".
         palette: "hue" or "colour-blind".
     """
@@ -63,7 +66,8 @@ def colour_by(kind: str, links: Links, groups: Groups, *, style: str, palette: s
         colours = class_colours(len(names), 1, style, palette)[pairs[0]]
         legend = [(name, int(np.flatnonzero(pairs[0] == place)[0])) for place, name in enumerate(names)]
         return Colouring(_by_group(which.reshape(-1), groups), pairs[1].astype(np.int32), colours, tuple(legend))
-    values = cycles_of(links) if kind == "cycles" else tiles_of(links)
+    values = tile if kind == "tile" else cycles_of(links)
+    assert values is not None
     return _by_number(kind, links, groups, values, style, palette)
 
 
@@ -122,17 +126,6 @@ def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups
         layer=np.concatenate([colouring.layer, colouring.layer]),
         colours=np.concatenate([colouring.colours, dim]).astype(np.float32),
     )
-
-
-def tiles_of(links: Links) -> np.ndarray:
-    """The tile of every vertex, int64; -1 where nobody says."""
-    found = [np.zeros(0, np.int64)]
-    for family in links.graph.families:
-        if family.tile is None:
-            found.append(np.full(family.num_vertices, -1))
-        else:
-            found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
-    return np.concatenate(found)
 
 
 def cycles_of(links: Links) -> np.ndarray:
