@@ -137,8 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     draw.add_argument(
         "--profile",
         action="store_true",
-        help="place it on an IPU first, so that vertices of near tiles lie together and a page names tiles; "
-        "--colour tile does so",
+        help="profile it first, so that the tiles of all vertices are known (--colour tile does so by itself)",
     )
     draw.set_defaults(run=_draw)
     return parser

@@ -24,7 +24,7 @@ pytest.importorskip("numba", reason="pictures are drawn by libraries of the extr
 pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra `draw`")
 
 from codelet.draw.coarse import coarsen
-from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.colours import _TO_CONES, _TO_RGB, KIND_SHIFTS, class_colours, from_hex, oklch, to_hex
 from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
 from codelet.draw.labels import place_labels
@@ -33,6 +33,8 @@ from codelet.draw.libraries import need
 from codelet.draw.links import find_links
 from codelet.draw.picture import Picture
 from codelet.draw.raster import draw_links, draw_points
+from ipu_backend.cli import main
+from ipu_backend.jobs.draw import draw_function
 
 
 @cl.codelet
@@ -89,14 +91,13 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
 
 
 @examples(10)
-@given(cases(np.int32, max_steps=3), st.integers(1, 9), st.booleans(), st.integers(0, 99))
-def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, many: bool, seed: int):
+@given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
+def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
     links = find_links(case.graph, case.sequence())
     groups = group_points(links)
-    tile = np.random.default_rng(seed).integers(-1, tiles, links.num_vertices).astype(np.int32)
-    tile[tile == tiles - 1] += 70_000 * many
+    tile = np.random.default_rng(seed).integers(-1, tiles, links.num_vertices).astype(kind)
     coarse = coarsen(links, groups, tile, most=1)
-    where = np.where(tile < 0, 1 << 30, tile)
+    where = np.where(tile < 0, 1 << 30, tile.astype(np.int64))
     for begin, end in pairwise(np.minimum(groups.first, links.num_vertices)):
         own = begin + np.lexsort((np.arange(end - begin), where[begin:end]))
         assert (np.diff(coarse.node[own].astype(int)) >= 0).all()
@@ -105,10 +106,9 @@ def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, many: bool
         if s != t:
             pairs[min(s, t), max(s, t)] = pairs.get((min(s, t), max(s, t)), 0) + 1
     assert dict(zip(zip(coarse.source, coarse.target, strict=True), coarse.weight, strict=True)) == pairs
-    plain, ascending = (
-        coarsen(links, groups, most=1),
-        coarsen(links, groups, np.sort(tile.view(np.uint32)).view(np.int32), most=1),
-    )
+    # Those without a tile are last.
+    rising = np.concatenate([np.sort(tile[tile >= 0]), tile[tile < 0]])
+    plain, ascending = coarsen(links, groups, most=1), coarsen(links, groups, rising, most=1)
     assert not len(ascending.order)
     for name in ("node", "source", "target", "weight"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(ascending, name))
@@ -269,11 +269,71 @@ def test_a_traced_function_is_drawn_by_its_layers():
     assert drawn.layout.links.num_vertices == traced.graph.num_vertices
 
 
+def whole_and_in_parts():
+    """A function of which a vertex runs one equation whole, which the trace gives no tile."""
+    return lambda x: jnp.tanh(x).sum() + jnp.linalg.svd(x, compute_uv=False).sum(), jnp.ones((32, 32))
+
+
+def test_the_console_knows_tiles(tmp_path, capsys):
+    name, path = f"{__name__}:whole_and_in_parts", str(tmp_path / "own.png")
+    of = lambda **options: draw_function(name, path, size=256, diagram=False, **options).layout.tile  # noqa: E731
+    unknown = of() < 0
+    assert 0 < unknown.sum() < len(unknown)
+    for known in (of(profile=True), of(colour="tile")):
+        assert (known >= 0).all()
+        np.testing.assert_array_equal(known[~unknown], of()[~unknown])
+    main(["draw", name, "-o", path, "--size", "256", "--profile"])
+    assert f"{len(unknown):,} vertices" in capsys.readouterr().out
+
+
 def test_colours_are_within_srgb_and_written_as_they_are():
     colours = oklch(0.7, 0.4, np.arange(0, 360, 20))
     assert ((colours >= 0) & (colours <= 1)).all()
     assert oklch(1.0, 0.0, 0.0).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
     assert to_hex(from_hex(["#3a9a5b"])[0]) == "#3a9a5b"
+
+
+@pytest.mark.parametrize("style", ["dark", "light"])
+@pytest.mark.parametrize("count", [1, 8, 24])
+def test_phases_and_kinds_stay_near_the_hue_of_their_layer(style, count):
+    colours = class_colours(count, 3, style, "hue", len(KIND_SHIFTS)).reshape(count, -1, 3)
+    for own in colours:
+        assert len(np.unique(own.round(3), axis=0)) == 3 * len(KIND_SHIFTS)
+    cones = np.cbrt(colours.astype(float) @ np.linalg.inv(_TO_RGB).T)
+    _, a, b = np.moveaxis(cones @ np.linalg.inv(_TO_CONES).T, -1, 0)
+    hue, chroma = np.degrees(np.arctan2(b, a)), np.hypot(a, b)
+    away = (hue - hue[:, :1] + 180) % 360 - 180
+    assert np.abs(away).max() < min(25, 317 / count / 2 + 0.5)
+    assert chroma.min() > 0.03
+    # What nobody wrote is pale.
+    chroma = chroma.reshape(-1, len(KIND_SHIFTS))
+    assert chroma[:, -1].max() < 0.11
+
+
+@pytest.mark.parametrize("style", ["dark", "light"])
+def test_kinds_differ_in_lightness_for_the_colour_blind(style):
+    colours = class_colours(7, 3, style, "colour-blind", len(KIND_SHIFTS)).reshape(21, -1, 3)
+    light = np.sort(colours @ np.array([0.2126, 0.7152, 0.0722]))
+    assert (light[:, 1:] > 1.02 * light[:, :-1]).all()
+
+
+def test_vertices_have_colours_by_their_kind_and_links_by_their_layer():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (100,))
+    for number in range(6):
+        i, work = cl.grid(100 if number else 90), lambda here: 2 * here
+        work.__name__ = f"work{number}"
+        graph.add_vertex(f"a/{work.__name__}", cl.codelet(work), here=x[i])
+    i = cl.grid(100)
+    graph.add_vertex("b/heat", heat, left=x[i], here=x[i], right=x[i])
+    colouring = pictured(graph, size=256).colouring
+    which = colouring.which.astype(int)
+    first, *others, last = which[[0, 90, 190, 290, 390, 490, 590]]
+    # The codelet with the fewest vertices has no colour of its own; what nobody wrote has one.
+    assert [first, *others] == [others[0] + k for k in (3, 0, 1, 2, 3, 3)]
+    assert set(which[690:].tolist()) == {others[0] + 4}
+    assert set(colouring.of_links[which].tolist()) == {others[0], last}
+    assert colouring.legend == (("a", others[0]), ("b", last))
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,11 @@ def _order_of_tiles(groups: Groups, tile: np.ndarray) -> np.ndarray:
     order = np.zeros(0, np.int32)
     for begin, end in pairwise(np.minimum(groups.first, len(tile)).tolist()):
         # What has no tile has the greatest number there is, and comes last.
-        own = tile[begin:end].view(np.uint32)
+        own = tile[begin:end].view(f"u{tile.itemsize}")
         if (own[1:] < own[:-1]).any():
             if not len(order):
                 order = np.arange(len(tile), dtype=np.int32)
-            # Numbers of 16 bits are sorted far faster.
-            sixteen = tile[begin:end].max() < 65_535
-            order[begin:end] = begin + np.argsort(own.astype(np.uint16) if sixteen else own, kind="stable")
+            order[begin:end] = begin + np.argsort(own, kind="stable")
     return order
 
 
@@ -139,7 +137,7 @@ def coarsen(links: Links, groups: Groups, tile: np.ndarray | None = None, most: 
     Args:
         links: the links.
         groups: the groups of the points.
-        tile: int32, the tile of every vertex, -1 for none: groups are cut in their order. By number when left off.
+        tile: as `tiles_of` gives it: groups are cut in the order of tiles, or of numbers where none are known.
         most: how many nodes.
     """
     node, group = _nodes_of_groups(groups, min(most, 65_535 - 4 * len(groups.sizes)))

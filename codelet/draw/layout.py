@@ -36,7 +36,7 @@ class Layout:
     Attributes:
         links: the links.
         groups: the groups of the points.
-        tile: int32, the tile of every vertex, -1 where nobody says; None if that is everywhere.
+        tile: of every vertex, as `tiles_of` gives it.
         place: float32 of shape (points, 2), in a square from 0 to 1; y grows downwards.
     """
 
@@ -72,6 +72,7 @@ def lay_out(
     nodes = _place_nodes(coarse, centres, gravity)
     note("place vertices")
     place = _expand(coarse, nodes)
+    del coarse
     _refine(links, place, gravity)
     low, high = np.percentile(place[:: max(1, len(place) // 200_000)], [0.02, 99.98], axis=0)
     side = float((high - low).max()) * (1 + 2 * MARGIN) or 1.0

@@ -167,7 +167,8 @@ def light_of(
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
     radius = float(np.clip(crowd / window.side**0.5, 0, size / 80))
     points = draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius)
-    drawn = place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size)
+    which = colouring.of_links[colouring.which]
+    drawn = place, layout.links, which, colouring.layer, colouring.colours, (size, size)
     if window == Window():
         return points, draw_links(*drawn)
     return points, draw_links_seen(*drawn, most=int(SEEN / window.side))

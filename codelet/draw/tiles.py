@@ -20,7 +20,10 @@ class KnowsTiles(Protocol):
 
 
 def tiles_of(graph: Graph, profile: KnowsTiles | None = None) -> np.ndarray | None:
-    """The tile of every vertex of a graph, int32, -1 where nobody says; None if that is everywhere.
+    """The tile of every vertex of a graph, -1 where nobody says; None if that is everywhere.
+
+    Returns:
+        int16, or int32 where the machine has more tiles than those tell apart, of shape (vertices,).
 
     Raises:
         DrawError: a profile that is none.
@@ -36,7 +39,8 @@ def tiles_of(graph: Graph, profile: KnowsTiles | None = None) -> np.ndarray | No
     families = graph.families
     if profile is None and all(family.tile is None for family in families):
         return None
-    tile, end = np.full(graph.num_vertices, -1, np.int32), 0
+    kind = np.int16 if graph.target.num_tiles <= np.iinfo(np.int16).max else np.int32
+    tile, end = np.full(graph.num_vertices, -1, kind), 0
     for family in families:
         begin, end = end, end + family.num_vertices
         own = tile[begin:end]

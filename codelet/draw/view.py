@@ -69,7 +69,7 @@ class NamedPoints:
     """What is known of points, to be told of a sample of them.
 
     Attributes:
-        tile: int32, the tile of every vertex, -1 where nobody says.
+        tile: int, the tile of every vertex, -1 where nobody says.
         cycles: float32, the cycles of each alone on its tile, -1 where nobody knows.
     """
 
@@ -79,7 +79,7 @@ class NamedPoints:
         self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.variables
         links = picture.layout.links
         tile = picture.layout.tile
-        self.tile = np.full(links.num_vertices, -1, np.int32) if tile is None else tile
+        self.tile = np.full(links.num_vertices, -1, np.int16) if tile is None else tile
         self.cycles = cycles_of(links).astype(np.float32)
 
     def within(self, window: Sequence[float], most: int = MOST_POINTS) -> tuple[dict[str, Any], list[bytes]]:

@@ -28,7 +28,8 @@ def draw_function(
         path: where the picture is saved.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
-        profile: whether it is placed on an IPU, so that the picture knows the tiles; it is for colours by tile, too.
+        profile: whether vertices that the trace gives no tile are placed, so that the picture knows theirs; for
+            colours by tile they are anyway.
         options: further ones of `cl.draw`.
 
     Raises:
@@ -41,7 +42,8 @@ def draw_function(
     with stages.stage("trace"):
         traced = trace(function, *examples, grain=grain)
     placed = None
-    if profile or options.get("colour") == "tile":
+    by_tile = options.get("colour") == "tile" and any(family.tile is None for family in traced.graph.families)
+    if profile or by_tile:
         with stages.stage("profile"):
             placed = traced.profile(allow_out_of_memory=True)
     with stages.following() as note:
