@@ -13,7 +13,7 @@ import numpy as np
 from codelet.errors import VariableError
 
 if TYPE_CHECKING:
-    from codelet.tracing.codelets import TracedCodelet
+    from codelet.tracing.traced_codelet import TracedCodelet
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from codelet.draw.coarse import coarsen
 from codelet.draw.colours import _TO_CONES, _TO_RGB, KIND_SHIFTS, class_colours, from_hex, oklch, to_hex
 from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
-from codelet.draw.labels import place_labels
 from codelet.draw.layout import lay_out
 from codelet.draw.libraries import need
 from codelet.draw.links import find_links
@@ -207,27 +206,6 @@ def test_a_picture_is_the_same_in_every_process(picture):
     environment = {**os.environ, "PYTHONHASHSEED": "7", "JAX_PLATFORMS": "cpu"}
     told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.split()[-1] == digest
-
-
-def test_names_stand_apart_and_inside():
-    graph = cl.Graph()
-    i, x = cl.grid(60), None
-    for layer in range(12):
-        x = graph.add_variable("x", (60,)) if x is None else x
-        x = graph.add_vertex(f"layer {layer}/heat", heat, left=x[i], here=x[i], right=x[i])
-    layout = lay_out(find_links(graph))
-    labels = place_labels(layout, 1024)
-    assert sorted(label.text for label in labels) == sorted(layout.groups.layers)
-    assert len(labels) == 12
-    for number, label in enumerate(labels):
-        left, top, right, bottom = label.box
-        assert left >= 0
-        assert top >= 0
-        assert right <= 1024
-        assert bottom <= 1024
-        for other in labels[:number]:
-            a, b = label.box, other.box
-            assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (label.text, other.text)
 
 
 @pytest.mark.parametrize("style", ["dark", "light"])

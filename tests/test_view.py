@@ -15,10 +15,11 @@ import codelet as cl
 pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
 pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra `draw`")
 
+from codelet.draw.labels import LETTER
 from codelet.draw.layer_light import shares_of_light
 from codelet.draw.picture import Picture
-from codelet.draw.view import MOST_POINTS, SCRIPT, SHEET, NamedPoints, pyramid_of, view_of
-from codelet.draw.widget import Viewport
+from codelet.draw.view import MOST_POINTS, SHEET, NamedPoints, pyramid_of, view_of
+from codelet.draw.widget import MODULE, Viewport
 from tests.browser import Browser
 from tests.test_draw import heat, pictured, total
 
@@ -153,7 +154,8 @@ def test_a_part_has_a_view_of_its_own(picture):
     view = view_of(part)
     place = picture.layout.place
     inside = ((place >= (0.25, 0.5)) & (place < (0.75, 1))).all(axis=1)
-    assert view["labels"] == []
+    assert {label["text"] for label in view["labels"] if label["letter"] == LETTER} == set(picture.layout.groups.layers)
+    assert all(0 <= edge <= 1 for label in view["labels"] for edge in (*label["start"], *label["tip"]))
     assert (view["points"]["of"], view["points"]["window"]) == (inside.sum(), [0, 0, 1])
     x, y, *_ = columns_of(view["points"], map(base64.b64decode, view["points"]["columns"]))
     np.testing.assert_allclose(np.stack([x, y], 1) / 65536 * 0.5 + (0.25, 0.5), place[inside], atol=1 / 65536)
@@ -177,6 +179,11 @@ def test_the_widget_answers_what_it_is_asked(picture):
     widget._handle_custom_msg(asked, [])
     assert sent[0][0]["number"] == 1
     assert len(sent[0][1]) == 6
+    # Where no script runs, a notebook shows the picture; it is not told all that the view is made of.
+    shown, _ = widget._repr_mimebundle_()
+    assert decoded(base64.b64decode(shown["image/png"])).shape == (832, 832, 3)
+    assert shown["text/plain"] == f"<View of {picture!r}>"
+    assert "application/vnd.jupyter.widget-view+json" in shown
 
 
 TRIES = """
@@ -225,6 +232,8 @@ told.whole = state();
 canvas.dispatchEvent(new WheelEvent("wheel", { ...at(...middle), deltaY: -240, cancelable: true }));
 await until(() => state()[2] !== 1);
 told.wheeled = state();
+await until(() => canvas.dataset.named.includes("heat"));
+told.names = canvas.dataset.named.split("; ");
 document.querySelector("button[title=shrink]").click();
 await until(() => state()[2] !== told.wheeled[2]);
 told.shrunk = state()[2];
@@ -294,6 +303,9 @@ def test_the_page_in_a_browser(picture, browser, tmp_path):
     assert told["dragged"] == pytest.approx([60, 30], abs=0.1)
     assert told["whole"] == [0.5, 0.5, 1]
     assert told["wheeled"] == pytest.approx([0.5, 0.5, np.exp(240 / 300)], abs=1e-3)
+    # Enlarged, layers have names wherever they are seen, and compute sets where few layers are.
+    assert told["names"][:2] == list(picture.layout.groups.layers)
+    assert set(told["names"][2:]) == {"line/heat", f"{NASTY} sums/total"}
     assert told["shrunk"] == pytest.approx(told["wheeled"][2] / 1.5, abs=1e-3)
     assert told["keys"][2] == 1.5
     assert told["keys"][0] == pytest.approx(0.5 + 0.12 / 1.5, abs=1e-3)
@@ -309,7 +321,7 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     )
     buffers = [base64.b64encode(own).decode() for own in (webp, *columns)]
     data = json.dumps({"page": view, "told": told, "buffers": buffers}).replace("<", "\\u003c")
-    script = SCRIPT.read_text(encoding="utf-8").replace("export default", "const widget =")
+    script = MODULE.replace("export default", "const widget =")
     model = """
     const given = JSON.parse(document.getElementById("data").textContent);
     window.asked = [];
@@ -328,7 +340,7 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     } });
     """
     page = f"""<!DOCTYPE html><html><head><meta charset="utf-8">
-    <style>{SHEET.read_text(encoding="utf-8")}</style></head><body><div id="el"></div>
+    <style>{SHEET}</style></head><body><div id="el"></div>
     <script type="application/json" id="data">{data}</script><script type="module">{script}{model}</script>
     </body></html>"""
     (tmp_path / "widget.html").write_text(page, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Where the points of a picture lie: by levels, from the groups to every point, by the forces of links.
 
 Compute sets start on an arc, in the order of the layers, the phases at different radii, and find their places by many
-cheap steps. Stretches of their points start there and find theirs. Points start in small discs about their stretches,
-and move two steps among all the others: more of those would flatten the detail.
+cheap steps. Stretches of their points start there and find theirs; those of a mesh start unfolded. Points start in
+small discs about their stretches, and move two steps among all the others: more of those would flatten the detail.
 
 Nothing is drawn by lot: what looks random is the golden angle's.
 """
@@ -20,10 +20,13 @@ from codelet.draw.forces import Mesh, attract_links, attract_pairs, step
 from codelet.draw.groups import Groups, LayerOf, group_points, with_small_layers_joined
 from codelet.draw.libraries import SHARES, compiled, shares_of, side_by_side
 from codelet.draw.links import Links
+from codelet.draw.unfolded import unfolded
 
 ARC = np.radians(300)
 REPULSION = 0.5
 OPEN, PACKED = 0.03, 0.3
+SHIFT = 0.7
+"""How far groups that are parts of one mesh are shifted, of what groups are apart."""
 MOST_FORCES = 1 << 27
 """At how many links the forces on single points are summed over a regular sample of the links."""
 _GOLDEN = math.pi * (3 - math.sqrt(5))
@@ -151,12 +154,18 @@ def _place_groups(groups: Groups, coarse: CoarseGraph, weights: np.ndarray) -> n
 
 def _place_nodes(coarse: CoarseGraph, centres: np.ndarray, gravity: float) -> np.ndarray:
     """A place for each node, from those of the groups on."""
+    ends = coarse.source, coarse.target, coarse.weight
+    spread = float(centres.std()) or 1.0
+    mesh = unfolded(coarse)
+    if mesh is not None:
+        # Groups over each other, each shifted to where it belongs, as sheets of glass; long steps would crumple them.
+        start = spread * mesh + SHIFT * (centres - centres.mean(axis=0))[coarse.group]
+        longest = 0.01 * spread, 0.003 * spread
+        return _walk(start, ends, coarse.degree, steps=60, mesh=512, gravity=(gravity, gravity), longest=longest)
     begins = np.searchsorted(coarse.group, np.arange(len(centres)))
     within = np.arange(coarse.num_nodes) - begins[coarse.group]
     counts = np.bincount(coarse.group, minlength=len(centres))[coarse.group]
-    spread = float(centres.std()) or 1.0
     start = centres[coarse.group] + 0.1 * spread * _disc(within, counts)
-    ends = coarse.source, coarse.target, coarse.weight
     longest = 0.15 * spread, 0.01 * spread
     return _walk(start, ends, coarse.degree, steps=200, mesh=512, gravity=(0.005, gravity), longest=longest)
 

@@ -44,8 +44,8 @@ def page_of(picture: Picture) -> str:
         ground=view["ground"],
         # A name may be anything, also the end of a script: no tag begins in what JSON says.
         data=json.dumps(view, separators=(",", ":")).replace("<", "\\u003c"),
-        sheet=SHEET.read_text(encoding="utf-8"),
-        script=SCRIPT.read_text(encoding="utf-8"),
+        sheet=SHEET,
+        script=SCRIPT,
     )
 
 

@@ -23,6 +23,8 @@ from codelet.errors import DrawError
 INKS = {"dark": (255, 255, 255), "light": (20, 20, 24)}
 """The colour of text on each kind of ground."""
 
+GROUNDS = {"dark": (0, 0, 0), "light": (255, 255, 255)}
+
 SEEN = 1 << 23
 """Of how many links a window as large as the whole takes its sample; of more where it is smaller, as it sees fewer."""
 
@@ -51,6 +53,7 @@ class Picture:
         window: what of the layout it shows.
         exposures: those of points and links that its tone rests on.
         pixels: uint8 of shape (size, size, 3), sRGB, without text.
+        part: what the part that it shows was asked for by, if it was by name.
     """
 
     layout: Layout
@@ -62,6 +65,7 @@ class Picture:
     window: Window
     exposures: tuple[Exposure, Exposure]
     pixels: np.ndarray
+    part: str = ""
 
     @property
     def counts(self) -> str:
@@ -69,11 +73,23 @@ class Picture:
         links = self.layout.links
         return f"{links.num_vertices:,} vertices   ·   {links.num_links:,} links"
 
-    def image(self) -> Any:
-        """The picture as an image of PIL, with names, title and counts where it shows the whole."""
-        image = need("PIL.Image").fromarray(self.pixels)
+    @property
+    def about(self) -> str:
+        """What is seen of it: the counts of the whole, or which part of it is seen."""
         if self.window == Window():
-            write_labels(image, self.layout, self.title, self.counts, ink=INKS[self.style])
+            return self.counts
+        place, window = self.layout.place, self.window
+        inside = (place >= window[:2]) & (place < np.add(window[:2], window.side))
+        seen, times = int(inside.all(axis=1).sum()), 1 / window.side
+        part = f"{self.part}   ·   " if self.part else ""
+        enlarged = f"{times:,.0f}" if times >= 10 else f"{times:.2g}"
+        return f"{part}{enlarged} x   ·   {seen:,} of {len(place):,} points"
+
+    def image(self) -> Any:
+        """The picture as an image of PIL, with the names of what is seen, the title, and what part it is."""
+        image = need("PIL.Image").fromarray(self.pixels)
+        colours = {"ink": INKS[self.style], "ground": GROUNDS[self.style]}
+        write_labels(image, self.layout, self.window, self.title, self.about, **colours)
         return image
 
     def zoom(self, left: float, top: float, side: float, size: int | None = None) -> Picture:
@@ -85,7 +101,7 @@ class Picture:
             side: as `left`.
             size: in pixels; the picture's when left off.
         """
-        seen = replace(self, window=Window(left, top, side), size=size or self.size)
+        seen = replace(self, window=Window(left, top, side), size=size or self.size, part="")
         points, lines = light_of(seen.layout, seen.colouring, seen.weight, seen.size, seen.window)
         # A pixel of a part holds the light of a smaller part of the layout.
         share = float(np.log(side))
@@ -116,7 +132,7 @@ class Picture:
         low, high = np.percentile(place, [0.5, 99.5], axis=0)
         side = float(np.clip(1.15 * (high - low).max(), 0.01, 1.0))
         left, top = np.clip((low + high) / 2 - side / 2, 0, 1 - side).tolist()
-        return self.zoom(left, top, side, size)
+        return replace(self.zoom(left, top, side, size), part=pattern)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, whose name ends in what it is: .png, .webp, .jpg, or .html.

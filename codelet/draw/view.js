@@ -1,5 +1,5 @@
 // A picture that is moved, enlarged and asked: tiles of it on a canvas, a legend that switches layers, names of points.
-// `show` puts it into an element, from the data of `view.py`; it is a module for anywidget as well. `view.css` styles it.
+// `show` puts it into an element, from the data of `view.py`. `points.js` stands before it, `view.css` styles it.
 
 const COLOURS = {
   dark: { ink: "#f0f0f4", panel: "#16161c", line: "#4a4a56", focus: "#8cc8ff" },
@@ -8,7 +8,6 @@ const COLOURS = {
 const MOST_IMAGES = 160;  // tiles kept, of a megabyte each
 const DEEPEST = 256;      // how many times the whole is enlarged at most
 const REACH = 14;         // from how many pixels away a point is named
-const CELLS = 256;        // along each side, of the grid that points are looked up in
 
 function make(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -18,40 +17,6 @@ function make(name, properties = {}, ...children) {
 
 function bytes(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-}
-
-// Points in columns, and the points of each cell of a grid side by side.
-function index(points, columns) {
-  const count = points.count;
-  const x = new Uint16Array(columns[0]), y = new Uint16Array(columns[1]);
-  const group = new Uint32Array(columns[2]), tile = new Int32Array(columns[3]), cycles = new Float32Array(columns[4]);
-  const first = new Uint32Array(CELLS * CELLS + 1), order = new Uint32Array(count);
-  const cell = (n) => (y[n] >> 8) * CELLS + (x[n] >> 8);
-  for (let n = 0; n < count; n++) first[cell(n) + 1]++;
-  for (let c = 0; c < CELLS * CELLS; c++) first[c + 1] += first[c];
-  const free = first.slice();
-  for (let n = 0; n < count; n++) order[free[cell(n)]++] = n;
-  const [left, top, side] = points.window;
-
-  // The nearest point to a place within a reach, both in shares of the whole, of those that are wanted; or null.
-  function nearest(px, py, reach, wanted) {
-    const u = ((px - left) / side) * 65536, v = ((py - top) / side) * 65536, r = (reach / side) * 65536;
-    const bound = (value) => Math.max(0, Math.min(CELLS - 1, Math.floor(value / 256)));
-    let best = -1, least = r * r;
-    for (let row = bound(v - r); row <= bound(v + r); row++) {
-      for (let column = bound(u - r); column <= bound(u + r); column++) {
-        for (let k = first[row * CELLS + column]; k < first[row * CELLS + column + 1]; k++) {
-          const n = order[k], away = (x[n] + 0.5 - u) ** 2 + (y[n] + 0.5 - v) ** 2;
-          if (away <= least && wanted(points.groups[group[n]][0])) { best = n; least = away; }
-        }
-      }
-    }
-    if (best < 0) return null;
-    const [layer, computeSet, codelet, phase, variable] = points.groups[group[best]];
-    return { x: left + ((x[best] + 0.5) / 65536) * side, y: top + ((y[best] + 0.5) / 65536) * side,
-      layer, computeSet, codelet, phase, variable, tile: tile[best], cycles: cycles[best] };
-  }
-  return { nearest };
 }
 
 // Puts a picture into an element. `redraw`, where there is one, is told what is seen, and gives it drawn anew.
@@ -123,37 +88,80 @@ export function show(root, data, redraw = null) {
     context.drawImage(fresh.image, x, y, fresh.window[2] * view.scale, fresh.window[2] * view.scale);
   }
 
-  // The names of large layers first; those that have no room of their own wait until the picture is enlarged.
-  function paintLabels() {
-    const wanted = Math.max(11, Math.min(22, data.letter * view.scale)), factor = wanted / data.letter;
-    const taken = [[0, 0, tools.offsetLeft + tools.offsetWidth, tools.offsetTop + tools.offsetHeight]];
-    const font = `${wanted}px system-ui, sans-serif`;
+  // A name, of some height, in the middle of a place on the screen, unless others are there.
+  const taken = [];
+  function write(text, layer, u, v, tall, leader = null) {
+    const font = `${tall}px system-ui, sans-serif`;
     Object.assign(context, { font, textAlign: "center", textBaseline: "middle", lineJoin: "round" });
-    let shown = 0;
-    for (const { text, layer, start, tip, box } of data.labels) {
+    const half = context.measureText(text).width / 2 + 3;
+    if (!leader) {
+      // Whole, though what it names be at the edge.
+      u = Math.max(half, Math.min(width - half, u));
+      v = Math.max(tall * 0.7, Math.min(height - tall * 0.7, v));
+    }
+    const own = [u - half, v - tall * 0.7, u + half, v + tall * 0.7];
+    if (own[2] < 0 || own[3] < 0 || own[0] > width || own[1] > height) return false;
+    if (taken.some((one) => own[0] < one[2] && one[0] < own[2] && own[1] < one[3] && one[1] < own[3])) return false;
+    taken.push(own);
+    context.globalAlpha = off.has(layer) ? 0.35 : 1;
+    leader?.();
+    Object.assign(context, { strokeStyle: data.ground, lineWidth: 4 });
+    context.strokeText(text, u, v);
+    context.fillStyle = colours.ink;
+    context.fillText(text, u, v);
+    context.globalAlpha = 1;
+    return true;
+  }
+
+  // The names of large layers first, with leaders; those that have no room of their own wait until the picture is
+  // enlarged. Then what else is seen, where most of it is.
+  function paintLabels() {
+    taken.splice(0, Infinity, [0, 0, tools.offsetLeft + tools.offsetWidth, tools.offsetTop + tools.offsetHeight]);
+    const written = [];
+    for (const { text, layer, letter, start, tip, box } of data.labels) {
+      const wanted = Math.max(11, Math.min(22, letter * view.scale)), factor = wanted / letter;
       // All about the leader's start is as large as its letters, however large the picture.
       const [x, y] = toScreen(...start);
       const by = (place) => [x + (place[0] - start[0]) * factor, y + (place[1] - start[1]) * factor];
+      const leader = () => {
+        Object.assign(context, { strokeStyle: colours.ink, lineWidth: 1 });
+        context.beginPath();
+        context.moveTo(x, y);
+        context.lineTo(...by(tip));
+        context.stroke();
+      };
       const [u, v] = by([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]);
-      const half = context.measureText(text).width / 2 + 3, own = [u - half, v - wanted * 0.7, u + half, v + wanted * 0.7];
-      if (own[2] < 0 || own[3] < 0 || own[0] > width || own[1] > height) continue;
-      if (taken.some((one) => own[0] < one[2] && one[0] < own[2] && own[1] < one[3] && one[1] < own[3])) continue;
-      taken.push(own);
-      shown++;
-      context.globalAlpha = off.has(layer) ? 0.35 : 1;
-      Object.assign(context, { strokeStyle: colours.ink, lineWidth: 1 });
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(...by(tip));
-      context.stroke();
-      Object.assign(context, { strokeStyle: data.ground, lineWidth: 4 });
-      context.strokeText(text, u, v);
-      context.fillStyle = colours.ink;
-      context.fillText(text, u, v);
+      if (write(text, layer, u, v, wanted, leader)) written.push(text);
     }
-    context.globalAlpha = 1;
-    canvas.dataset.names = shown;
+    for (const { name, layer, isLayer, places } of seen) {
+      const text = isLayer ? data.layers[name].name : name, tall = isLayer ? 16 : 12;
+      if (written.includes(text)) continue;
+      if (places.some((place) => inside(toScreen(...place)) && write(text, layer, ...toScreen(...place), tall))) {
+        written.push(text);
+      }
+    }
+    canvas.dataset.names = written.length;
+    canvas.dataset.named = written.join("; ");
   }
+
+  // What a part shows is looked up when it has come to rest.
+  let resting = 0, seen = [];
+  const inside = ([x, y]) => x > 0 && y > 0 && x < width && y < height;
+  function rest() {
+    clearTimeout(resting);
+    resting = setTimeout(() => {
+      const shown = Math.max(width, height) / view.scale;
+      const points = fresh && fresh.index && covers(fresh.window) ? fresh.index : whole;
+      seen = view.scale > 1.2 * fit && !closed
+        ? points.seen([view.x - shown / 2, view.y - shown / 2, shown], (layer) => !off.has(layer)) : [];
+      repaint();
+    }, 150);
+  }
+  // Whether a window holds all that is on the screen.
+  const covers = ([left, top, side]) => {
+    const [x, y] = toWhole(0, 0), [right, bottom] = toWhole(width, height), slack = 0.02 * side;
+    return x > left - slack && y > top - slack && right < left + side + slack && bottom < top + side + slack;
+  };
 
   function paint() {
     const ratio = window.devicePixelRatio || 1;
@@ -230,6 +238,7 @@ export function show(root, data, redraw = null) {
   // Tiles are drawn of every link; only where their pixels are too large, or hold layers that are off, is there need.
   const needed = () => off.size > 0 || view.scale * (window.devicePixelRatio || 1) > data.pyramid.at(-1).side;
   function ask() {
+    rest();
     if (!redraw || closed) return;
     clearTimeout(timer);
     if (!needed()) { fresh = null; return; }
@@ -243,6 +252,7 @@ export function show(root, data, redraw = null) {
         const came = await redraw(wanted);
         if (!closed && needed()) {
           fresh = { ...came, index: index(came.points, came.columns), off: wanted.off.join() };
+          rest();
           repaint();
         }
       } finally {
@@ -396,7 +406,7 @@ export function show(root, data, redraw = null) {
     panel.append(make("h2", { textContent: "Colours" }), ...data.key.map(
       ({ name, colour }) => make("div", { className: "entry" }, swatch(colour), make("span", { textContent: name }))));
   }
-  panel.append(checkbox("names of layers", null, (on) => { names = on; repaint(); }),
+  panel.append(checkbox("names", null, (on) => { names = on; repaint(); }),
     make("p", { textContent: "Drag, or arrow keys: move. Wheel, + and −: enlarge. 0: the whole." }),
     make("p", { className: "known", textContent: known }));
 
@@ -420,30 +430,5 @@ export function show(root, data, redraw = null) {
   const watcher = new ResizeObserver(resized);
   watcher.observe(stage);
   resized();
-  return () => { closed = true; clearTimeout(timer); watcher.disconnect(); };
+  return () => { closed = true; clearTimeout(timer); clearTimeout(resting); watcher.disconnect(); };
 }
-
-// The widget: what is seen is asked of Python, and comes as an image and columns of points.
-function render({ model, el }) {
-  const root = make("div");
-  root.style.height = `${model.get("height")}px`;
-  el.append(root);
-  let answer = null, number = 0;
-  const come = (told, buffers) => {
-    if (!answer || told.number !== number) return;
-    const give = answer;
-    answer = null;
-    const [picture, ...columns] = buffers.map((own) =>
-      own.buffer ? own.buffer.slice(own.byteOffset, own.byteOffset + own.byteLength) : own);
-    createImageBitmap(new Blob([picture], { type: "image/webp" })).then(
-      (image) => give({ image, window: told.window, points: told.points, columns }));
-  };
-  model.on("msg:custom", come);
-  const close = show(root, model.get("page"), (wanted) => new Promise((resolve) => {
-    answer = resolve;
-    model.send({ number: ++number, ...wanted });
-  }));
-  return () => { model.off("msg:custom", come); close(); };
-}
-
-export default { render };

@@ -13,17 +13,18 @@ import numpy as np
 from codelet.draw.colouring import cycles_of
 from codelet.draw.colours import to_hex
 from codelet.draw.groups import PHASES
-from codelet.draw.labels import LETTER, place_labels
+from codelet.draw.labels import place_labels
 from codelet.draw.layer_light import SIDE, shares_of_light
 from codelet.draw.libraries import need
+from codelet.draw.names import names_seen
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture
 
-SCRIPT = Path(__file__).with_name("view.js")
+SCRIPT = "\n".join(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("points.js", "view.js"))
 """What shows the data, in a page and in a notebook."""
 
-SHEET = Path(__file__).with_name("view.css")
+SHEET = Path(__file__).with_name("view.css").read_text(encoding="utf-8")
 """How that looks."""
 
 TILE = 512
@@ -145,7 +146,6 @@ def view_of(picture: Picture, points: NamedPoints | None = None) -> dict[str, An
         "layers": layers,
         "key": _key(picture, [layer["name"] for layer in layers]),
         "shares": _shares(picture),
-        "letter": LETTER,
         "labels": _labels(picture),
         "points": {**about, "window": list(WHOLE), "columns": [_text(column) for column in columns]},
     }
@@ -186,18 +186,16 @@ def _shares(picture: Picture) -> dict[str, Any]:
 
 
 def _labels(picture: Picture) -> list[dict[str, Any]]:
-    """The names of layers and the leaders to them, as the picture has them: where it shows the whole."""
-    if picture.window != WHOLE:
-        return []
+    """The names and the leaders to them, as the picture has them."""
     share = lambda place: [round(float(own) / _LABELS_SIDE, 6) for own in place]  # noqa: E731
-    numbers = {name: number for number, name in enumerate(picture.layout.groups.layers)}
     return [
         {
             "text": label.text,
-            "layer": numbers[label.text],
+            "layer": label.layer,
+            "letter": round(label.height / _LABELS_SIDE, 6),
             "start": share(label.leader[0]),
             "tip": share(label.leader[1]),
             "box": share(label.box),
         }
-        for label in place_labels(picture.layout, _LABELS_SIDE)
+        for label in place_labels(names_seen(picture.layout, picture.window), _LABELS_SIDE)
     ]

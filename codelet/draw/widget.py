@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,9 @@ MOST_PIXELS = 1024
 
 WIDE, WIDE_PIXELS = 0.5, 768
 """From which part of the whole's side on a window sees most of all links, and how many pixels its side has then."""
+
+MODULE = SCRIPT + "\n" + Path(__file__).with_name("widget.js").read_text(encoding="utf-8")
+"""The view as a module for anywidget."""
 
 _MOST_NAMED = 20_000
 
@@ -40,8 +45,8 @@ class Viewport:
         """What is asked for.
 
         Args:
-            asked: `number` of the question; `left`, `top` and `side` of a part, in shares of the picture's side; its
-                `size` in pixels; `off`, the numbers of layers that give no light.
+            asked: `number` of the question, which the answer has again; `left`, `top` and `side` of a part, in shares
+                of the picture's side; its `size` in pixels; `off`, the numbers of layers that give no light.
 
         Returns:
             The number, the window and what `NamedPoints.within` tells; the part in WebP, and columns of points.
@@ -74,7 +79,7 @@ def _widget_class() -> Any:
     class PictureWidget(anywidget.AnyWidget):
         """A picture in a notebook: moved, enlarged, layer by layer, with names."""
 
-        _esm = SCRIPT
+        _esm = MODULE
         _css = SHEET
         page = traitlets.Dict().tag(sync=True)
         height = traitlets.Int(600).tag(sync=True)
@@ -88,6 +93,15 @@ def _widget_class() -> Any:
                 self.send(told, buffers)
 
             self.on_msg(answer)
+            self._picture = picture
+
+        def _repr_mimebundle_(self, **options: Any) -> Any:
+            """The view; beside it, for where no script runs, the picture as it is."""
+            data, about = super()._repr_mimebundle_(**options)
+            return {**data, "image/png": base64.b64encode(self._picture._repr_png_()).decode("ascii")}, about
+
+        def __repr__(self) -> str:
+            return f"<View of {self._picture!r}>"
 
     return PictureWidget
 

@@ -17,10 +17,11 @@ from codelet.errors import FieldTypeError, ForeignGraphError, Line
 from codelet.graphs.family import Field, VertexState
 from codelet.hostdata import is_of_keys, known_array, lost_number
 from codelet.programs.copies import Stream
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.trace_ragged import trace_ragged
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.conditions import Condition
 from codelet.views.grids import Axis
 from codelet.views.index import Index

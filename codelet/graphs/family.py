@@ -22,11 +22,11 @@ from codelet.errors import FieldTypeError, Line
 from codelet.hostdata import lost_number
 from codelet.programs.compute_sets import ComputeSet
 from codelet.saving import Unchanging
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.affine import Table
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index

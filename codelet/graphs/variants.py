@@ -11,7 +11,8 @@ from types import FrameType
 
 from codelet.errors import Line, StaticFamiliesWarning
 from codelet.programs.compute_sets import ComputeSet
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
+from codelet.tracing.traced_codelet import TracedCodelet
 
 MANY_VARIANTS = 64
 """Families of one codelet in one compute set that differ in static values alone; beyond, a user is warned."""

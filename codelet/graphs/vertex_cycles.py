@@ -8,7 +8,7 @@ import numpy as np
 
 from codelet.graphs.family import Family, Field
 from codelet.target import FamilyCycles, Target
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.rows import groups_of, together
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.programs.checks import check_plain
 from codelet.programs.program import Program, indented, set_depth
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.sources import source_text, source_variables, type_text
 from codelet.views.tensor import Tensor
 

@@ -23,10 +23,11 @@ from codelet.errors import CodeletTraceError
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.tracing.alike import alike
 from codelet.tracing.captured import Captured
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import Symbol, numbers_of
 from codelet.tracing.statics import trace_settings
+from codelet.tracing.traced_codelet import TracedCodelet
 
 _FEW = 3
 """So many types are traced before it is tried to trace a codelet for all sizes, which takes as long as some."""

@@ -21,10 +21,11 @@ from jax.extend import core as jax_core
 
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
 from codelet.saving import reduced
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.saved_jaxprs import SavedJaxpr, read_jaxpr, saved_jaxpr
+from codelet.tracing.traced_codelet import TracedCodelet
 
 _PLAIN_NUMBERS = {"b": bool, "i": int, "f": float, "c": complex}
 """Of plain numbers, whose dtype yields to others, the type by the kind of that dtype."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.extend import core as jax_core
 
 from codelet.display import as_block
 from codelet.errors import (
@@ -31,99 +31,16 @@ from codelet.errors import (
 )
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, captured
-from codelet.tracing.field_types import FieldType, Lengths
+from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
-from codelet.tracing.lengths import Answers, fresh_lengths, length_symbols, watched
+from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
 from codelet.tracing.parameters import is_a_librarys, parameters_of, wrapped
 from codelet.tracing.returned import returned_fields
-from codelet.tracing.statics import Settings, check_static, restored, trace_settings
+from codelet.tracing.statics import check_static, trace_settings
+from codelet.tracing.traced_codelet import TracedCodelet
 
-
-@dataclass(frozen=True, eq=False)
-class TracedCodelet(Unchanging):
-    """A codelet for one combination of field types and static values.
-
-    Attributes:
-        codelet: what was traced, as it was then.
-        inputs: the types of its parameters, by name, in the order of the signature.
-        static: the static values, by name.
-        outputs: the types of what it returns, by name; a name that is also an input is an in-out field.
-        jaxpr: from the inputs, in order, to the outputs, in order. Where fields are ragged, for all lengths at once
-            but those it does not stand for; or for the longest, if it stands for none.
-        variant: what tells it from other traces of the codelet for the same types.
-        settings: the settings of JAX it was traced with.
-        answers: of a trace for all lengths at once, what was answered about them.
-        apart: the lengths that occur, of all symbols together, of which each needs a trace of its own.
-        has_effects: whether it does anything else than to compute (`jax.debug.print`), at any length that occurs.
-    """
-
-    codelet: Codelet
-    inputs: Mapping[str, FieldType]
-    static: Mapping[str, Hashable]
-    outputs: Mapping[str, FieldType]
-    jaxpr: jax_core.ClosedJaxpr
-    variant: Hashable = ()
-    settings: Settings = ()
-    answers: Answers | None = None
-    apart: frozenset[tuple[int, ...]] = frozenset()
-    has_effects: bool = False
-    with_apart: dict[frozenset[tuple[int, ...]], TracedCodelet] = field(default_factory=dict, repr=False)
-    """With other lengths apart, so that the same are one object."""
-
-    @property
-    def name(self) -> str:
-        """The codelet's name."""
-        return self.codelet.name
-
-    @functools.cached_property
-    def field_names(self) -> tuple[str, ...]:
-        """All fields: inputs in order, then outputs that are not inputs."""
-        return (*self.inputs, *(name for name in self.outputs if name not in self.inputs))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if any(kind.is_ragged for kind in self.inputs.values()):
-            raise SavingError(
-                f"the trace of codelet {self.name!r} cannot be pickled without the lengths of its ragged fields",
-                given=", ".join(f"{name}: {kind}" for name, kind in self.inputs.items()),
-                expected="the family of its vertices, or their graph",
-            )
-        return _traced_again, (self.codelet, dict(self.inputs), dict(self.static), self.settings)
-
-    def at(self, lengths: Lengths) -> TracedCodelet:
-        """The codelet traced for vertices whose ragged fields have these lengths.
-
-        Raises:
-            CodeletTraceError: it does not trace for them.
-        """
-        with restored(self.settings):
-            return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
-
-    def told_apart(self, traces: Mapping[tuple[int, ...], TracedCodelet]) -> TracedCodelet:
-        """It with some lengths apart, given their traces."""
-        apart = frozenset(traces)
-        if apart == self.apart:
-            return self
-        if apart not in self.with_apart:
-            speaks = self.has_effects or any(own.has_effects for own in traces.values())
-            self.with_apart[apart] = replace(self, apart=apart, has_effects=speaks, with_apart={})
-        return self.with_apart[apart]
-
-    def call(self, *inputs: Any) -> dict[str, Any]:
-        """Run the jaxpr on arrays, or on tracers, one for each input; outputs by name."""
-        return dict(zip(self.outputs, jax_core.jaxpr_as_fun(self.jaxpr)(*inputs), strict=True))
-
-    def __str__(self) -> str:
-        fields = [f"{name}: {kind}" for name, kind in self.inputs.items()]
-        fields += [f"{name}={value!r}" for name, value in self.static.items()]
-        results = ", ".join(f"{name}: {kind}" for name, kind in self.outputs.items())
-        return f"codelet {self.name}({', '.join(fields)}) -> {results}\n{self.jaxpr}"
-
-
-def _traced_again(
-    codelet: Codelet, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], settings: Settings
-) -> TracedCodelet:
-    with restored(settings):
-        return codelet.trace(inputs, static)
+if TYPE_CHECKING:
+    from codelet.tracing.adjoints import AdjointCodelet
 
 
 class Codelet(Unchanging, Capturing):
@@ -275,9 +192,39 @@ class Codelet(Unchanging, Capturing):
         key = tuple(types.values()), variant, least
         traced = self._traced.get(key)
         if traced is None:
-            traced = replace(self._trace(types, values, least), variant=variant, settings=settings)
+            traced = replace(self._trace(types, values, least), variant=variant, settings=settings, least=least)
             self._traced[key] = traced
         return traced
+
+    def adjoint(
+        self, fields: Mapping[str, Any], *, wrt: Iterable[str] | None = None, of: Iterable[str] | None = None
+    ) -> AdjointCodelet:
+        """The codelet that takes cotangents of its results to what its inputs contribute, as JAX's `vjp` has it.
+
+        Its fields are those inputs and results that the derivatives are made of, under their own names, `d_out` for
+        the cotangent of `out`, and `d_x` for the contribution of `x`; see its attribute `fields`. A field that is
+        in-out has a `d_acc` that is in-out.
+
+        Args:
+            fields: for every input an array, or what else has a shape and dtype; and static values.
+            wrt: the inputs that contributions are wanted for; all of floats when left off.
+            of: the results that cotangents are given of; all of floats when left off.
+
+        Raises:
+            UnknownFieldError, MissingFieldError: fields that are not the codelet's.
+            CodeletTraceError: it does not trace for these, JAX has no derivative of it, or it depends on none of them.
+
+        >>> import codelet as cl, jax.numpy as jnp
+        >>> @cl.codelet
+        ... def dot(x, w):
+        ...     return jnp.dot(x, w)
+        >>> dot.adjoint({"x": jnp.ones(3), "w": jnp.ones(3)}, wrt=["w"])
+        codelet dot_adjoint(x, d_out)
+        >>> _(jnp.arange(3.0), 2.0)["d_w"].tolist()
+        [0.0, 2.0, 4.0]
+        """
+        adjoints = importlib.import_module("codelet.tracing.adjoints")  # which is made of codelets
+        return adjoints.adjoint_for(self, fields, wrt, of)
 
     def trace_fresh(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> TracedCodelet:
         """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""

@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from codelet.errors import CodeletTraceError
 from codelet.tracing.alike import alike
-from codelet.tracing.codelets import Codelet, TracedCodelet
+from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import size_at
+from codelet.tracing.traced_codelet import TracedCodelet
 
 FEW = 4
 """Up to so many lengths that occur, every one is looked at."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from codelet.graphs.family import Family, Field
 from codelet.graphs.vertices import free_axes
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.rows import groups_of, together

@@ -14,7 +14,7 @@ import numpy as np
 from codelet.errors import Line
 from codelet.target import VertexCycles
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from ipu_backend.model.body_cycles import JaxprCycles, jaxpr_cycles
 from ipu_backend.model.costs import CyclesError, Mode, UnknownCyclesWarning
 from ipu_backend.model.interleaved_fields import fields_in_interleaved_memory

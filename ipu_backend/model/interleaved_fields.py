@@ -15,7 +15,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from ipu_backend.model.costs import Mode
 from ipu_backend.model.equations import inlined
 from ipu_backend.model.product_rules import weights_of

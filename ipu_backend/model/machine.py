@@ -9,7 +9,7 @@ import numpy as np
 
 from codelet.errors import CodeletError
 from codelet.target import VertexCycles
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from ipu_backend.model.cost import codelet_cycles, interleaved_fields
 from ipu_backend.model.tables import POPLIBS, Tables
 

@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.digits import are_nested
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index

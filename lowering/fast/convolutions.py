@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.primitives import is_understood
 from codelet.jaxprs.rebuild import inline
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis, Key
 from lowering.arrays import Array, Arrays, arranged, reshape, slice_, transpose
 from lowering.fast.inputs import Input, Inputs

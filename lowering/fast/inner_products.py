@@ -17,8 +17,8 @@ from jax import lax
 
 from codelet.graphs.family import Family, Field
 from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis
 from codelet.views.tensor import Tensor
 

@@ -20,7 +20,7 @@ from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import POOLINGS, is_understood
 from codelet.jaxprs.rebuild import inline
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
 from codelet.views.sources import Patchwork

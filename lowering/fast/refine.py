@@ -16,9 +16,9 @@ from dataclasses import replace
 from codelet.errors import CodeletTraceError
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.tracing.alike import alike
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import restored
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.affine import Table, sorted_symbols
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index

@@ -14,7 +14,7 @@ from __future__ import annotations
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.primitives import ELEMENTWISE, MOVING, is_understood
 from codelet.jaxprs.rebuild import inline
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor

@@ -28,8 +28,8 @@ from codelet.jaxprs.equations import bind, evaluate
 from codelet.jaxprs.primitives import CUSTOM
 from codelet.jaxprs.rebuild import inline
 from codelet.tracing.alike import alike
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.lengths import size_at, watched
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.rows import LENGTH_NAMES, Rows
 from lowering.arrays import Array, constant, take
 from lowering.fast.row_rules import (

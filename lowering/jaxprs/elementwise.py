@@ -19,7 +19,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import CALLS, evaluate
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
-from codelet.tracing.codelets import TracedCodelet
+from codelet.tracing.traced_codelet import TracedCodelet
 from lowering.jaxprs.rearrangement import rearrangement, rearranges
 
 Dependence = Mapping[int, bool]

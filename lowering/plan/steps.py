@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
 from codelet.programs.copies import Stream
-from codelet.tracing.codelets import TracedCodelet
 from codelet.tracing.hints import GUESSED_TURNS
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.plan.touch import Touch, whole

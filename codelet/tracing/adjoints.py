@@ -1,0 +1,302 @@
+"""Adjoints: of a codelet, the codelet that takes cotangents of its results back to cotangents of its inputs.
+
+In comes a codelet as it is traced for some types. Out comes another: JAX's own vector-Jacobian product of it, so that a
+`custom_jvp` or `custom_vjp` within it holds, of which only those equations are kept that a contribution needs, and with
+them only those fields. A linear field needs none of itself. Where a result is among what the derivative is made of, as
+of `exp` and `tanh`, the result is read and not computed again.
+
+Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jax_core
+
+from codelet.errors import CodeletTraceError
+from codelet.hostdata import known_array
+from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import FieldType, Lengths
+from codelet.tracing.hints import Hints
+from codelet.tracing.lengths import fresh_lengths, length_symbols
+from codelet.tracing.products import Product, product_of
+from codelet.tracing.traced_codelet import TracedCodelet
+
+Names = Mapping[str, str]
+"""Fields of a codelet, each with the name of the adjoint's own field for it."""
+
+
+def is_smooth(kind: FieldType) -> bool:
+    """Whether there are derivatives by fields of a type: there are none by integers and booleans."""
+    return bool(jnp.issubdtype(kind.dtype, jnp.inexact))
+
+
+@dataclass(frozen=True)
+class AdjointFields:
+    """Which fields of a codelet its adjoint has.
+
+    Attributes:
+        inputs: the codelet's inputs that it reads, as they were before.
+        results: those of its results that it reads.
+        cotangents: those of its results that it needs the cotangent of.
+        contributions: those of its inputs that it gives a contribution for. Of an in-out field it is that of the
+            cotangent too: what comes out takes the place of what came in.
+    """
+
+    inputs: Names
+    results: Names
+    cotangents: Names
+    contributions: Names
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The adjoint's fields that are read, in order."""
+        return (*self.inputs.values(), *self.results.values(), *self.cotangents.values())
+
+
+def _lengths(kinds: Iterable[FieldType], shapes: Iterable[Sequence[Any]]) -> Lengths:
+    """What the symbols for lengths in types stand for, given the shapes of fields of these types."""
+    found: dict[Any, Any] = {}
+    for kind, shape in zip(kinds, shapes, strict=True):
+        found.update((n, size) for n, size in zip(kind.shape, shape, strict=True) if not isinstance(n, int))
+    return found
+
+
+class AdjointCodelet(Codelet):
+    """The adjoint of a codelet for some types. Made by `Codelet.adjoint` and `adjoint_of`.
+
+    Attributes:
+        forward: the codelet.
+        types: those of its inputs, with symbols for lengths.
+        settled: its static values.
+        outputs: the types of its results.
+        fields: which of its fields the adjoint has.
+        added: the inputs whose contribution is added to what the field for it holds, which is in-out.
+    """
+
+    def __init__(
+        self,
+        forward: Codelet,
+        types: Mapping[str, FieldType],
+        settled: Mapping[str, Hashable],
+        outputs: Mapping[str, FieldType],
+        fields: AdjointFields,
+        added: frozenset[str] = frozenset(),
+    ):
+        self.forward, self.types, self.settled, self.outputs = forward, dict(types), dict(settled), dict(outputs)
+        self.fields, self.added = fields, added
+        self._jaxprs: dict[tuple[FieldType, ...], jax_core.ClosedJaxpr] = {}
+        self._adding: dict[frozenset[str], AdjointCodelet] = {}
+        held = [own for name, own in fields.contributions.items() if name in added]
+        names = dict.fromkeys([*fields.given, *held])
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        signature = inspect.Signature(parameters)
+
+        def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            values = signature.bind(*args, **kwargs).arguments
+            before = [jnp.asarray(values[name]) for name in fields.given]
+            made = jax_core.jaxpr_as_fun(self._jaxpr([own.shape for own in before]))(*before)
+            found = dict(zip(fields.contributions.values(), made, strict=True))
+            return {name: values[name] + own if name in held else own for name, own in found.items()}
+
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__name__ = run.__qualname__ = f"{forward.name}_adjoint"
+        own = forward.hints
+        super().__init__(run, Hints(None, own.workers, own.issue, own.vectorised))
+
+    def _jaxpr(self, shapes: Sequence[Sequence[Any]]) -> jax_core.ClosedJaxpr:
+        """From what is read, of some shapes, to the contributions."""
+        fields = self.fields
+        kinds = [self.types[name] for name in fields.inputs]
+        kinds += [self.outputs[name] for name in (*fields.results, *fields.cotangents)]
+        lengths = _lengths(kinds, shapes)
+        types = {name: kind.at(lengths) for name, kind in self.types.items()}
+        key = tuple(types.values())
+        if key not in self._jaxprs:
+            product = product_of(self.forward, types, self.settled, [*fields.contributions], [*fields.cotangents])
+            made = product.closed([*fields.inputs], [*fields.results], [*fields.cotangents], [*fields.contributions])
+            if any(kind.is_ragged for kind in key):
+                return made  # JAX's symbols are of one trace
+            self._jaxprs[key] = made
+        return self._jaxprs[key]
+
+    def adding(self, names: Collection[str]) -> AdjointCodelet:
+        """It with the contributions for some inputs added to what their fields hold."""
+        added = self.added.union(names)
+        if added == self.added:
+            return self
+        if added not in self._adding:
+            self._adding[added] = AdjointCodelet(
+                self.forward, self.types, self.settled, self.outputs, self.fields, added
+            )
+        return self._adding[added]
+
+    def _functions(self) -> tuple[Callable[..., Any], ...]:
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AdjointCodelet, (self.forward, self.types, self.settled, self.outputs, self.fields, self.added)
+
+
+# --- which fields it has --------------------------------------------------------------------------------
+
+
+def _products(traced: TracedCodelet, wrt: Sequence[str], of: Sequence[str]) -> Iterator[Product]:
+    """The products for all lengths of ragged fields at once, and for those that are told apart."""
+    make = lambda types: product_of(traced.codelet, types, traced.static, wrt, of)  # noqa: E731
+    symbols = list(dict.fromkeys(n for kind in traced.inputs.values() for n in kind.shape if not isinstance(n, int)))
+    if not symbols:
+        yield make(traced.inputs)
+        return
+    if traced.answers is not None:
+        fresh = dict(zip(length_symbols(), fresh_lengths(traced.least), strict=True))
+        yield make({name: kind.at(fresh) for name, kind in traced.inputs.items()})
+    for lengths in sorted(traced.apart):
+        yield make({name: k.at(dict(zip(symbols, lengths, strict=True))) for name, k in traced.inputs.items()})
+
+
+def _num_bytes(kinds: Iterable[FieldType]) -> int:
+    """What fields take, a ragged one as if of one row."""
+    return sum(math.prod(n for n in kind.shape if isinstance(n, int)) * kind.dtype.itemsize for kind in kinds)
+
+
+def _read_results(traced: TracedCodelet, product: Product, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The results that are worth reading: with them there is less to compute, and not more to read.
+
+    What is in-out is overwritten, so that it would have to be kept: it counts twice.
+    """
+    without, given = product.needs(wanted), product.readable
+    with_ = product.needs(wanted, given)
+    chosen = tuple(name for name in given if product.results[name] in with_.used)
+
+    def read(used: Collection[Any]) -> int:
+        inputs = [name for name, var in product.fields.items() if var in used]
+        twice = [name for name in inputs if name in traced.outputs]
+        return _num_bytes(traced.inputs[name] for name in (*inputs, *twice))
+
+    more = _num_bytes(traced.outputs[name] for name in chosen)
+    is_less = len(with_.eqns) < len(without.eqns) or read(with_.used) < read(without.used)
+    return chosen if chosen and is_less and read(with_.used) + more <= read(without.used) else ()
+
+
+def _naming(traced: TracedCodelet) -> Callable[[str, str], str]:
+    """What makes a name for a field of the adjoint, which a parameter may have and nothing else has."""
+    taken = {*traced.inputs, "tile"}
+
+    def name(prefix: str, field: str) -> str:
+        found = prefix + re.sub(r"\W", "_", field)
+        while found in taken or not found.isidentifier() or keyword.iskeyword(found):
+            found = f"{found}_"
+        taken.add(found)
+        return found
+
+    return name
+
+
+def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[FieldType], wanted: Sequence[str]) -> None:
+    """Add inputs from which the lengths are seen that the contributions have."""
+    known = {n for kind in (*(traced.inputs[name] for name in inputs), *others) for n in kind.shape}
+    for name in wanted:
+        if not known.issuperset(n for n in traced.inputs[name].shape if not isinstance(n, int)):
+            inputs.append(name)
+            known.update(traced.inputs[name].shape)
+
+
+_KNOWN: WeakKeyDictionary[TracedCodelet, dict[Hashable, AdjointCodelet | None]] = WeakKeyDictionary()
+
+
+def adjoint_of(traced: TracedCodelet, wrt: Collection[str], of: Collection[str]) -> AdjointCodelet | None:
+    """The adjoint of a codelet; None where no input that contributions are asked for has any.
+
+    Args:
+        traced: the codelet.
+        wrt: the inputs that contributions are asked for; those of integers and booleans have none.
+        of: the results whose cotangents there are; those of the others are zero.
+
+    Raises:
+        CodeletTraceError: JAX has no derivative of it.
+    """
+    inputs = tuple(name for name, kind in traced.inputs.items() if name in wrt and is_smooth(kind))
+    outputs = tuple(name for name, kind in traced.outputs.items() if name in of and is_smooth(kind))
+    known = _KNOWN.setdefault(traced, {})
+    if (inputs, outputs) not in known:
+        known[inputs, outputs] = _adjoint(traced, inputs, outputs) if inputs and outputs else None
+    return known[inputs, outputs]
+
+
+def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str]) -> AdjointCodelet | None:
+    try:
+        products = list(_products(traced, inputs, outputs))
+    except Exception as error:
+        message = str(error).strip().split("\n")[0]
+        raise CodeletTraceError(
+            f"codelet {traced.name!r} has no adjoint: {type(error).__name__}: {message}",
+            given=", ".join(f"{name}: {kind}" for name, kind in traced.inputs.items()),
+            expected="a function that jax.vjp differentiates",
+            fix="a loop with a bound that is known, or a jax.custom_vjp around what has no derivative",
+        ) from error
+    wanted = [name for name in inputs if any(name in own.reached for own in products)]
+    if not wanted:
+        return None
+    ragged = len(products) > 1 or any(kind.is_ragged for kind in traced.inputs.values())
+    results = () if ragged else _read_results(traced, products[0], wanted)
+    used = [own.needs(wanted, results).used for own in products]
+    is_used = lambda place, name: any(getattr(p, place)[name] in u for p, u in zip(products, used, strict=True))  # noqa: E731
+    read = [name for name in traced.inputs if is_used("fields", name)]
+    cotangents = [name for name in outputs if is_used("cotangents", name)]
+    _with_lengths(traced, read, [traced.outputs[name] for name in cotangents], wanted)
+    name = _naming(traced)
+    both = {own: name("d_", own) for own in dict.fromkeys([*wanted, *cotangents])}
+    fields = AdjointFields(
+        {own: own for own in read},
+        {own: name("result_" if own in traced.inputs else "", own) for own in results},
+        {own: both[own] for own in cotangents},
+        {own: both[own] for own in wanted},
+    )
+    return AdjointCodelet(traced.codelet, traced.inputs, traced.static, traced.outputs, fields)
+
+
+# --- for users ------------------------------------------------------------------------------------------
+
+
+def _type_of(given: Any) -> FieldType:
+    kind = jax.typeof(known_array(given)) if not hasattr(given, "dtype") else given
+    return FieldType(tuple(kind.shape), jnp.dtype(kind.dtype))
+
+
+def _chosen(codelet: Codelet, names: Iterable[str] | None, kinds: Mapping[str, FieldType]) -> list[str]:
+    chosen = [name for name, kind in kinds.items() if is_smooth(kind)] if names is None else list(names)
+    for name in chosen:
+        if name not in kinds:
+            raise codelet.unknown_field(name, kinds)
+    return chosen
+
+
+def adjoint_for(
+    codelet: Codelet, fields: Mapping[str, Any], wrt: Iterable[str] | None, of: Iterable[str] | None
+) -> AdjointCodelet:
+    """The adjoint of a codelet for given fields; see `Codelet.adjoint`."""
+    for name in fields:
+        if name not in codelet.inputs and name not in codelet.static:
+            raise codelet.unknown_field(name, {})
+    codelet.check_names(fields)
+    types = {name: _type_of(fields[name]) for name in codelet.inputs}
+    traced = codelet.trace(types, {name: fields[name] for name in codelet.static if name in fields})
+    found = adjoint_of(traced, _chosen(codelet, wrt, traced.inputs), _chosen(codelet, of, traced.outputs))
+    if found is None:
+        raise CodeletTraceError(
+            f"codelet {codelet.name!r} has no adjoint: no result of floats depends smoothly on an input of floats",
+            given=", ".join(f"{name}: {kind}" for name, kind in (*traced.inputs.items(), *traced.outputs.items())),
+            expected="inputs in `wrt`, and results in `of`, of which some depend on each other",
+        )
+    return found

@@ -1,0 +1,154 @@
+"""Products: the vector-Jacobian product of a codelet as a jaxpr, and what of it each contribution needs.
+
+In come a codelet and the types of its fields. Out comes the jaxpr of JAX's own product, with the results beside the
+contributions, so that whoever takes a part of it may read a result where it was made before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, variables
+from codelet.jaxprs.rebuild import inline
+from codelet.tracing.codelets import Codelet
+from codelet.tracing.field_types import FieldType
+from codelet.tracing.returned import returned_fields
+
+_DEBUG_INFO = jax_core.DebugInfo("codelet", "adjoint", None, None)
+
+
+class Needs(NamedTuple):
+    """What some values of a jaxpr need: equations, and of what is given those that are used."""
+
+    eqns: tuple[jax_core.JaxprEqn, ...]
+    used: frozenset[Any]
+
+
+def _needs(jaxpr: jax_core.Jaxpr, wanted: Sequence[Atomic], given: Collection[Any]) -> Needs:
+    """What values of a jaxpr need where its inputs and some more values are given."""
+    waiting, known = set(variables(wanted)), {*jaxpr.invars, *given}
+    eqns = []
+    for eqn in reversed(jaxpr.eqns):
+        if waiting.isdisjoint(set(eqn.outvars).difference(given)):
+            continue
+        waiting.update(variables(eqn.invars))
+        # What is given is not made, though the equation makes something else.
+        made = [jax_core.Var(var.aval) if var in given else var for var in eqn.outvars]
+        eqns.append(eqn.replace(outvars=made))
+    return Needs(tuple(eqns[::-1]), frozenset(waiting & known))
+
+
+def _reached(jaxpr: jax_core.Jaxpr, given: Collection[Any]) -> set[Any]:
+    """What of a jaxpr depends on some of its inputs."""
+    found = set(given)
+    for eqn in jaxpr.eqns:
+        if not found.isdisjoint(variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
+class Product(NamedTuple):
+    """The vector-Jacobian product of a codelet for some types.
+
+    Attributes:
+        jaxpr: from the fields and the cotangents to the contributions and the results.
+        consts: its constants.
+        fields: the variable of each input.
+        cotangents: the variable of the cotangent of each result, of those that are given.
+        contributions: what each input gets, of those asked for.
+        results: what each result is.
+    """
+
+    jaxpr: jax_core.Jaxpr
+    consts: Sequence[Any]
+    fields: Mapping[str, Any]
+    cotangents: Mapping[str, Any]
+    contributions: Mapping[str, Atomic]
+    results: Mapping[str, Atomic]
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """The inputs whose contribution depends on a cotangent at all."""
+        found = _reached(self.jaxpr, self.cotangents.values())
+        own = self.contributions.items()
+        return tuple(name for name, atom in own if not isinstance(atom, jax_core.Literal) and atom in found)
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """The results that equations make, each once, which may be read rather than made again."""
+        before = {*self.jaxpr.invars, *self.jaxpr.constvars}
+        found: dict[Any, str] = {}
+        for name, atom in self.results.items():
+            if not isinstance(atom, jax_core.Literal) and atom not in before:
+                found.setdefault(atom, name)
+        return tuple(found.values())
+
+    def needs(self, wanted: Sequence[str], results: Collection[str] = ()) -> Needs:
+        """What the contributions for some inputs need, where some results are read."""
+        own = [self.contributions[name] for name in wanted]
+        return _needs(self.jaxpr, own, {self.results[name] for name in results})
+
+    def closed(
+        self, inputs: Sequence[str], results: Sequence[str], cotangents: Sequence[str], wanted: Sequence[str]
+    ) -> jax_core.ClosedJaxpr:
+        """From some inputs, results and cotangents to the contributions for some inputs."""
+        eqns, _ = self.needs(wanted, results)
+        invars = [self.fields[name] for name in inputs]
+        invars += [self.results[name] for name in results]
+        invars += [self.cotangents[name] for name in cotangents]
+        outvars = [self.contributions[name] for name in wanted]
+        read = set(variables([*outvars, *(atom for eqn in eqns for atom in eqn.invars)]))
+        held = [(var, own) for var, own in zip(self.jaxpr.constvars, self.consts, strict=True) if var in read]
+        jaxpr = jax_core.Jaxpr([var for var, _ in held], invars, outvars, list(eqns), debug_info=_DEBUG_INFO)
+        return jax_core.ClosedJaxpr(jaxpr, [own for _, own in held])
+
+
+def product_of(
+    codelet: Codelet,
+    types: Mapping[str, FieldType],
+    static: Mapping[str, Hashable],
+    wrt: Sequence[str],
+    of: Sequence[str],
+) -> Product:
+    """The vector-Jacobian product of a codelet.
+
+    Args:
+        codelet: whose.
+        types: of all its inputs, in order; lengths may be JAX's symbols of one trace.
+        static: all its static values.
+        wrt: the inputs that contributions are asked for.
+        of: the results whose cotangents are given; those of others are zero.
+    """
+    structs = {name: kind.struct() for name, kind in types.items()}
+
+    def forward(*fields: Any) -> dict[str, Any]:
+        return returned_fields(codelet.name, codelet.function(*fields, **static), codelet.static)
+
+    def product(fields: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        given = dict(zip(types, fields, strict=True))
+
+        def smooth(*own: Any) -> tuple[list[Any], list[Any]]:
+            results = forward(*{**given, **dict(zip(wrt, own, strict=True))}.values())
+            return [results[name] for name in of], [results[name] for name in kinds]
+
+        _, back, results = jax.vjp(smooth, *(given[name] for name in wrt), has_aux=True)
+        return back([*cotangents]), results
+
+    kinds = jax.eval_shape(forward, *structs.values())
+    closed = inline(jax.make_jaxpr(product)([*structs.values()], [kinds[name] for name in of]))
+    jaxpr, inputs = closed.jaxpr, len(types)
+    # What is printed was printed when the vertex itself ran.
+    silent = [eqn for eqn in jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]
+    jaxpr = jax_core.Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, silent, debug_info=_DEBUG_INFO)
+    return Product(
+        jaxpr,
+        closed.consts,
+        dict(zip(types, jaxpr.invars[:inputs], strict=True)),
+        dict(zip(of, jaxpr.invars[inputs:], strict=True)),
+        dict(zip(wrt, jaxpr.outvars[: len(wrt)], strict=True)),
+        dict(zip(kinds, jaxpr.outvars[len(wrt) :], strict=True)),
+    )
