@@ -279,7 +279,7 @@ def draw_links(
     """Links as light, each the same, along a line between its ends.
 
     Args:
-        place: float32 of shape (points, 2): x and y in pixels, within the picture.
+        place: float32 of shape (points, 2): x and y in pixels, within the picture; it is overwritten.
         links: the links.
         which: the class of each point.
         layer: the layer of each class.
@@ -293,7 +293,11 @@ def draw_links(
     """
     height, width = size
     blocks = width // 16
-    pixel = np.minimum(place, np.array([width - 1, height - 1], np.float32)).astype(np.int32)
+    # In the memory of the places, of which there may be many.
+    pixel = place.view(np.int32)
+    for begin in range(0, len(place), 1 << 16):
+        own = slice(begin, begin + (1 << 16))
+        pixel[own] = np.minimum(place[own], np.array([width - 1, height - 1], np.float32))
     long = COARSE if links.num_links >= many else (1 << 20, 1 << 20)
     levels = [np.zeros((height >> level, width >> level, 3), np.float32) for level in range(3)]
     buffers = [np.zeros((SHARES, own.shape[0] * own.shape[1]), np.float32) for own in levels]
