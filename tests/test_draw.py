@@ -354,6 +354,20 @@ def test_a_small_graph_is_a_diagram(tmp_path):
         drawn.save(tmp_path / "line.png")
 
 
+def test_long_names_end_within_their_boxes():
+    graph = cl.Graph()
+    x, i = graph.add_variable("a variable of which the name is long", (6,)), cl.grid(4)
+    graph.add_vertex("heat", heat, left=x[i], here=x[i + 1], right=x[i + 2])
+    diagram = cl.draw(graph)
+    assert isinstance(diagram, Diagram)
+    drawn = ElementTree.fromstring(diagram.svg)
+    names = [text.text for text in drawn.iter() if text.tag.endswith("text")]
+    assert max(map(len, filter(None, names))) <= 26
+    assert "→ left: a variable of whi…" in names
+    # All of it is told when it is pointed at.
+    assert any("left: a variable of which the name is long[2]" in text for text in drawn.itertext())
+
+
 @pytest.mark.parametrize("diagram", [True, False])
 def test_a_program_of_another_graph(diagram):
     other = stencil(40)

@@ -271,7 +271,14 @@ await until(() => window.answered === 1);
 await until(() => (told.light = light()) > 1000);
 document.querySelector(".legend input").click();
 await until(() => window.answered === 2);
-told.asked = asked;
+told.asked = asked.slice();
+again();
+const second = document.querySelectorAll("canvas")[1];
+for (let turn = 0; turn < 2; turn++) second.dispatchEvent(new KeyboardEvent("keydown", { key: "+", bubbles: true }));
+const views = () => new Set(asked.map((own) => String(own.number).split(" ")[0])).size;
+await until(() => views() === 2);
+told.views = views();
+told.numbers = asked.map((own) => own.number);
 told.wide = Math.max(box.width, box.height) / fit;
 return told;
 """
@@ -327,7 +334,7 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     window.asked = [];
     window.answered = 0;
     let told = null;
-    render({ el: document.getElementById("el"), model: {
+    const model = {
       get: (name) => name === "height" ? 500 : given.page,
       on: (name, call) => { told = call; },
       off: () => {},
@@ -337,7 +344,9 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
         const buffers = given.buffers.map((own) => new DataView(bytes(own).buffer));
         setTimeout(() => { told({ ...given.told, number: wanted.number, window }, buffers); answered++; }, 20);
       },
-    } });
+    };
+    window.again = () => render({ el: document.getElementById("el"), model });
+    again();
     """
     page = f"""<!DOCTYPE html><html><head><meta charset="utf-8">
     <style>{SHEET}</style></head><body><div id="el"></div>
@@ -347,6 +356,9 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     found = browser.told_by(tmp_path / "widget.html", TRIES + WIDGET_TRIES)
     assert found["before"] == found["sharp"] == 0
     enlarged, switched = found["asked"]
+    # What a second view of the model asks is no question of the first, to which answers come as well.
+    assert found["views"] == 2
+    assert len(set(found["numbers"])) == len(found["numbers"]) >= 3
     assert (enlarged["off"], switched["off"]) == ([], [0])
     assert enlarged["left"] + enlarged["side"] / 2 == pytest.approx(0.5)
     assert enlarged["side"] == switched["side"] == pytest.approx(found["wide"] / 1.5**2)

@@ -28,6 +28,8 @@ MOST = 200
 """Below how many vertices a graph is drawn as a diagram."""
 
 _WIDE, _LINE, _GAP, _ROW_GAP = 190, 18, 110, 16
+_LETTERS = 26
+"""How many letters have room in a box."""
 _ARROWS = {"in": "→", "out": "←", "inout": "↔"}
 _GROUNDS = {"dark": ("#101014", "#f0f0f4", "#1c1c24"), "light": ("#ffffff", "#18181c", "#f4f4f6")}
 
@@ -232,15 +234,21 @@ def draw_diagram(
     return Diagram(svg, len(vertices), len(lines))
 
 
+def _fitted(text: str) -> str:
+    """What of a text has room in a box."""
+    return html.escape(text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…")
+
+
 def _box(box: _Box, x: int, y: int, ink: str, panel: str) -> str:
     rows = "".join(
-        f'<text x="{x + 10}" y="{y + _LINE * (k + 2) - 2}">{html.escape(field)}</text>'
+        f'<text x="{x + 10}" y="{y + _LINE * (k + 2) - 2}">{_fitted(field)}</text>'
         for k, field in enumerate(box.fields)
     )
+    about = "\n".join([box.title, box.about, *box.fields])
     return (
-        f"<g><title>{html.escape(box.about)}</title>"
+        f"<g><title>{html.escape(about)}</title>"
         f'<rect x="{x}" y="{y}" width="{_WIDE}" height="{box.height}" rx="6" fill="{panel}" stroke="{box.colour}" '
-        f'stroke-width="2"/><text class="head" x="{x + 10}" y="{y + _LINE - 2}">{html.escape(box.title[:26])}</text>'
+        f'stroke-width="2"/><text class="head" x="{x + 10}" y="{y + _LINE - 2}">{_fitted(box.title)}</text>'
         f"{rows}</g>"
     )
 

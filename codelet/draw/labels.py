@@ -22,6 +22,7 @@ _DIRECTIONS = np.radians(np.arange(0, 360, 22.5))
 _TURNS = np.radians([0, 20, -20, 45, -45, 75, -75])
 _REACHES = np.array([1.6, 2.6, 4, 6, 9, 13])
 _CELLS = 128
+_POINTS = 400_000
 _MOST_POINTS = 4000
 _SWEEPS = 3
 _FURTHEST = 30.0
@@ -61,7 +62,8 @@ class _Crowd:
         self._scale = _CELLS / side
         self._counts = self._histogram(points * side)
         total = np.zeros((_CELLS + 1, _CELLS + 1))
-        total[1:, 1:] = np.log1p(self._counts).cumsum(axis=0).cumsum(axis=1)
+        # As if there were as many points in every picture.
+        total[1:, 1:] = np.log1p(self._counts * (_POINTS / max(1, len(points)))).cumsum(axis=0).cumsum(axis=1)
         self._total = total
 
     def _cells(self, place: np.ndarray) -> np.ndarray:

@@ -157,6 +157,8 @@ class Picture:
     def widget(self, height: int = 600) -> Any:
         """A view for a notebook, of some height in pixels: what is seen of the picture is drawn anew from the graph.
 
+        Where no script runs, the notebook shows the picture itself.
+
         Raises:
             MissingExtraError: anywidget is not installed.
         """
