@@ -38,6 +38,8 @@ from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
 
 _ELSEWHERE = {
+    "gradient": "lowering",
+    "Gradient": "lowering",
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",

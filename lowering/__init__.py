@@ -1,5 +1,7 @@
 """From graphs to pure JAX functions. `pipeline.py` is the table of contents."""
 
+from lowering.adjoint.gradient import Gradient as Gradient
+from lowering.adjoint.gradient import gradient as gradient
 from lowering.builders import LoweredFunction as LoweredFunction
 from lowering.builders import lower as lower
 from lowering.lower import Lowered as Lowered

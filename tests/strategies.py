@@ -472,6 +472,10 @@ class Case:
     program: list[Any] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
+    def graph_dtype(self, name: str) -> Any:
+        """The dtype of a variable; None of a stream."""
+        return next((own.dtype for own in self.graph.variables if own.name == name), None)
+
     def sequence(self) -> cl.Program:
         return cl.Sequence(*self.program)
 

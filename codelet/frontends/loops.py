@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.extend import core as jax_core
 
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
 from codelet.jaxprs.equations import scan_counts
-from codelet.ops.blocks import Cut, add_blocks
+from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.control import Repeat, RepeatWhile, Switch
-from codelet.tracing.codelets import codelet
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor
 
@@ -98,57 +95,14 @@ def scan(
                 if reverse and (taken or made):
                     place = ops.map(walk.graph, functools.partial(from_the_end, length), turn, name="backwards")
             with walk.recording():
-                rows = [_row(walk, own, place) for own in taken]
+                rows = [take_turn(walk.graph, own, place, walk.grain) for own in taken]
             results = walk.closed(jaxpr, [*shared, *state, *rows], paths)
             with walk.recording():
                 for own, variable in zip(results[carried:], made, strict=True):
-                    _put(walk, walk.tensor(own), variable, place)
+                    put_turn(walk.graph, walk.tensor(own), variable, place, walk.grain)
             _carry(walk, results[:carried], state)
         walk.run(Repeat(length, steps, index=turn))
     return [*state, *made]
-
-
-@codelet(workers=6, issue="assembly")
-def take_row(x, place):
-    """The row of (rows, elements) at a place."""
-    return lax.dynamic_index_in_dim(x, place, 0, keepdims=False)
-
-
-@codelet(workers=6, issue="assembly")
-def put_row(x, row, place):
-    """A row in its place of (rows, elements)."""
-    return {"x": lax.dynamic_update_index_in_dim(x, row, place, 0)}
-
-
-FEWEST = 64
-"""Elements of a row that a tile takes, at least: fewer are not worth the vertex."""
-
-
-def _cut(walk: Walk, size: int) -> Cut:
-    """A row, cut over the tiles."""
-    block = min(max(FEWEST, -(-size // walk.graph.target.num_tiles)), size)
-    grain = block if walk.grain is None else min(block, max(1, walk.grain))
-    return Cut("elements", size, -(-block // grain) * grain if grain < block else block, grain)
-
-
-def _row(walk: Walk, x: Tensor, place: Tensor) -> Tensor:
-    """What a loop takes of an array in a turn."""
-    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
-    with walk.graph.scope("take", unique=True):
-        row = walk.graph.add_variable("row", rows.shape[1:], x.dtype)
-        if row.size:
-            fields = lambda own: {"x": rows[:, own.elements], "place": place, "out": row[own.elements]}  # noqa: E731
-            add_blocks(walk.graph, "take", take_row, [_cut(walk, row.size)], fields)
-    return row.reshape(x.shape[1:])
-
-
-def _put(walk: Walk, value: Tensor, x: Tensor, place: Tensor) -> None:
-    """Put what a turn has made in its place of what a loop stacks."""
-    rows, row = x.reshape(x.shape[0], math.prod(x.shape[1:])), value.flatten()
-    with walk.graph.scope("put", unique=True):
-        if row.size:
-            fields = lambda own: {"x": rows[:, own.elements], "row": row[own.elements], "place": place}  # noqa: E731
-            add_blocks(walk.graph, "put", put_row, [_cut(walk, row.size)], fields)
 
 
 @rule("while", by="`RepeatWhile`")

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
-from codelet.hostdata import known_array
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.hints import Hints
@@ -270,7 +269,7 @@ def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str
 
 
 def _type_of(given: Any) -> FieldType:
-    kind = jax.typeof(known_array(given)) if not hasattr(given, "dtype") else given
+    kind = jax.typeof(given) if not hasattr(given, "dtype") else given
     return FieldType(tuple(kind.shape), jnp.dtype(kind.dtype))
 
 

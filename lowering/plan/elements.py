@@ -7,7 +7,7 @@ elements is too many for that. What is touched in pieces, or through tables, tak
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -156,6 +156,27 @@ class Elements:
         assert self.flags is not None
         return int(self.flags.argmax()) if self.flags.any() else None
 
+    def indices(self) -> Iterator[Index]:
+        """Indices of their positions, each position in one: runs of one length at equal distances are one, by rows.
+
+        >>> from codelet.views.index import row_major
+        >>> inside = Elements.of_view(row_major((4, 6))[1:3, 2:4], (), 24, "x")
+        >>> [str(own) for own in inside.indices()]
+        ['Index(8 + 6*f0 + f1, shape=(2, 2))']
+        """
+        if self.runs is None:
+            chosen = np.flatnonzero(self.as_flags())
+            yield Index.from_values(chosen, (0,), chosen.shape)
+            return
+        starts, lengths, k = self.runs.starts.tolist(), self.runs.lengths.tolist(), 0
+        while k < len(starts):
+            step = starts[k + 1] - starts[k] if k + 1 < len(starts) else 0
+            end = k + 1
+            while end < len(starts) and lengths[end] == lengths[k] and starts[end] - starts[end - 1] == step:
+                end += 1
+            yield Index(starts[k], (end - k, lengths[k]), (step if end - k > 1 else 0, 1))
+            k = end
+
     def equals(self, other: Elements) -> bool:
         """Whether two are the same elements."""
         if self is other:
@@ -181,7 +202,13 @@ class ElementSet:
         """A set with the same elements."""
         return ElementSet(self._held)
 
-    def _of(self, variable: Variable) -> Elements:
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Those of which it holds any element, or held some."""
+        return tuple(self._held)
+
+    def of(self, variable: Variable) -> Elements:
+        """Which elements of a variable are in the set."""
         return self._held.get(variable) or Elements.nothing(variable.size)
 
     def add_variable(self, variable: Variable) -> None:
@@ -194,7 +221,7 @@ class ElementSet:
 
     def flags(self, variable: Variable) -> np.ndarray:
         """Which elements of a variable are in the set, bool of shape (size,); not to be written to."""
-        return self._of(variable).as_flags()
+        return self.of(variable).as_flags()
 
     def add(self, tensor: Tensor, axes: tuple[Axis, ...]) -> None:
         """Add the elements of a view at all positions of the grid.
@@ -217,21 +244,20 @@ class ElementSet:
                     self._add(patch.variable, patch.index.reshape((chosen.size,))[np.flatnonzero(chosen)], ())
 
     def _add(self, variable: Variable, index: Index, axes: tuple[Axis, ...]) -> None:
-        held = self._of(variable)
+        held = self.of(variable)
         if not held.is_all:
             self._held[variable] = held | Elements.of_view(index, axes, variable.size, variable.name)
 
-    def remove(self, tensor: Tensor) -> None:
-        """Remove the elements of a view without symbols."""
+    def remove(self, tensor: Tensor, axes: tuple[Axis, ...] = ()) -> None:
+        """Remove the elements of a view at all positions of the grid."""
         gone = ElementSet()
-        gone.add(tensor, ())
-        for variable, elements in gone._held.items():
-            self._held[variable] = self._of(variable) - elements
+        gone.add(tensor, axes)
+        self._held = (self - gone)._held
 
     def bind(self, source: Tensor, destination: Tensor) -> None:
         """Hold of each element of `destination` what is held of that of `source`; padding counts as held."""
         variables = source_variables(source.source)
-        if all(self._of(variable).is_all for variable in variables):
+        if all(self.of(variable).is_all for variable in variables):
             self.add(destination, ())
             return
         if not source.source.has_padding and not any(variable in self._held for variable in variables):
@@ -252,9 +278,14 @@ class ElementSet:
             flags[targets[inside] - variable.first_element] = held[inside]
             self._held[variable] = Elements.of_flags(flags)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no element."""
+        return all(elements.first is None for elements in self._held.values())
+
     def equals(self, other: ElementSet) -> bool:
         """Whether two sets hold the same elements."""
-        return all(self._of(variable).equals(other._of(variable)) for variable in {*self._held, *other._held})
+        return all(self.of(variable).equals(other.of(variable)) for variable in {*self._held, *other._held})
 
     def __and__(self, other: ElementSet) -> ElementSet:
         held = other._held
@@ -266,9 +297,13 @@ class ElementSet:
         }
         return ElementSet({**self._held, **other._held, **both})
 
+    def __sub__(self, other: ElementSet) -> ElementSet:
+        held = other._held
+        return ElementSet({v: own - held[v] if v in held else own for v, own in self._held.items()})
+
     def includes(self, other: ElementSet) -> bool:
         """Whether it holds all that the other set holds."""
-        return all((others - self._of(variable)).first is None for variable, others in other._held.items())
+        return all((others - self.of(variable)).first is None for variable, others in other._held.items())
 
     def missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> dict[Variable, int]:
         """Of each variable of which a view names elements that are not in the set the place of the first of them.
@@ -276,11 +311,11 @@ class ElementSet:
         Raises:
             SizeError: they are too many to be told apart one by one.
         """
-        if all(self._of(variable).is_all for variable in source_variables(tensor.source)):
+        if all(self.of(variable).is_all for variable in source_variables(tensor.source)):
             return {}
         needed = ElementSet()
         needed.add(tensor, axes)
-        firsts = {variable: (wanted - self._of(variable)).first for variable, wanted in needed._held.items()}
+        firsts = {variable: (wanted - self.of(variable)).first for variable, wanted in needed._held.items()}
         return {variable: first for variable, first in firsts.items() if first is not None}
 
     def first_missing(self, tensor: Tensor, axes: tuple[Axis, ...]) -> int | None:

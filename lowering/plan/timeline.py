@@ -6,7 +6,7 @@ head of a loop, where the next turn begins. Which may follow which, `control.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -113,30 +113,36 @@ def _lay_out(
                 _lay_out(moments, bodies(step)[part.body], turns * part.turns, inside, around)
 
 
-def _without_calls(steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]]) -> tuple[Step, ...]:
+def _without_calls(
+    steps: Sequence[Step], graph: Graph, made: dict[FunctionBody, tuple[Step, ...]], keep: Callable[[CallStep], bool]
+) -> tuple[Step, ...]:
     found: list[Step] = []
     for step in steps:
-        if isinstance(step, CallStep):
+        if isinstance(step, CallStep) and not keep(step):
             function = step.function
             named = [graph.variable(parameter.name) for parameter in function.parameters]
             copies = [CopyStep(argument, own) for argument, own in zip(step.arguments, named, strict=True)]
             back = [CopyStep(named[k], step.arguments[k]) for k in function.written]
             if function not in made:
-                made[function] = _without_calls(function.body, graph, made)
+                made[function] = _without_calls(function.body, graph, made, keep)
             found += [*map(flow_step, copies), *made[function], *map(flow_step, back)]
-        elif bodies(step):
-            found.append(with_bodies(step, [_without_calls(body, graph, made) for body in bodies(step)]))
+        elif bodies(step) and not isinstance(step, CallStep):
+            found.append(with_bodies(step, [_without_calls(body, graph, made, keep) for body in bodies(step)]))
         else:
             found.append(step)
     return tuple(found)
 
 
-def without_calls(plan: Plan) -> Plan:
+def without_calls(plan: Plan, keep: Callable[[CallStep], bool] = lambda step: False) -> Plan:
     """The plan with calls as what they are on the machine: copies to the parameters, the body, and copies back.
 
     The bodies of all calls of a function are the same steps.
+
+    Args:
+        plan: the plan.
+        keep: which calls stay as they are.
     """
-    return replace(plan, steps=_without_calls(plan.steps, plan.graph, {}))
+    return replace(plan, steps=_without_calls(plan.steps, plan.graph, {}, keep))
 
 
 def timeline(plan: Plan) -> Timeline:

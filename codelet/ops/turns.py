@@ -1,0 +1,61 @@
+"""Rows by turns: what a loop takes of an array in a turn, and what it puts in its place of what it stacks."""
+
+from __future__ import annotations
+
+import math
+
+from jax import lax
+
+from codelet.graphs.graph import Graph
+from codelet.ops.blocks import Cut, add_blocks
+from codelet.tracing.codelets import codelet
+from codelet.views.tensor import Tensor
+
+FEWEST = 64
+"""Elements of a row that a tile takes, at least: fewer are not worth the vertex."""
+
+
+@codelet(workers=6, issue="assembly")
+def take_row(x, place):
+    """The row of (rows, elements) at a place."""
+    return lax.dynamic_index_in_dim(x, place, 0, keepdims=False)
+
+
+@codelet(workers=6, issue="assembly")
+def put_row(x, row, place):
+    """A row in its place of (rows, elements)."""
+    return {"x": lax.dynamic_update_index_in_dim(x, row, place, 0)}
+
+
+def _cut(graph: Graph, size: int, grain: int | None) -> Cut:
+    """A row, cut over the tiles."""
+    block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
+    grain = block if grain is None else min(block, max(1, grain))
+    return Cut("elements", size, -(-block // grain) * grain if grain < block else block, grain)
+
+
+def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
+    """What a loop takes of an array in a turn: a row, of a place that a variable says.
+
+    Args:
+        graph: where.
+        x: of shape (rows, ...).
+        place: of shape () and integers.
+        grain: elements of a vertex, at most; of a tile when left off.
+    """
+    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    with graph.scope("take", unique=True):
+        row = graph.add_variable("row", rows.shape[1:], x.dtype)
+        if row.size:
+            fields = lambda own: {"x": rows[:, own.elements], "place": place, "out": row[own.elements]}  # noqa: E731
+            add_blocks(graph, "take", take_row, [_cut(graph, row.size, grain)], fields)
+    return row.reshape(x.shape[1:])
+
+
+def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int | None = None) -> None:
+    """Put what a turn has made in its place of what a loop stacks; the arguments are as of `take_turn`."""
+    rows, row = x.reshape(x.shape[0], math.prod(x.shape[1:])), value.flatten()
+    with graph.scope("put", unique=True):
+        if row.size:
+            fields = lambda own: {"x": rows[:, own.elements], "row": row[own.elements], "place": place}  # noqa: E731
+            add_blocks(graph, "put", put_row, [_cut(graph, row.size, grain)], fields)

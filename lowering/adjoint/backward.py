@@ -1,0 +1,418 @@
+"""Backward: the steps of a program in reverse, each as what it makes of cotangents, as vertices of the same graph.
+
+In come a plan, which elements have cotangents where (`flows.py`), and a variable for the cotangents of each variable.
+Out comes the program of the backward pass; what it needs of the forward pass it asks of `saved.py`.
+
+A vertex becomes one of the codelet's adjoint, over the same grid. Where nobody else reads what a field reads, its
+contribution is written where the cotangent of that is, or added there; otherwise all contributions are kept, and summed
+by whoever receives them (`sums.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import codelet as cl
+from codelet.errors import ProgramError
+from codelet.graphs.family import Family, Field
+from codelet.programs.program import Program
+from codelet.views.digits import row_major_strides
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.sources import Patchwork, Source, Variable, source_text, source_variables
+from codelet.views.tensor import Tensor
+from lowering.adjoint.flows import FamilyFlow, Flows
+from lowering.adjoint.saved import Body, Loop, Saved
+from lowering.adjoint.sums import Sums, is_injective
+from lowering.plan.elements import Elements, ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.steps import (
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
+from lowering.plan.walk import bodies
+
+
+@cl.codelet
+def from_the_end(turn, *, turns):
+    """The place of a turn, of so many, where they are gone through backwards."""
+    return turns - 1 - turn
+
+
+@cl.codelet
+def one_more(turn):
+    """One turn more."""
+    return {"turn": turn + 1}
+
+
+@cl.codelet
+def one_less(turn):
+    """One turn less."""
+    return {"turn": turn - 1}
+
+
+@cl.codelet
+def is_left(turn):
+    """Whether a turn is left."""
+    return turn > 0
+
+
+def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tensor:
+    """The same view of other variables, each of which has as many elements as that in whose place it is."""
+    source = tensor.source
+    if isinstance(source, Variable):
+        made: Source = others.get(source, source)
+    else:
+        own = lambda patch: patch.variable and others.get(patch.variable, patch.variable)  # noqa: E731
+        patches = [replace(patch, variable=own(patch)) for patch in source.patches]
+        made = Patchwork(source.graph, source.dtype, source.shape, tuple(patches))
+    return Tensor(made, tensor.index, tensor.rows, tensor.ragged_dimension)
+
+
+class Backward:
+    """The backward pass of a plan, made step by step.
+
+    Attributes:
+        graph: where it is added.
+        flows: which elements have cotangents where.
+        saved: what is needed of the forward pass.
+        cotangents: the variable that holds those of each variable.
+        present: the elements that have a cotangent where the backward pass has come to.
+        later: the elements that the forward pass writes after that place.
+    """
+
+    def __init__(self, plan: Plan, flows: Flows):
+        self.plan, self.graph, self.flows = plan, plan.graph, flows
+        self.saved = Saved(self.graph)
+        self.sums = Sums(self.graph)
+        self.cotangents: dict[Variable, Variable] = {}
+        self.present, self.later = ElementSet(), ElementSet()
+        self._writes: dict[Step, ElementSet] = {}
+
+    # --- what there is ------------------------------------------------------------------------------------
+
+    def cotangent(self, variable: Variable) -> Variable:
+        """The variable that holds the cotangents of another."""
+        if variable not in self.cotangents:
+            made = self.graph.add_variable(self.graph.free_name(variable.name), variable.shape, variable.dtype)
+            self.cotangents[variable] = _variable(made)
+        return self.cotangents[variable]
+
+    def cotangents_of(self, tensor: Tensor) -> Tensor:
+        """The view of cotangents that a view of variables has."""
+        variables = source_variables(tensor.source)
+        return of_other_variables(tensor, {variable: self.cotangent(variable) for variable in variables})
+
+    def fill(self, elements: ElementSet) -> None:
+        """Give elements without a cotangent one of zero, where they are to have one."""
+        for variable in elements.variables:
+            if variable in self.flows.varied:
+                missing = elements.of(variable) - self.present.of(variable)
+                if missing.first is not None:
+                    self.sums.zero(self.cotangent(variable), missing)
+        self.present = self.present | elements
+
+    def given(self, body: Body, number: int, tensor: Tensor, axes: Sequence[Axis], later: ElementSet) -> Tensor:
+        """A view of the forward pass before a step, for the backward pass."""
+        variables = [v for v in source_variables(tensor.source) if later.of(v).first is not None]
+        if not variables:
+            return tensor
+        needed = ElementSet()
+        needed.add(tensor, tuple(axes))
+        others = {v: self.saved.value(body, number, v, needed.of(v), later) for v in variables}
+        return of_other_variables(tensor, others)
+
+    def seed(self, of: Tensor, cotangent: object) -> None:
+        """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
+        target = self.cotangents_of(of)
+        if is_injective(of.index) and isinstance(of.source, Variable):
+            self.sums.programs.append(cl.Copy(cotangent, target))  # type: ignore[arg-type]
+            self.present = self.flows.elements(of)
+        else:
+            given = self.graph.add_variable(self.graph.free_name("cotangent"), of.shape, of.dtype)
+            self.sums.programs.append(cl.Copy(cotangent, given))  # type: ignore[arg-type]
+            self.contribute("cotangent", given, of.index, of.source)
+
+    # --- contributions ------------------------------------------------------------------------------------
+
+    def contribute(self, name: str, values: Tensor, places: Index, source: Source) -> None:
+        """Add contributions to the cotangents of a source's elements.
+
+        Args:
+            name: of what does it.
+            values: the contributions, without symbols.
+            places: the flat position in the source that each is for, of the same shape.
+            source: a variable, or a patchwork, whose padding nothing comes back to.
+        """
+        if isinstance(source, Variable):
+            if source in self.flows.varied:
+                held = self.present.of(source)
+                now = self.sums.add(name, values, places, self.cotangent(source), held)
+                self.present = self.present | ElementSet({source: now})
+            return
+        whole = self.graph.add_variable(self.graph.free_name(f"{name}/joined"), source.shape, source.dtype)
+        joined = _variable(whole)
+        held = self.sums.add(name, values, places, joined, Elements.nothing(joined.size))
+        for patch in source.patches:
+            if patch.variable in self.flows.varied:
+                own = Elements.of_view(patch.places, (), joined.size, joined.name)
+                if (own & held).first is not None:
+                    self.sums.zero(joined, own - held)
+                    held = held | own
+                    self.contribute(name, Tensor(joined, patch.places), patch.index, patch.variable)
+
+    def family(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> None:
+        """Run the adjoint of a family.
+
+        Args:
+            body: the body that its compute set is run in.
+            number: the place of the step there.
+            flow: what is made of it.
+            later: the elements that are written after the vertices have read: by themselves, too.
+        """
+        family, adjoint = flow.family, flow.adjoint
+        assert adjoint is not None
+        names, fields, axes = adjoint.fields, dict[str, object](), family.axes
+        for name, own in names.inputs.items():
+            field = family.by_name[name]
+            if field.tensor is None:
+                fields[own] = self._constant(field, axes)
+            else:
+                fields[own] = self.given(body, number, field.tensor, axes, later)
+        for name, own in names.results.items():
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            fields[own] = self.given(body, number + 1, tensor, axes, self.later)
+        for name, own in names.cotangents.items():
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            fields[own] = self.cotangents_of(tensor)
+        step = family.compute_set.name
+        kept: list[tuple[Tensor, Field]] = []
+        taken = ElementSet()
+        for name, own in names.contributions.items():
+            field, received = family.by_name[name], flow.received[name]
+            assert field.tensor is not None
+            meets = not (received & self.present).is_empty
+            in_place = not (received & flow.written).is_empty
+            if own in names.cotangents.values():
+                taken = taken | received  # what comes out takes the place of what came in
+            elif (
+                isinstance(field.tensor.source, Variable)
+                and not (meets and in_place)
+                and (received & taken).is_empty
+                and is_injective(_places(family, field.tensor))
+            ):
+                if meets:
+                    self.fill(received)
+                    adjoint = adjoint.adding([name])
+                taken = taken | received
+                fields[own] = self.cotangents_of(field.tensor)
+            else:
+                held, fields[own] = self._contributions(f"{step}/{name}", family, field)
+                kept.append((held, field))
+        if family.tile is not None:
+            fields["tile"] = family.tile
+        self.sums.run(step, adjoint, **fields)
+        self.present = self.present | taken
+        for held, field in kept:
+            assert field.tensor is not None
+            self.contribute(f"{step}/{field.name}", held, _places(family, field.tensor), field.tensor.source)
+
+    def _constant(self, field: Field, axes: Sequence[Axis]) -> Index | Tensor:
+        """Vertex state for the vertices of the adjoint."""
+        state = field.state
+        assert state is not None
+        if state.index is not None:
+            return state.index
+        array = state.array
+        assert array is not None
+        made = self.graph.add_constant(self.graph.free_name(field.name), array)
+        return made if array.ndim == len(field.type.shape) else made[_symbols(axes)]
+
+    def _contributions(self, name: str, family: Family, field: Field) -> tuple[Tensor, Tensor]:
+        """A variable for the contributions of a field: all of it, and as the vertices write it."""
+        tensor = field.tensor
+        assert tensor is not None
+        apart = () if tensor.rows is None else tensor.rows.axes
+        axes = [axis for axis in family.axes if axis not in apart]
+        shape = (*(axis.extent for axis in axes), *tensor.index.shape)
+        made = self.graph.add_variable(self.graph.free_name(name), shape, tensor.dtype)
+        strides = row_major_strides(shape)
+        symbols = tuple(zip(axes, strides, strict=False))
+        index = Index(0, tensor.index.shape, strides[len(axes) :], symbols)
+        return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)
+
+    # --- steps --------------------------------------------------------------------------------------------
+
+    def steps(self, body: Body) -> None:
+        """Go back through the steps of a body."""
+        for number in range(len(body.steps) - 1, -1, -1):
+            step = body.steps[number]
+            self._step(body, number, step)
+            self.later = self.later | self._written(step)
+
+    def _written(self, step: Step) -> ElementSet:
+        """The elements that a step writes, or ends."""
+        if step not in self._writes:
+            found = ElementSet()
+            for touch in step.touches():
+                if touch.is_written or touch.mode == "end":
+                    found.add(touch.tensor, touch.axes)
+            for own in bodies(step):
+                for inner in own:
+                    found = found | self._written(inner)
+            self._writes[step] = found
+        return self._writes[step]
+
+    def _step(self, body: Body, number: int, step: Step) -> None:
+        match step:
+            case ExecuteStep() | CallStep():
+                self._execute(body, number, step)
+            case CopyStep(source, destination):
+                self._copy(body, number, source, destination)
+            case StreamStep(_, tensor) if step.stream.is_input:
+                self.present = self.present - self.flows.elements(tensor)
+            case UndefStep(tensor):
+                self.present = self.present - self.flows.elements(tensor)
+            case RepeatStep() if step.count:
+                self._repeat(body, number, step)
+            case WhileStep():
+                self._while(body, number, step)
+            case SwitchStep():
+                self._switch(body, number, step)
+
+    def _execute(self, body: Body, number: int, step: ExecuteStep | CallStep) -> None:
+        flows = [self.flows.of_family(family, self.present) for family in self.flows.families(step)]
+        for flow in flows:
+            if flow.adjoint is not None:
+                for name in flow.adjoint.fields.cotangents:
+                    self.fill(self.flows.touched(flow.family, flow.family.by_name[name]))
+        for flow in flows:
+            self.present = self.present - flow.written
+        for flow in flows:
+            if flow.adjoint is not None:
+                self.family(body, number, flow, self.later | self._written(step))
+
+    def _copy(self, body: Body, number: int, source: Tensor, destination: Tensor) -> None:
+        written = self.flows.elements(destination)
+        if (written & self.present).is_empty or not source.size:
+            return
+        if self.flows.varied.isdisjoint(source_variables(source.source)):
+            self.present = self.present - written
+            return
+        self.fill(written)
+        values, name = self.cotangents_of(destination), "copy"
+        if not set(source_variables(source.source)).isdisjoint(source_variables(destination.source)):
+            apart = self.graph.add_variable(self.graph.free_name("copied"), values.shape, values.dtype)
+            self.sums.programs.append(cl.Copy(values, apart))
+            values = apart
+        self.present = self.present - written
+        self.contribute(name, values, source.index, source.source)
+
+    # --- loops and choices --------------------------------------------------------------------------------
+
+    def _inside(self, body: Body, around: ElementSet | None = None) -> list[Program]:
+        """What goes back through a body; beyond it, some elements have cotangents, whatever it leaves."""
+        outer, self.sums.programs = self.sums.programs, []
+        self.steps(body)
+        if around is not None:
+            self.fill(around)
+        programs, self.sums.programs = self.sums.programs, outer
+        return programs
+
+    def _bodies(self, body: Body, number: int, loop: Loop | None) -> tuple[Body, ...]:
+        """The bodies of a step."""
+        if number not in body.children:
+            made = (Body(own, (body, number), loop) for own in bodies(body.steps[number]))
+            body.children[number] = tuple(made)
+        return body.children[number]
+
+    def _repeat(self, body: Body, number: int, step: RepeatStep) -> None:
+        around = self.flows.around(step, self.present)
+        self.fill(around)
+        self.later = self.later | self._written(step)
+        (inner,) = self._bodies(body, number, Loop(self.graph, step, step.count))
+        programs = self._inside(inner, around)
+        loop = inner.loop
+        assert loop is not None
+        if not programs:
+            return
+        turn = None
+        if loop.is_counted:
+            turn = self.graph.add_variable(self.graph.free_name("turn"), (), "int32")
+            compute_set = self.graph.add_compute_set(self.graph.free_name("from the end"))
+            self.graph.add_vertex(compute_set, from_the_end, turn=turn, out=loop.back, turns=step.count)
+            programs = [cl.Execute(compute_set), *inner.prelude, *programs]
+        self.sums.programs.append(cl.Repeat(step.count, programs, index=turn))
+
+    def _while(self, body: Body, number: int, step: WhileStep) -> None:
+        self.later = self.later | self._written(step)
+        most = step.max_steps or 0
+        condition, inner = self._bodies(body, number, Loop(self.graph, step, most + 1))
+        loop, outer = inner.loop, self.sums.programs
+        assert loop is not None
+        last = self._inside(condition)
+        before = self.present
+        around = self.flows.around(step, before)
+        self.sums.programs = []
+        self.fill(around)
+        filled, self.sums.programs = self.sums.programs, outer
+        turn = [*self._inside(inner), *condition.prelude, *self._inside(condition, around)]
+        if not last and not turn:
+            return
+        if step.max_steps is None:
+            raise ProgramError(
+                "a loop without a bound is differentiated: what its turns overwrite has to be kept",
+                given=f"RepeatWhile over {source_text(step.predicate.source)}",
+                expected="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+                line=step.line,
+            )
+        count = self.saved.count_of(body, number, loop)
+        left = self.graph.add_variable(self.graph.free_name("left"), (), bool)
+        look, less = (self.graph.add_compute_set(self.graph.free_name(name)) for name in ("look", "less"))
+        self.graph.add_vertex(look, is_left, turn=loop.back, out=left)
+        self.graph.add_vertex(less, one_less, turn=loop.back)
+        back = [cl.Execute(less), *inner.prelude, *turn]
+        outer += [cl.Copy(count, loop.back), *condition.prelude, *last, *filled]
+        outer.append(cl.RepeatWhile(look, left, back, max_steps=most))
+
+    def _switch(self, body: Body, number: int, step: SwitchStep) -> None:
+        present, later, made = self.present, self.later, []
+        for own in self._bodies(body, number, None):
+            self.present, self.later = present, later
+            made.append((own, self._inside(own), self.present))
+        after = functools.reduce(ElementSet.__or__, [own for _, _, own in made])
+        programs, outer = [], self.sums.programs
+        for own, inside, left in made:
+            self.sums.programs, self.present = [], left
+            self.fill(after)
+            programs.append([*own.prelude, *inside, *self.sums.programs])
+        self.sums.programs, self.present, self.later = outer, after, later
+        if any(programs):
+            control = self.given(body, number, step.control, (), later | self._written(step))
+            self.sums.programs.append(cl.Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))
+
+
+def _variable(tensor: Tensor) -> Variable:
+    assert isinstance(tensor.source, Variable)
+    return tensor.source
+
+
+def _symbols(axes: Sequence[Axis]) -> tuple[Index, ...]:
+    return tuple(Index(0, (), (), ((axis, 1),)) for axis in axes)
+
+
+def _places(family: Family, tensor: Tensor) -> Index:
+    """The flat positions in the source that vertices read through a field, with their axes as leading dimensions."""
+    apart = () if tensor.rows is None else tensor.rows.axes
+    return tensor.index.lifted([axis for axis in family.axes if axis not in apart])

@@ -1,0 +1,198 @@
+"""Flows: which cotangents there are at a place of the backward pass, and what a step makes of them.
+
+In come a plan and the variables whose values depend on what is differentiated by. Of each step out comes which elements
+have a cotangent before it, given those that have one behind it: what is written loses its own, what is read gains one.
+What has none has a cotangent of zero, which nobody needs to hold. Loops go to a fixed point, branches meet in all that
+any of them leaves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from codelet.graphs.family import Family, Field
+from codelet.programs.compute_sets import ComputeSet
+from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
+from codelet.tracing.field_types import FieldType
+from codelet.views.sources import Variable, source_variables
+from codelet.views.tensor import Tensor
+from lowering.plan.elements import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.steps import (
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
+from lowering.plan.walk import all_steps
+
+
+def is_float(variable: Variable) -> bool:
+    """Whether there are derivatives by a variable."""
+    return is_smooth(FieldType(variable.shape, variable.dtype))
+
+
+def _families(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
+    """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
+    if isinstance(step, ExecuteStep):
+        return step.families
+    function, derivative = step.function, step.function.derivative
+    assert derivative is not None
+    given = dict(zip(function.parameters, step.arguments, strict=True))
+    traced, fields = derivative.codelet, []
+    for name, own in zip(traced.inputs, derivative.inputs, strict=True):
+        kind = "inout" if name in traced.outputs else "in"
+        fields.append(Field(name, kind, traced.inputs[name], given[own]))
+    for name, own in zip(traced.outputs, derivative.outputs, strict=True):
+        if name not in traced.inputs:
+            fields.append(Field(name, "out", traced.outputs[name], given[own]))
+    compute_set = ComputeSet(step.arguments[0].graph, function.name, -1, None, None)
+    return (Family(compute_set, traced, (), (), tuple(fields), None, ()),)
+
+
+def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
+    """The variables from which a step takes values, and those to which it brings what it makes of these."""
+    if isinstance(step, CopyStep):
+        yield set(source_variables(step.source.source)), set(source_variables(step.destination.source))
+    for family in _families(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
+        connected = [(own, source_variables(own.tensor.source)) for own in family.fields if own.tensor is not None]
+        read = {v for own, variables in connected if own.is_read for v in variables}
+        yield read, {v for own, variables in connected if own.is_written for v in variables}
+
+
+def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variable]:
+    """The variables whose values may depend on those of some others, these included.
+
+    Args:
+        plan: without calls but of functions with derivatives.
+        wrt: the others.
+    """
+    found = {variable for variable in wrt if is_float(variable)}
+    kept = [step for step in all_steps(plan.steps) if not isinstance(step, CallStep) or step.function.derivative]
+    moves = [move for step in kept for move in _moves(step)]
+    before = -1
+    while len(found) > before:
+        before = len(found)
+        for read, written in moves:
+            if not found.isdisjoint(read):
+                found.update(filter(is_float, written))
+    return frozenset(found)
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyFlow:
+    """What the backward pass makes of a family.
+
+    Attributes:
+        family: the family.
+        adjoint: what its vertices run backwards; None where no cotangent goes through it.
+        written: all elements that it writes.
+        received: the elements that it reads, and gives contributions to, by field.
+    """
+
+    family: Family
+    adjoint: AdjointCodelet | None
+    written: ElementSet
+    received: Mapping[str, ElementSet]
+
+
+class Flows:
+    """Which cotangents there are at each place of a backward pass; a fact is the elements that have one.
+
+    Attributes:
+        plan: of the forward pass, without calls.
+        varied: the variables whose values depend on what is differentiated by: no others have cotangents.
+    """
+
+    def __init__(self, plan: Plan, varied: frozenset[Variable]):
+        self.plan, self.varied = plan, varied
+        self.touched = functools.cache(self._touched)
+        self._families: dict[Step, tuple[Family, ...]] = {}
+
+    def families(self, step: ExecuteStep | CallStep) -> tuple[Family, ...]:
+        """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
+        if step not in self._families:
+            self._families[step] = _families(step)
+        return self._families[step]
+
+    def elements(self, tensor: Tensor, family: Family | None = None) -> ElementSet:
+        """The elements of a view that may have cotangents, at all vertices of a family."""
+        found = ElementSet()
+        if not self.varied.isdisjoint(source_variables(tensor.source)):
+            found.add(tensor, () if family is None else family.axes)
+            for variable in found.variables:
+                if variable not in self.varied:
+                    found.remove_variable(variable)
+        return found
+
+    def _touched(self, family: Family, field: Field) -> ElementSet:
+        assert field.tensor is not None
+        return self.elements(field.tensor, family)
+
+    def of_family(self, family: Family, present: ElementSet) -> FamilyFlow:
+        """What the backward pass makes of a family where some elements have cotangents."""
+        written, of = ElementSet(), []
+        for field in family.fields:
+            if field.is_written and family.num_vertices:
+                own = self.touched(family, field)
+                written = written | own
+                if not (own & present).is_empty:
+                    of.append(field.name)
+        wrt = []
+        for field in family.fields if family.num_vertices else ():
+            connected = field.is_read and field.tensor is not None and field.tensor.size
+            if connected and not self.touched(family, field).is_empty:
+                wrt.append(field.name)
+        adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
+        names = () if adjoint is None else adjoint.fields.contributions
+        received = {name: self.touched(family, family.by_name[name]) for name in names}
+        return FamilyFlow(family, adjoint, written, received)
+
+    def before(self, steps: Sequence[Step], present: ElementSet) -> ElementSet:
+        """The elements that have cotangents before some steps, given those behind them."""
+        for step in reversed(steps):
+            present = self._before(step, present)
+        return present
+
+    def _before(self, step: Step, present: ElementSet) -> ElementSet:
+        match step:
+            case ExecuteStep() | CallStep():
+                flows = [self.of_family(family, present) for family in self.families(step)]
+                for flow in flows:
+                    present = present - flow.written
+                for flow in flows:
+                    for own in flow.received.values():
+                        present = present | own
+                return present
+            case CopyStep(source, destination):
+                written = self.elements(destination)
+                flows_on = not (written & present).is_empty
+                present = present - written
+                return present | self.elements(source) if flows_on else present
+            case StreamStep(_, tensor):
+                return present - self.elements(tensor) if step.stream.is_input else present
+            case UndefStep(tensor):
+                return present - self.elements(tensor)
+            case RepeatStep():
+                return self.around(step, present) if step.count else present
+            case WhileStep():
+                return self.around(step, self.before(step.condition, present))
+            case SwitchStep(_, _, branches):
+                return functools.reduce(ElementSet.__or__, [self.before(branch, present) for branch in branches])
+        return present
+
+    def around(self, step: RepeatStep | WhileStep, present: ElementSet) -> ElementSet:
+        """The elements that have cotangents wherever a turn of a loop begins or ends, given those behind it."""
+        turn = step.body if isinstance(step, RepeatStep) else (*step.condition, *step.body)
+        while True:
+            more = present | self.before(turn, present)
+            if present.includes(more):
+                return more
+            present = more

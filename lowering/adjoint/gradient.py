@@ -1,0 +1,182 @@
+"""Gradients: the backward pass of a program, added to its graph.
+
+In come a graph, a program, what is differentiated and by what. Out come the gradients, as tensors of the graph, and two
+programs: the forward pass, which keeps what the backward pass reads of it, and the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import codelet as cl
+from codelet.display import as_block
+from codelet.errors import ForeignGraphError, ProgramError
+from codelet.graphs.graph import Graph
+from codelet.programs.program import Program, as_program
+from codelet.programs.program import Sequence as ProgramSequence
+from codelet.programs.walk import check_program
+from codelet.views.sources import source_variables
+from codelet.views.tensor import Tensor
+from lowering.adjoint.backward import Backward, one_more
+from lowering.adjoint.flows import Flows, is_float, varied_variables
+from lowering.adjoint.programs import program_of
+from lowering.adjoint.saved import Body
+from lowering.check.check import check_graph
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
+from lowering.plan.elements import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.steps import RepeatStep
+from lowering.plan.timeline import without_calls
+from lowering.plan.walk import bodies
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """The gradient of a tensor, as tensors and programs of its graph. Made by `gradient`.
+
+    Attributes:
+        of: what is differentiated.
+        tensors: the gradient by each tensor, of the same shape, where the backward pass leaves it.
+        forward: the program that was differentiated, which also keeps what the backward pass reads of it and what it
+            overwrites itself.
+        backward: what computes the gradients, after `forward`.
+    """
+
+    of: Tensor
+    tensors: Mapping[Tensor, Tensor]
+    forward: Program
+    backward: Program
+
+    def __getitem__(self, tensor: Tensor) -> Tensor:
+        return self.tensors[tensor]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.tensors.values())
+
+    def __str__(self) -> str:
+        rows = [f"gradient of {self.of}"]
+        rows += [f"  by {tensor}: {own}" for tensor, own in self.tensors.items()]
+        rows += ["forward", *("  " + line for line in self.forward.lines())]
+        rows += ["backward", *("  " + line for line in self.backward.lines())]
+        return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        return as_block(self)
+
+
+def _named(graph: Graph, given: object, what: str) -> Tensor:
+    """A tensor of floats, or a variable by its name."""
+    tensor = graph.variable(given) if isinstance(given, str) else given
+    if not isinstance(tensor, Tensor) or tensor.axes:
+        raise ProgramError(
+            f"{what} is no tensor", given=f"{given!r:.80}", expected="a tensor of the graph, without symbols"
+        )
+    if tensor.graph is not graph:
+        raise ForeignGraphError(f"{what} belongs to another graph", given=tensor, expected="a tensor of this graph")
+    if not all(map(is_float, source_variables(tensor.source))):
+        raise ProgramError(f"{what} is not of floats", given=tensor, expected="a tensor of a dtype with derivatives")
+    return tensor
+
+
+def _seed(of: Tensor, cotangent: object) -> Any:
+    """The cotangent of what is differentiated: what is copied there."""
+    if cotangent is None:
+        if of.shape != ():
+            raise ProgramError(
+                "what is differentiated is no single number, and no cotangent is given",
+                given=of,
+                expected="a tensor of shape ()",
+                fix="cotangent=..., of the same shape: a tensor, or numbers",
+            )
+        return 1
+    return cotangent
+
+
+def _forward(plan: Plan, body: Body) -> Program:
+    """The program of a body of the forward pass, with what it saves."""
+    found: list[Program] = []
+    for number, step in enumerate(body.steps):
+        found += body.before.get(number, [])
+        children = body.children.get(number) or [Body(own, (body, number)) for own in bodies(step)]
+        inside = [_forward(plan, own) for own in children]
+        loop = children[-1].loop if children else None
+        if loop is None or not loop.is_counted:
+            found.append(program_of(plan, step, inside))
+            continue
+        if isinstance(loop.step, RepeatStep) and loop.step.index is None:
+            found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
+            continue
+        count = plan.graph.add_compute_set(plan.graph.free_name("count"))
+        plan.graph.add_vertex(count, one_more, turn=loop.turn)
+        inside[-1] = ProgramSequence(inside[-1], count)
+        found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
+    return ProgramSequence(*found, *body.before.get(len(body.steps), []))
+
+
+def gradient(
+    graph: Graph,
+    of: Tensor | str,
+    wrt: Sequence[Tensor | str],
+    *,
+    program: object = None,
+    cotangent: object = None,
+) -> Gradient:
+    """Add the backward pass of a program to its graph: the gradient of a tensor as vertices, edges and programs.
+
+    Args:
+        graph: of the program; compute sets and variables are added in a scope `backward`.
+        of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
+        wrt: by what, as it is before the program: tensors, or variables by name.
+        program: what is differentiated; all compute sets in the order they were added when left off.
+        cotangent: of `of`, of its shape: a tensor or numbers; 1 when left off.
+
+    Returns:
+        The gradients, and what to run in the program's place: `cl.Sequence(found.forward, found.backward)`.
+
+    Raises:
+        ProgramError, ForeignGraphError: tensors that are none of this graph, or not of floats.
+        CodeletTraceError: a codelet that JAX has no derivative of.
+
+    >>> import codelet as cl, jax.numpy as jnp
+    >>> @cl.codelet
+    ... def square(x):
+    ...     return x * x
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", ()), graph.add_variable("y", ())
+    >>> graph.add_vertex("square", square, x=x, out=y)
+    >>> found = cl.gradient(graph, y, [x])
+    >>> program = cl.Sequence(found.forward, found.backward)
+    >>> float(cl.interpret(graph, {"x": 3.0}, [found[x]], program)["backward/x"])
+    6.0
+    """
+    chosen = graph.default_program if program is None else as_program(program)
+    check_program(chosen, graph)
+    target = _named(graph, of, "what is differentiated")
+    by = {own: _named(graph, own, "what is differentiated by") for own in wrt}
+    seed = _seed(target, cotangent)
+    keep = lambda step: step.function.derivative is not None  # noqa: E731
+    plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
+    variables = {variable for own in by.values() for variable in source_variables(own.source)}
+    varied = varied_variables(plan, variables)
+    with graph.scope("backward", unique=True):
+        backward = Backward(plan, Flows(plan, varied))
+        outermost = Body(plan.steps)
+        if not varied.isdisjoint(source_variables(target.source)):
+            backward.seed(target, seed)
+            backward.steps(outermost)
+        backward.fill(_elements(backward, by.values()))
+        tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
+        before = backward.saved.before()
+        forward = ProgramSequence(*before, _forward(plan, outermost)) if outermost.is_changed else chosen
+    made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
+    return Gradient(target, made, forward, ProgramSequence(*outermost.prelude, *backward.sums.programs))
+
+
+def _elements(backward: Backward, tensors: Any) -> ElementSet:
+    found = ElementSet()
+    for tensor in tensors:
+        found = found | backward.flows.elements(tensor)
+    return found

@@ -1,0 +1,69 @@
+"""Programs of steps: what was collected as steps, as programs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from codelet.programs.control import Repeat, RepeatWhile, Switch
+from codelet.programs.copies import Copy
+from codelet.programs.functions import Call
+from codelet.programs.program import Execute, Program
+from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
+from codelet.views.sources import Variable
+from codelet.views.tensor import whole_view
+from lowering.plan.plan import Plan
+from lowering.plan.steps import (
+    AbortStep,
+    CallStep,
+    CopyStep,
+    ExecuteStep,
+    PrintStep,
+    RepeatStep,
+    Step,
+    StreamStep,
+    SwitchStep,
+    UndefStep,
+    WhileStep,
+)
+from lowering.plan.walk import bodies
+
+
+def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
+    """The program of a step of a plan before any pass that only lowering knows of, given those of its bodies."""
+    graph = plan.graph
+    match step:
+        case ExecuteStep(name):
+            return Execute(next(own for own in graph.compute_sets if own.name == name))
+        case CopyStep(source, destination):
+            return Copy(source, destination)
+        case StreamStep(stream, tensor):
+            return Copy(stream, tensor) if stream.is_input else Copy(tensor, stream)
+        case RepeatStep(count, _, index):
+            return Repeat(count, inside[0], index=None if index is None else whole_view(index))
+        case WhileStep(_, predicate):
+            condition, body = inside
+            return RepeatWhile(condition, predicate, body, until=step.until, max_steps=step.max_steps, turns=step.turns)
+        case SwitchStep(control, values):
+            return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])
+        case CallStep(function, arguments):
+            own = next(own for own in graph.functions if own.name == function.name)
+            return Call(own, **dict(zip(own.parameters, arguments, strict=True)))
+        case PrintStep(tensor, text):
+            return Print(tensor, text)
+        case AbortStep(predicate):
+            return AbortOn(predicate, plan.messages[step.code - 1])
+        case UndefStep(tensor):
+            return WriteUndef(tensor)
+    raise AssertionError(step)
+
+
+def writes_of(steps: Iterable[Step]) -> set[Variable]:
+    """The variables of which steps write, or end, any element."""
+    found: set[Variable] = set()
+    for step in steps:
+        found.update(step.writes)
+        if isinstance(step, UndefStep):
+            found.update(variable for touch in step.touches() for variable in touch.variables)
+        for body in bodies(step):
+            found |= writes_of(body)
+    return found

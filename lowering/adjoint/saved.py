@@ -1,0 +1,249 @@
+"""Saved values: what the backward pass reads of the forward pass that is overwritten before it runs.
+
+A value is that of a variable at a place of the program: as the last step that wrote it left it. What nothing writes any
+more is read where it is. Of any other a copy is taken as soon as it is made; in loops one for each turn, in a row of an
+array, which the same turn of the backward loop takes out again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import codelet as cl
+from codelet.graphs.graph import Graph
+from codelet.ops.turns import put_turn, take_turn
+from codelet.programs.program import Program
+from codelet.views.index import Index
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.programs import writes_of
+from lowering.plan.elements import Elements, ElementSet
+from lowering.plan.steps import RepeatStep, Step, WhileStep
+
+
+@cl.codelet
+def place_of(outer, inner, *, turns):
+    """The place of a turn among those of all turns of the loop around it."""
+    return outer * turns + inner
+
+
+class Loop:
+    """A loop while its program and that of its backward pass are made.
+
+    Attributes:
+        step: the loop.
+        turns: how often its parts run at most.
+        is_counted: whether anybody has asked which turn it is.
+    """
+
+    def __init__(self, graph: Graph, step: RepeatStep | WhileStep, turns: int):
+        self.graph, self.step, self.turns = graph, step, turns
+        self.is_counted = False
+
+    @functools.cached_property
+    def turn(self) -> Tensor:
+        """Which turn it is, in the forward pass."""
+        self.is_counted = True
+        return self.graph.add_variable(self.graph.free_name("turn"), (), "int32")
+
+    @functools.cached_property
+    def back(self) -> Tensor:
+        """Which turn it is that the backward pass goes back through."""
+        self.is_counted = True
+        return self.graph.add_variable(self.graph.free_name("back"), (), "int32")
+
+
+@dataclass(eq=False)
+class Body:
+    """A list of steps at one place of a program.
+
+    Attributes:
+        steps: they.
+        around: the body that the step is in that this one is of, and the place of that step; None outside of all.
+        loop: the loop whose part it is; None for a branch.
+        before: what else runs before each step, by its place, and at the end.
+        prelude: what runs where the backward pass begins to go back through it.
+        forward: the place of a turn among all turns of all loops around, in the forward pass.
+        backward: likewise in the backward pass.
+        children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
+    """
+
+    steps: tuple[Step, ...]
+    around: tuple[Body, int] | None = None
+    loop: Loop | None = None
+    before: dict[int, list[Program]] = field(default_factory=dict)
+    prelude: list[Program] = field(default_factory=list)
+    forward: Tensor | None = None
+    backward: Tensor | None = None
+    children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """Those around it, the outermost first."""
+        outer = () if self.around is None else self.around[0].loops
+        return outer if self.loop is None else (*outer, self.loop)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the forward pass does more here than its steps."""
+        counted = self.loop is not None and self.loop.is_counted
+        return counted or bool(self.before) or any(own.is_changed for some in self.children.values() for own in some)
+
+    def writer(self, variable: Variable, number: int) -> int | None:
+        """The place of the last step before another that writes a variable."""
+        return next((k for k in range(number - 1, -1, -1) if variable in writes_of([self.steps[k]])), None)
+
+
+@dataclass(eq=False)
+class _Saved:
+    """A value that is saved.
+
+    Attributes:
+        variable: of which.
+        body: where it is made.
+        number: before which step there.
+        needed: which of its elements are read.
+        held: what holds it in the backward pass.
+        stack: what holds those of all turns, where it is made in loops.
+    """
+
+    variable: Variable
+    body: Body
+    number: int
+    needed: Elements
+    held: Variable
+    stack: Tensor | None
+
+
+class Saved:
+    """What is saved of a forward pass; asked for by the backward pass, while that is made."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.values: dict[tuple[Body, int, Variable], _Saved] = {}
+
+    def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
+        """What holds the value of a variable before a step, when the backward pass reads it.
+
+        Args:
+            body: the body that the step is in.
+            number: its place there.
+            variable: whose value.
+            needed: which of its elements are read.
+            later: the elements that are written later in the forward pass.
+        """
+        if (needed & later.of(variable)).first is None:
+            return variable
+        body, number = _made(body, number, variable)
+        key = body, number, variable
+        if key not in self.values:
+            self.values[key] = self._saved(variable, body, number, needed)
+        else:
+            self.values[key].needed |= needed
+        return self.values[key].held
+
+    def count_of(self, body: Body, number: int, loop: Loop) -> Tensor:
+        """How many turns a loop on a condition has had, in the backward pass.
+
+        Args:
+            body: the body that the loop is in.
+            number: its place there.
+            loop: the loop.
+        """
+        variable = _variable(loop.turn)
+        if not body.loops:
+            return loop.turn
+        key = body, number + 1, variable
+        if key not in self.values:
+            self.values[key] = self._saved(variable, *key[:2], Elements.everything(1))
+        return Tensor(self.values[key].held, Index(0))
+
+    def _saved(self, variable: Variable, body: Body, number: int, needed: Elements) -> _Saved:
+        graph, loops = self.graph, body.loops
+        with graph.scope("saved"):
+            name = graph.free_name(variable.name)
+            if not loops:
+                held = graph.add_variable(name, variable.shape, variable.dtype)
+                return _Saved(variable, body, number, needed, _variable(held), None)
+            turns = 1
+            for loop in loops:
+                turns *= loop.turns
+            stack = graph.add_variable(name, (turns, *variable.shape), variable.dtype)
+            _, backward = self._places(body)
+            with graph.record() as taken:
+                row = take_turn(graph, stack, backward)
+            body.prelude.append(taken)
+        return _Saved(variable, body, number, needed, _variable(row), stack)
+
+    def _places(self, body: Body) -> tuple[Tensor, Tensor]:
+        """The place of a turn among those of all loops around a body, forward and backward."""
+        if body.forward is None or body.backward is None:
+            outer = None if body.around is None else body.around[0]
+            if body.loop is None or outer is None or not outer.loops:
+                assert body.loop is not None or outer is not None
+                body.forward, body.backward = (
+                    (body.loop.turn, body.loop.back) if body.loop is not None else self._places(outer)  # type: ignore[arg-type]
+                )
+            else:
+                forward, backward = self._places(outer)
+                body.forward = self._place(forward, body.loop.turn, body.loop.turns, body.before.setdefault(0, []))
+                body.backward = self._place(backward, body.loop.back, body.loop.turns, body.prelude)
+        return body.forward, body.backward
+
+    def _place(self, outer: Tensor, inner: Tensor, turns: int, programs: list[Program]) -> Tensor:
+        graph = self.graph
+        compute_set = graph.add_compute_set(graph.free_name("place"))
+        made = graph.add_vertex(compute_set, place_of, outer=outer, inner=inner, turns=turns)
+        programs.append(cl.Execute(compute_set))
+        return made
+
+    def before(self) -> list[Program]:
+        """Note in the bodies of the forward pass what saves the values; what has to run before all of it."""
+        found: list[Program] = []
+        for own in self.values.values():
+            found += self._save(own)
+        return found
+
+    def _save(self, own: _Saved) -> list[Program]:
+        """Save a value where it is made."""
+        graph, before = self.graph, own.body.before.setdefault(own.number, [])
+        source = whole_view(own.variable)
+        if own.stack is None:
+            before += [cl.Copy(a, b) for a, b in _parts(source, whole_view(own.held), own.needed)]
+            return []
+        with graph.scope("saved"):
+            first: list[Program] = [cl.Copy(0, own.stack)]
+            if not own.needed.is_all:
+                row = graph.add_variable(graph.free_name("row"), own.variable.shape, own.variable.dtype)
+                first.append(cl.Copy(0, row))
+                before += [cl.Copy(a, b) for a, b in _parts(source, row, own.needed)]
+                source = row
+            with graph.record() as put:
+                put_turn(graph, source, own.stack, self._places(own.body)[0])
+            before.append(put)
+        return first
+
+
+def _variable(tensor: Tensor) -> Variable:
+    assert isinstance(tensor.source, Variable)
+    return tensor.source
+
+
+def _made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
+    """Where the value is made that a variable has before a step: the body, and before which step of it."""
+    while True:
+        writer = body.writer(variable, number)
+        if writer is not None:
+            return body, writer + 1
+        if body.around is None or (body.loop is not None and variable in writes_of([body.loop.step])):
+            return body, 0
+        body, number = body.around
+
+
+def _parts(source: Tensor, destination: Tensor, elements: Elements) -> Sequence[tuple[Tensor, Tensor]]:
+    """Some elements of two tensors of one shape, as views."""
+    if elements.is_all:
+        return [(source, destination)]
+    return [(Tensor(source.source, own), Tensor(destination.source, own)) for own in elements.indices()]

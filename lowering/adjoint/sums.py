@@ -1,0 +1,153 @@
+"""Sums: contributions to elements, put where nothing is yet, and added to what is there.
+
+In come values and, for each of them, the element of a variable that it is a contribution to. Out come programs and
+vertices by which each element holds the sum of its contributions, added in one order always. What one vertex alone
+contributes to is copied, or added; where the access map drops dimensions, contributions are reduced over these; any
+other are listed by the element that receives them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+import codelet as cl
+from codelet import ops
+from codelet.errors import ViewError
+from codelet.graphs.graph import Graph
+from codelet.programs.program import Program
+from codelet.views.index import Index
+from codelet.views.integers import affine_length
+from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor, whole_view
+from lowering.plan.elements import Elements
+
+
+@cl.codelet
+def add_to(acc, x):
+    """A contribution, added."""
+    return {"acc": acc + x}
+
+
+@cl.codelet
+def sum_of(x):
+    """All contributions to an element."""
+    return jnp.sum(x)
+
+
+@cl.codelet
+def add_sum_of(acc, x):
+    """All contributions to an element, added."""
+    return {"acc": acc + jnp.sum(x)}
+
+
+class Sums:
+    """Adds up contributions, by vertices and programs of a graph.
+
+    Attributes:
+        graph: the graph.
+        programs: what runs, in order; whoever asks for sums may add to it.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.programs: list[Program] = []
+
+    def run(self, name: str, codelet: cl.Codelet, **fields: object) -> None:
+        """Run vertices next."""
+        compute_set = self.graph.add_compute_set(self.graph.free_name(name))
+        self.graph.add_vertex(compute_set, codelet, **fields)
+        self.programs.append(cl.Execute(compute_set))
+
+    def zero(self, variable: Variable, elements: Elements) -> None:
+        """Give elements the value zero."""
+        if elements.is_all and variable.size:
+            self.programs.append(cl.Copy(0, whole_view(variable)))
+        else:
+            self.programs += [cl.Copy(0, Tensor(variable, own)) for own in elements.indices()]
+
+    def add(self, name: str, values: Tensor, places: Index, variable: Variable, present: Elements) -> Elements:
+        """Add contributions to elements of a variable.
+
+        Args:
+            name: of what does it.
+            values: the contributions, without symbols.
+            places: the flat position in the variable that each is a contribution to, of the same shape.
+            variable: that holds the sums.
+            present: the elements that hold something already; the others hold nothing.
+
+        Returns:
+            The elements that hold something now.
+        """
+        if not values.size:
+            return present
+        region = Elements.of_view(places, (), variable.size, variable.name)
+        before = region & present
+        is_added = before.first is not None
+        if is_added:
+            self.zero(variable, region - present)
+        dropped = [d for d in range(places.ndim) if places.shape[d] > 1 and d not in places.keys]
+        kept = [d for d in range(places.ndim) if d not in dropped]
+        few = places[tuple(0 if d in dropped else slice(None) for d in range(places.ndim))]
+        if not is_injective(few):
+            self._listed(name, values, places, variable, is_added)
+        else:
+            if dropped:
+                values = self._reduced(name, values, dropped)
+            assert values.shape == tuple(places.shape[d] for d in kept)
+            self._put(name, values, Tensor(variable, few), is_added)
+        return present | region
+
+    def _put(self, name: str, values: Tensor, target: Tensor, is_added: bool) -> None:
+        """Copy values, or add them."""
+        if not is_added:
+            self.programs.append(cl.Copy(values, target))
+            return
+        symbols = _symbols(self.graph, target.shape)
+        self.run(f"{name}/add", add_to, acc=target[symbols], x=values[symbols])
+
+    def _reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
+        """Values summed over some dimensions."""
+        with self.graph.scope(name, unique=True), self.graph.record() as recorded:
+            made = ops.sum(self.graph, values, axis=tuple(dropped))
+        self.programs.append(recorded)
+        return made
+
+    def _listed(self, name: str, values: Tensor, places: Index, variable: Variable, is_added: bool) -> None:
+        """Sum contributions by lists of those that each element has."""
+        receivers = places.values().reshape(-1)
+        order = np.argsort(receivers, kind="stable")
+        elements, first, counts = np.unique(receivers[order], return_index=True, return_counts=True)
+        flat, target = values.flatten(), whole_view(variable).flatten()
+        i = cl.grid(len(elements))
+        step = int(elements[1] - elements[0]) if len(elements) > 1 else 1
+        is_even = affine_length(elements) == len(elements)
+        at = int(elements[0]) + step * i if is_even else cl.table(elements)[i]
+        if (counts == counts[0]).all():
+            lists = flat[cl.table(order.reshape(-1, counts[0]))[i]]
+        else:
+            lists = flat[cl.table(order, offsets=np.append(first, len(order)))[i]]
+        if is_added:
+            self.run(f"{name}/sum", add_sum_of, acc=target[at], x=lists)
+        else:
+            self.run(f"{name}/sum", sum_of, x=lists, out=target[at])
+
+
+def is_injective(index: Index) -> bool:
+    """Whether an index without symbols names no element twice."""
+    try:
+        index.inverse()
+    except ViewError:
+        return False
+    return True
+
+
+def _symbols(graph: Graph, shape: Sequence[int]) -> tuple[object, ...]:
+    """Symbols for the first dimensions of a shape, as many as make a vertex for every worker."""
+    wanted = graph.target.num_tiles * graph.target.num_workers
+    count = next((k for k in range(len(shape) + 1) if math.prod(shape[:k]) >= wanted), len(shape))
+    made = cl.grid(*shape[:count]) if count else ()
+    return made if isinstance(made, tuple) else (made,)
