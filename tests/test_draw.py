@@ -186,6 +186,16 @@ def test_the_light_is_the_sum_of_the_weights(layout):
     assert light.sum() == pytest.approx((~between).sum() + 10 * between.sum(), rel=1e-4)
 
 
+def test_lines_are_the_same_in_any_order_of_vertices(layout):
+    which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
+    drawn = layout.links, which, np.arange(2), np.eye(3, dtype=np.float32)[:2], (512, 512)
+    order = np.random.default_rng(2).permutation(layout.links.num_vertices).astype(np.int32)
+    for many in (0, 1 << 22):
+        plain, other = (draw_links(layout.place * 512, *drawn, many=many, order=own) for own in (None, order))
+        assert plain.sum() > 0
+        np.testing.assert_allclose(other, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_many_links_keep_their_light_on_coarser_pixels(layout):
     which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
     colours = np.eye(3, dtype=np.float32)[:2]

@@ -118,9 +118,11 @@ def _nodes_of_groups(groups: Groups, most: int) -> tuple[np.ndarray, np.ndarray]
     return node, np.repeat(np.arange(len(sizes), dtype=np.int32), counts)
 
 
-def _order_of_tiles(groups: Groups, tile: np.ndarray) -> np.ndarray:
+def order_of_tiles(groups: Groups, tile: np.ndarray | None) -> np.ndarray:
     """The vertices, group by group, in the order of their tiles, int32; empty where that is the order of numbers."""
     order = np.zeros(0, np.int32)
+    if tile is None:
+        return order
     for begin, end in pairwise(np.minimum(groups.first, len(tile)).tolist()):
         # What has no tile has the greatest number there is, and comes last.
         own = tile[begin:end].view(f"u{tile.itemsize}")
@@ -142,7 +144,7 @@ def coarsen(links: Links, groups: Groups, tile: np.ndarray | None = None, most: 
     """
     node, group = _nodes_of_groups(groups, min(most, 65_535 - 4 * len(groups.sizes)))
     num_nodes, num_vertices = len(group), links.num_vertices
-    order = np.zeros(0, np.int32) if tile is None else _order_of_tiles(groups, tile)
+    order = order_of_tiles(groups, tile)
     # Shares begin where nodes do.
     places = np.searchsorted(links.first, np.linspace(0, links.num_links, 5)[1:-1].astype(np.int64))
     cuts = np.searchsorted(node[:num_vertices], node[np.minimum(places, max(0, num_vertices - 1))])

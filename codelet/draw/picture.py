@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.draw.coarse import order_of_tiles
 from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
 from codelet.draw.layout import Layout
@@ -188,7 +189,8 @@ def light_of(
     which = colouring.of_links[colouring.which]
     drawn = place, layout.links, which, colouring.layer, colouring.colours, (size, size)
     if window == Window():
-        return points, draw_links(*drawn)
+        # Vertices of near tiles lie together, with lines between the same pixels.
+        return points, draw_links(*drawn, order=order_of_tiles(layout.groups, layout.tile))
     return points, draw_links_seen(*drawn, most=int(SEEN / window.side))
 
 
