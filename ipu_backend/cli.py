@@ -32,7 +32,7 @@ def _mnist(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.mnist import train
 
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
-    result = train(arguments.epochs, arguments.batch, arguments.seed)
+    result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint)
     ours, plain = 1e3 * result.step_seconds, 1e3 * result.plain_jax_step_seconds
     print(f"graph of a batch of {arguments.batch}: {result.vertices:,} vertices, {result.edges:,} edges")
     print(f"held-out accuracy: {result.accuracy:.1%}")
@@ -83,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
         ("--seed", 0, 0, "of all that is random"),
     ):
         mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
+    mnist.add_argument(
+        "--adjoint", action="store_true", help="make the gradient by vertices, too, and not by JAX of the forward pass"
+    )
     mnist.add_argument("--json", action="store_true", help="end with one line of JSON")
     mnist.set_defaults(run=_mnist)
     build = jobs.add_parser(
