@@ -48,7 +48,8 @@ def _build(arguments: argparse.Namespace) -> None:
     from ipu_backend.model.ipu import IPU
 
     target = IPU(arguments.chip) if arguments.tiles is None else IPU(arguments.chip, num_tiles=arguments.tiles)
-    result = build(arguments.name, grain=arguments.grain, target=target, batch=arguments.batch)
+    sizes = {"grain": arguments.grain, "batch": arguments.batch}
+    result = build(arguments.name, **sizes, target=target, adjoint=arguments.adjoint)
     print(json.dumps(result.as_json()) if arguments.json else result)
 
 
@@ -113,6 +114,14 @@ def _parser() -> argparse.ArgumentParser:
     ):
         build.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
     build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
+    build.add_argument(
+        "--adjoint",
+        action="store_true",
+        help=(
+            "trace the loss alone, and make its backward pass of the graph, by cl.gradient; of another function than a "
+            "network's, that of its first result by its first argument"
+        ),
+    )
     build.add_argument("--json", action="store_true", help="print one line of JSON instead")
     build.set_defaults(run=_build)
     draw = jobs.add_parser(

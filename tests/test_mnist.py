@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -117,7 +118,8 @@ def test_short_run_by_the_adjoint_graph(capsys):
 def test_slopes_by_vertices_are_those_of_jax():
     layers = init_parameters(jax.random.key(3))
     random = np.random.default_rng(0)
-    images, labels = random.uniform(size=(4, 784)).astype(np.float32), random.integers(0, 10, 4).astype(np.int32)
+    images = jnp.asarray(random.uniform(size=(4, 784)), jnp.float32)
+    labels = jnp.asarray(random.integers(0, 10, 4), jnp.int32)
     loss, found = cl.lower(slopes)(images, labels, layers)
     value, expected = slope_of(plain_network)(layers, images, labels)
     np.testing.assert_allclose(loss, value, 1e-5)

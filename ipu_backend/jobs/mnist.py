@@ -160,7 +160,9 @@ class TrainingResult:
     plain_jax_step_seconds: float
 
 
-def train(epochs: int = 40, batch: int = 32, seed: int = 0, *, adjoint: bool = False, progress: bool = True) -> TrainingResult:
+def train(
+    epochs: int = 40, batch: int = 32, seed: int = 0, *, adjoint: bool = False, progress: bool = True
+) -> TrainingResult:
     """Train the network on 4,000 real digits, and test it on 1,000 others.
 
     Args:
