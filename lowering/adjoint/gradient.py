@@ -24,6 +24,7 @@ from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
+from lowering.adjoint.programs import without_idle_copies
 from lowering.adjoint.recompute import Recompute, segments_of
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
@@ -155,6 +156,7 @@ def gradient(
     seed, num_before = _seed(target, cotangent), len(graph.variables)
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
+    plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(plan, variables)
     with graph.scope("backward", unique=True):
