@@ -38,8 +38,10 @@ from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
 
 _ELSEWHERE = {
+    "check_gradient": "lowering",
     "gradient": "lowering",
     "Gradient": "lowering",
+    "GradientCheck": "lowering",
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",
