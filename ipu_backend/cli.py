@@ -55,7 +55,7 @@ def _build(arguments: argparse.Namespace) -> None:
 def _draw(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.draw import draw_function
 
-    chosen = ("size", "style", "colour", "palette", "highlight", "grain", "batch")
+    chosen = ("size", "style", "colour", "palette", "highlight", "grain", "batch", "profile")
     options = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
     path = arguments.output or f"{arguments.name.replace(':', '.')}.png"
     print(f"{draw_function(arguments.name, path, **options)!r}: {path}")
@@ -134,6 +134,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     draw.add_argument("--palette", choices=("hue", "colour-blind"), help="which colours (default: hue)")
     draw.add_argument("--highlight", metavar="PATTERN", help="compute sets, such as 'conv2/*': all else is grey")
+    draw.add_argument(
+        "--profile",
+        action="store_true",
+        help="profile it first, so that the tiles of all vertices are known (--colour tile does so by itself)",
+    )
     draw.set_defaults(run=_draw)
     return parser
 

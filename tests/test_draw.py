@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import codelet as cl
 from tests.examples import examples
@@ -22,7 +24,7 @@ pytest.importorskip("numba", reason="pictures are drawn by libraries of the extr
 pytest.importorskip("PIL", reason="pictures are drawn by libraries of the extra `draw`")
 
 from codelet.draw.coarse import coarsen
-from codelet.draw.colours import from_hex, oklch, to_hex
+from codelet.draw.colours import _TO_CONES, _TO_RGB, KIND_SHIFTS, class_colours, from_hex, oklch, to_hex
 from codelet.draw.diagram import Diagram
 from codelet.draw.groups import group_points
 from codelet.draw.layout import lay_out
@@ -30,6 +32,8 @@ from codelet.draw.libraries import need
 from codelet.draw.links import find_links
 from codelet.draw.picture import Picture
 from codelet.draw.raster import draw_links, draw_points
+from ipu_backend.cli import main
+from ipu_backend.jobs.draw import draw_function
 
 
 @cl.codelet
@@ -85,6 +89,74 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     assert ((place >= 0) & (place < 1)).all()
 
 
+@examples(10)
+@given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
+def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
+    links = find_links(case.graph, case.sequence())
+    groups = group_points(links)
+    tile = np.random.default_rng(seed).integers(-1, tiles, links.num_vertices).astype(kind)
+    coarse = coarsen(links, groups, tile, most=1)
+    where = np.where(tile < 0, 1 << 30, tile.astype(np.int64))
+    for begin, end in pairwise(np.minimum(groups.first, links.num_vertices)):
+        own = begin + np.lexsort((np.arange(end - begin), where[begin:end]))
+        assert (np.diff(coarse.node[own].astype(int)) >= 0).all()
+    pairs: dict[tuple[int, int], int] = {}
+    for s, t in zip(coarse.node[links.source].tolist(), coarse.node[links.target].tolist(), strict=True):
+        if s != t:
+            pairs[min(s, t), max(s, t)] = pairs.get((min(s, t), max(s, t)), 0) + 1
+    assert dict(zip(zip(coarse.source, coarse.target, strict=True), coarse.weight, strict=True)) == pairs
+    # Those without a tile are last.
+    rising = np.concatenate([np.sort(tile[tile >= 0]), tile[tile < 0]])
+    plain, ascending = coarsen(links, groups, most=1), coarsen(links, groups, rising, most=1)
+    assert not len(ascending.order)
+    for name in ("node", "source", "target", "weight"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(ascending, name))
+    place = lay_out(links, tile=tile).place
+    assert ((place >= 0) & (place < 1)).all()
+    np.testing.assert_array_equal(place, lay_out(links, tile=tile).place)
+
+
+def shuffled(given_tiles: bool) -> tuple[cl.Graph, np.ndarray]:
+    """Vertices whose tiles, 0 to 15, follow no order; the graph gives them or a profile has to."""
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    x, y, k = graph.add_variable("x", (400,)), graph.add_variable("y", (400,)), cl.grid(400)
+    tile = np.random.default_rng(1).permutation(np.arange(400) % 16).astype(np.int32)
+    named = {"tile": cl.table(tile)[k]} if given_tiles else {}
+    graph.add_vertex("line/total", total, x=x[k : k + 1], out=y[399 - k], **named)
+    for own in (x[k], y[399 - k]):
+        graph.set_tile_mapping(own, cl.table(tile)[k])
+    return graph, tile
+
+
+def test_a_profile_says_where_vertices_are():
+    graph, tile = shuffled(given_tiles=False)
+    profile = cl.Engine(graph).profile(placement="bytes")
+    told = profile.tiles_of_vertices(graph.families[0])
+    assert told.tolist() == tile.tolist()
+    drawn = pictured(graph, size=256, colour="tile", profile=profile)
+    np.testing.assert_array_equal(drawn.layout.tile, tile)
+    assert [name for name, _ in drawn.colouring.legend] == ["tile 0", "tile 15"]
+    given, _ = shuffled(given_tiles=True)
+    np.testing.assert_array_equal(drawn.pixels, pictured(given, size=256, colour="tile").pixels)
+    told, plain = cl.draw(graph, profile=profile, diagram=True), cl.draw(given, diagram=True)
+    assert isinstance(told, Diagram)
+    assert isinstance(plain, Diagram)
+    assert f"placed on tile {tile[3]}" in told.svg
+    assert "placed on tile" not in plain.svg
+
+
+def test_what_is_no_profile():
+    graph, _ = shuffled(given_tiles=False)
+    with pytest.raises(cl.DrawError, match=r"(?s)coloured by tile where no vertex has one.*profile=cl.Engine\(graph\)"):
+        cl.draw(graph, colour="tile")
+    with pytest.raises(cl.DrawError, match=r"(?s)a profile that is none.*given:? +str.*cl.Engine\(graph\).profile\(\)"):
+        cl.draw(graph, profile="fast")  # type: ignore[arg-type]
+    profile = cl.Engine(stencil(40)).profile()
+    for own in (graph, stencil(40)):
+        with pytest.raises(cl.ForeignGraphError, match="tiles of another graph's vertices"):
+            cl.draw(own, profile=profile)
+
+
 def test_layers_are_what_names_say_and_small_ones_belong_to_their_neighbours(layout):
     assert layout.groups.layers == ("line", "sums")
     names = ["a/one", "b/two", "a/three", "backward/b/two", "loss"]
@@ -114,11 +186,21 @@ def test_the_light_is_the_sum_of_the_weights(layout):
     assert light.sum() == pytest.approx((~between).sum() + 10 * between.sum(), rel=1e-4)
 
 
+def test_lines_are_the_same_in_any_order_of_vertices(layout):
+    which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
+    drawn = layout.links, which, np.arange(2), np.eye(3, dtype=np.float32)[:2], (512, 512)
+    order = np.random.default_rng(2).permutation(layout.links.num_vertices).astype(np.int32)
+    for many in (0, 1 << 22):
+        plain, other = (draw_links(layout.place * 512, *drawn, many=many, order=own) for own in (None, order))
+        assert plain.sum() > 0
+        np.testing.assert_allclose(other, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_many_links_keep_their_light_on_coarser_pixels(layout):
     which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
     colours = np.eye(3, dtype=np.float32)[:2]
-    drawn = layout.place * 1024, layout.links, which, np.arange(2), colours, (1024, 1024)
-    fine, coarse = draw_links(*drawn), draw_links(*drawn, many=0)
+    drawn = layout.links, which, np.arange(2), colours, (1024, 1024)
+    fine, coarse = (draw_links(layout.place * 1024, *drawn, many=many) for many in (1 << 22, 0))
     assert coarse.sum() == pytest.approx(fine.sum(), rel=1e-4)
     assert (coarse != fine).any()
     blocks = lambda light: light.reshape(16, 64, 16, 64, 3).sum(axis=(1, 3))  # noqa: E731
@@ -175,11 +257,79 @@ def test_a_traced_function_is_drawn_by_its_layers():
     assert drawn.layout.links.num_vertices == traced.graph.num_vertices
 
 
+def whole_and_in_parts():
+    """A function of which a vertex runs one equation whole, which the trace gives no tile."""
+    return lambda x: jnp.tanh(x).sum() + jnp.linalg.svd(x, compute_uv=False).sum(), jnp.ones((32, 32))
+
+
+@pytest.mark.filterwarnings("ignore:one vertex on one tile runs 'svd'")
+def test_the_console_knows_tiles(tmp_path, capsys):
+    name, path = f"{__name__}:whole_and_in_parts", str(tmp_path / "own.png")
+
+    def tiles(**options) -> np.ndarray:
+        drawn = draw_function(name, path, size=256, diagram=False, **options)
+        assert isinstance(drawn, Picture)
+        assert drawn.layout.tile is not None
+        return drawn.layout.tile
+
+    given = tiles()
+    assert (given < 0).any()
+    assert (given >= 0).any()
+    for known in (tiles(profile=True), tiles(colour="tile")):
+        assert (known >= 0).all()
+        np.testing.assert_array_equal(known[given >= 0], given[given >= 0])
+    main(["draw", name, "-o", path, "--size", "256", "--profile"])
+    assert f"{len(given):,} vertices" in capsys.readouterr().out
+
+
 def test_colours_are_within_srgb_and_written_as_they_are():
     colours = oklch(0.7, 0.4, np.arange(0, 360, 20))
     assert ((colours >= 0) & (colours <= 1)).all()
     assert oklch(1.0, 0.0, 0.0).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
     assert to_hex(from_hex(["#3a9a5b"])[0]) == "#3a9a5b"
+
+
+@pytest.mark.parametrize("style", ["dark", "light"])
+@pytest.mark.parametrize("count", [1, 8, 24])
+def test_phases_and_kinds_stay_near_the_hue_of_their_layer(style, count):
+    colours = class_colours(count, 3, style, "hue", len(KIND_SHIFTS)).reshape(count, -1, 3)
+    for own in colours:
+        assert len(np.unique(own.round(3), axis=0)) == 3 * len(KIND_SHIFTS)
+    cones = np.cbrt(colours.astype(float) @ np.linalg.inv(_TO_RGB).T)
+    _, a, b = np.moveaxis(cones @ np.linalg.inv(_TO_CONES).T, -1, 0)
+    hue, chroma = np.degrees(np.arctan2(b, a)), np.hypot(a, b)
+    away = (hue - hue[:, :1] + 180) % 360 - 180
+    assert np.abs(away).max() < min(25, 317 / count / 2 + 0.5)
+    assert chroma.min() > 0.03
+    # What nobody wrote is pale.
+    chroma = chroma.reshape(-1, len(KIND_SHIFTS))
+    assert chroma[:, -1].max() < 0.11
+
+
+@pytest.mark.parametrize("style", ["dark", "light"])
+def test_kinds_differ_in_lightness_for_the_colour_blind(style):
+    colours = class_colours(7, 3, style, "colour-blind", len(KIND_SHIFTS)).reshape(21, -1, 3)
+    light = np.sort(colours @ np.array([0.2126, 0.7152, 0.0722]))
+    assert (light[:, 1:] > 1.02 * light[:, :-1]).all()
+
+
+def test_vertices_have_colours_by_their_kind_and_links_by_their_layer():
+    graph = cl.Graph()
+    x = graph.add_variable("x", (100,))
+    for number in range(6):
+        i, work = cl.grid(100 if number else 90), lambda here: 2 * here
+        work.__name__ = f"work{number}"
+        graph.add_vertex(f"a/{work.__name__}", cl.codelet(work), here=x[i])
+    i = cl.grid(100)
+    graph.add_vertex("b/heat", heat, left=x[i], here=x[i], right=x[i])
+    colouring = pictured(graph, size=256).colouring
+    which = colouring.which.astype(int)
+    first, *others, last = which[[0, 90, 190, 290, 390, 490, 590]]
+    # The codelet with the fewest vertices has no colour of its own; what nobody wrote has one.
+    assert [first, *others] == [others[0] + k for k in (3, 0, 1, 2, 3, 3)]
+    assert set(which[690:].tolist()) == {others[0] + 4}
+    assert set(colouring.of_links[which].tolist()) == {others[0], last}
+    assert colouring.legend == (("a", others[0]), ("b", last))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
-"""A graph of few nodes for one of many points: stretches of points as one node, links between two counted."""
+"""A graph of few nodes for one of many points: stretches of points as one node, links between two counted.
+
+Stretches are of vertices in the order of their tiles, where those are known, and else in that of their numbers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +24,7 @@ class CoarseGraph:
 
     Attributes:
         node: uint16, the node of every point.
+        order: int32, the vertices node by node; empty where their numbers are in that order.
         group: int32, the group of every node.
         size: int64, the number of points of each node.
         degree: float64, the number of links of the points of each node, those within it twice.
@@ -29,6 +34,7 @@ class CoarseGraph:
     """
 
     node: np.ndarray
+    order: np.ndarray
     group: np.ndarray
     size: np.ndarray
     degree: np.ndarray
@@ -44,51 +50,62 @@ class CoarseGraph:
 
 @compiled
 def _count_pairs(
-    node: np.ndarray, first: np.ndarray, source: np.ndarray, begin: int, end: int, last: int, pairs: np.ndarray
+    node: np.ndarray,
+    order: np.ndarray,
+    first: np.ndarray,
+    source: np.ndarray,
+    begin: int,
+    end: int,
+    last: int,
+    pairs: np.ndarray,
 ) -> tuple[int, int]:
-    """Count the links to vertices from `begin` to `end` by the nodes of both ends, in the order of targets.
+    """Count the links to vertices from the place `begin` to `end` by the nodes of both ends, in the order of targets.
 
     Args:
-        node: the node of every point, ascending over the vertices.
+        node: the node of every point.
+        order: the vertices at all places, node by node; empty where their numbers are their places.
         first: where the links to each vertex begin.
         source: where each link comes from.
-        begin: the first vertex, which begins a node.
-        end: the vertex behind the last.
+        begin: the place of the first vertex, which begins a node.
+        end: the place behind the last.
         last: the number of nodes.
         pairs: int64 of shape (room, 3), where the nodes of source and target and the number of links go; room for
             those of any one node.
 
     Returns:
-        The vertex to go on with, which begins a node, and how many pairs there are.
+        The place to go on with, which begins a node, and how many pairs there are.
     """
     counts = np.zeros(last, np.int64)
     seen = np.empty(last, np.int32)
     filled = 0
-    v = begin
-    while v < end:
-        target = node[v]
+    place = begin
+    while place < end:
+        target = node[order[place] if len(order) else place]
         if filled + last > len(pairs):
             break
         num_seen = 0
-        while v < end and node[v] == target:
+        while place < end:
+            v = order[place] if len(order) else place
+            if node[v] != target:
+                break
             for k in range(first[v], first[v + 1]):
                 other = node[source[k]]
                 if counts[other] == 0:
                     seen[num_seen] = other
                     num_seen += 1
                 counts[other] += 1
-            v += 1
+            place += 1
         for k in range(num_seen):
             pairs[filled, 0] = seen[k]
             pairs[filled, 1] = target
             pairs[filled, 2] = counts[seen[k]]
             counts[seen[k]] = 0
             filled += 1
-    return v, filled
+    return place, filled
 
 
 def _nodes_of_groups(groups: Groups, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The node of every point, in stretches of about equal size, and the group of every node."""
+    """The node at every place among the points, in stretches of about equal size, and the group of every node."""
     sizes = groups.sizes
     total = int(sizes.sum())
     wanted = np.maximum(np.minimum(sizes, 4), np.rint(sizes * (most / max(1, total))).astype(np.int64))
@@ -101,21 +118,46 @@ def _nodes_of_groups(groups: Groups, most: int) -> tuple[np.ndarray, np.ndarray]
     return node, np.repeat(np.arange(len(sizes), dtype=np.int32), counts)
 
 
-def coarsen(links: Links, groups: Groups, most: int = MOST_NODES) -> CoarseGraph:
-    """Stretches of points as nodes, about `most` of them and no more than 65,535."""
+def order_of_tiles(groups: Groups, tile: np.ndarray | None) -> np.ndarray:
+    """The vertices, group by group, in the order of their tiles, int32; empty where that is the order of numbers."""
+    order = np.zeros(0, np.int32)
+    if tile is None:
+        return order
+    for begin, end in pairwise(np.minimum(groups.first, len(tile)).tolist()):
+        # What has no tile has the greatest number there is, and comes last.
+        own = tile[begin:end].view(f"u{tile.itemsize}")
+        if (own[1:] < own[:-1]).any():
+            if not len(order):
+                order = np.arange(len(tile), dtype=np.int32)
+            order[begin:end] = begin + np.argsort(own, kind="stable")
+    return order
+
+
+def coarsen(links: Links, groups: Groups, tile: np.ndarray | None = None, most: int = MOST_NODES) -> CoarseGraph:
+    """Stretches of points as nodes, about `most` of them and no more than 65,535.
+
+    Args:
+        links: the links.
+        groups: the groups of the points.
+        tile: as `tiles_of` gives it: groups are cut in the order of tiles, or of numbers where none are known.
+        most: how many nodes.
+    """
     node, group = _nodes_of_groups(groups, min(most, 65_535 - 4 * len(groups.sizes)))
-    num_nodes = len(group)
+    num_nodes, num_vertices = len(group), links.num_vertices
+    order = order_of_tiles(groups, tile)
     # Shares begin where nodes do.
     places = np.searchsorted(links.first, np.linspace(0, links.num_links, 5)[1:-1].astype(np.int64))
-    cuts = np.searchsorted(node[: links.num_vertices], node[np.minimum(places, max(0, links.num_vertices - 1))])
-    ends = np.array([0, *cuts, links.num_vertices]) if links.num_vertices else np.zeros(2, np.int64)
+    cuts = np.searchsorted(node[:num_vertices], node[np.minimum(places, max(0, num_vertices - 1))])
+    ends = np.array([0, *cuts, num_vertices]) if num_vertices else np.zeros(2, np.int64)
+    if len(order):
+        node[order] = node[:num_vertices].copy()
 
     def count(share: tuple[int, int]) -> list[np.ndarray]:
         begin, end = share
         room = np.empty((max(1 << 20, num_nodes), 3), np.int64)
         found = []
         while begin < end:
-            begin, filled = _count_pairs(node, links.first, links.source, begin, end, num_nodes, room)
+            begin, filled = _count_pairs(node, order, links.first, links.source, begin, end, num_nodes, room)
             found.append(room[:filled].copy())
         return found
 
@@ -129,4 +171,4 @@ def coarsen(links: Links, groups: Groups, most: int = MOST_NODES) -> CoarseGraph
     weight = np.bincount(where, pairs[low != high, 2], len(key)).astype(np.float32)
     size = np.bincount(node, minlength=num_nodes)
     source, target = np.divmod(key, max(1, num_nodes))
-    return CoarseGraph(node, group, size, degree, source.astype(np.int32), target.astype(np.int32), weight)
+    return CoarseGraph(node, order, group, size, degree, source.astype(np.int32), target.astype(np.int32), weight)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from codelet.draw.colours import class_colours, ramp, shades
+from codelet.draw.colours import KIND_SHIFTS, class_colours, ramp, shades
 from codelet.draw.groups import PHASES, Groups
 from codelet.draw.links import Links
 from codelet.errors import DrawError
@@ -26,35 +26,42 @@ class Colouring:
 
     Attributes:
         which: uint16, the class of every point.
+        of_links: uint16, for each class the one whose colour links have at its points.
         layer: int32, the layer of each class, or what else stands for it: links between two of them are tracts.
         colours: float32 of shape (classes, 3), linear sRGB.
         legend: the name and class of what the colours say, in order.
     """
 
     which: np.ndarray
+    of_links: np.ndarray
     layer: np.ndarray
     colours: np.ndarray
     legend: tuple[tuple[str, int], ...]
 
 
-def colour_by(kind: str, links: Links, groups: Groups, *, style: str, palette: str) -> Colouring:
+def colour_by(
+    kind: str, links: Links, groups: Groups, tile: np.ndarray | None = None, *, style: str, palette: str
+) -> Colouring:
     """The classes of points by layer, codelet, tile or cycles.
 
     Args:
         kind: one of `KINDS`.
         links: the links.
         groups: the groups of the points.
+        tile: as `tiles_of` gives it; needed where tiles are told apart.
         style: "dark" or "light".
         palette: "hue" or "colour-blind".
     """
     families = links.graph.families
     if kind == "layer":
-        phases = len(PHASES)
-        own = groups.layer * phases + groups.phase
-        colours = class_colours(len(groups.layers), phases, style, palette)
-        legend = [(name or "others", place * phases) for place, name in enumerate(groups.layers)]
-        layer = np.repeat(np.arange(len(groups.layers)), phases)
-        return Colouring(_by_group(own, groups), layer.astype(np.int32), colours, tuple(legend))
+        phases, kinds = len(PHASES), len(KIND_SHIFTS)
+        own = (groups.layer * phases + groups.phase) * kinds + _kind_of_groups(links, groups)
+        colours = class_colours(len(groups.layers), phases, style, palette, kinds)
+        legend = [(name or "others", place * phases * kinds) for place, name in enumerate(groups.layers)]
+        layer = np.repeat(np.arange(len(groups.layers)), phases * kinds)
+        # A pass over many links for each kind would take long, and would hardly be seen.
+        of_links = np.arange(len(colours)) // kinds * kinds
+        return _colouring(_by_group(own, groups), layer, colours, legend, of_links)
     if kind == "codelet":
         names = sorted({family.codelet.name for family in families})
         own = np.array([names.index(family.codelet.name) for family in families], np.int32)[groups.family]
@@ -62,8 +69,9 @@ def colour_by(kind: str, links: Links, groups: Groups, *, style: str, palette: s
         pairs, which = np.unique(np.stack([own, groups.layer]), axis=1, return_inverse=True)
         colours = class_colours(len(names), 1, style, palette)[pairs[0]]
         legend = [(name, int(np.flatnonzero(pairs[0] == place)[0])) for place, name in enumerate(names)]
-        return Colouring(_by_group(which.reshape(-1), groups), pairs[1].astype(np.int32), colours, tuple(legend))
-    values = cycles_of(links) if kind == "cycles" else tiles_of(links)
+        return _colouring(_by_group(which.reshape(-1), groups), pairs[1], colours, legend)
+    values = tile if kind == "tile" else cycles_of(links)
+    assert values is not None
     return _by_number(kind, links, groups, values, style, palette)
 
 
@@ -84,9 +92,39 @@ def _by_number(kind: str, links: Links, groups: Groups, values: np.ndarray, styl
     legend = [
         (text(value), int(np.flatnonzero(step_of == place)[0])) for place, value in ends if (step_of == place).any()
     ]
-    return Colouring(
-        which.astype(np.uint16), layer_of.astype(np.int32), colours[step_of].astype(np.float32), tuple(legend)
-    )
+    return _colouring(which.astype(np.uint16), layer_of, colours[step_of], legend)
+
+
+def _kind_of_groups(links: Links, groups: Groups) -> np.ndarray:
+    """The kind of each group, a place in `KIND_SHIFTS`: of a layer's codelets in a phase those with the most vertices.
+
+    The last is of what nobody wrote, the last but one of all codelets that there is no other for.
+    """
+    families = links.graph.families
+    counts: dict[tuple[int, int], dict[str, int]] = {}
+    where = [(int(layer), int(phase)) for layer, phase in zip(groups.layer, groups.phase, strict=True)]
+    for family, place, size in zip(families, where, groups.sizes.tolist(), strict=False):
+        own = counts.setdefault(place, {})
+        own[family.codelet.name] = own.get(family.codelet.name, 0) + size
+    ranked = {place: sorted(own, key=lambda name: -own[name]) for place, own in counts.items()}
+    most = len(KIND_SHIFTS) - 1
+    kinds = [
+        min(ranked[place].index(family.codelet.name), most - 1) for family, place in zip(families, where, strict=False)
+    ]
+    return np.array(kinds + [most] * (len(where) - len(kinds)), np.int64)
+
+
+def _colouring(
+    which: np.ndarray,
+    layer: np.ndarray,
+    colours: np.ndarray,
+    legend: list[tuple[str, int]],
+    of_links: np.ndarray | None = None,
+) -> Colouring:
+    """Classes of points, and of links as well where no others are given."""
+    of_links = np.arange(len(colours)) if of_links is None else of_links
+    types = layer.astype(np.int32), colours.astype(np.float32)
+    return Colouring(which, of_links.astype(np.uint16), *types, tuple(legend))
 
 
 def _by_group(own: np.ndarray, groups: Groups) -> np.ndarray:
@@ -119,20 +157,10 @@ def highlighted(colouring: Colouring, pattern: str, links: Links, groups: Groups
     return replace(
         colouring,
         which=which,
+        of_links=np.concatenate([colouring.of_links, colouring.of_links + classes]).astype(np.uint16),
         layer=np.concatenate([colouring.layer, colouring.layer]),
         colours=np.concatenate([colouring.colours, dim]).astype(np.float32),
     )
-
-
-def tiles_of(links: Links) -> np.ndarray:
-    """The tile of every vertex, int64; -1 where nobody says."""
-    found = [np.zeros(0, np.int64)]
-    for family in links.graph.families:
-        if family.tile is None:
-            found.append(np.full(family.num_vertices, -1))
-        else:
-            found.append(np.broadcast_to(family.tile.values(family.axes), family.extents).reshape(-1))
-    return np.concatenate(found)
 
 
 def cycles_of(links: Links) -> np.ndarray:

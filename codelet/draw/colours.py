@@ -1,4 +1,6 @@
-"""Colours by layer and phase, in OKLCH: equal steps look equal, and no layer is brighter for its hue alone.
+"""Colours by layer, phase and kind of vertex, in OKLCH.
+
+Equal steps look equal there, and no layer is brighter for its hue alone.
 
 Source: Ottosson, A perceptual color space for image processing (2020).
 """
@@ -6,7 +8,7 @@ Source: Ottosson, A perceptual color space for image processing (2020).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,26 +62,48 @@ def to_hex(colour: np.ndarray) -> str:
     return "#" + "".join(f"{round(255 * float(np.clip(own, 0, 1))):02x}" for own in encoded)
 
 
-def class_colours(num_layers: int, num_phases: int, style: str, palette: str) -> np.ndarray:
-    """A colour for each layer in each phase: layers around the circle of hues, phases a little apart.
+class Shift(NamedTuple):
+    """How a colour differs from that of its layer: by a part of the hues between two layers, lightness and chroma."""
+
+    hue: float
+    lightness: float = 0.0
+    chroma: float = 1.0
+
+
+PHASE_SHIFTS = (0.0, 0.3, -0.3)
+"""By how many of the hues between two layers phases are apart from the first."""
+
+KIND_SHIFTS = (Shift(0), Shift(0.2, 0.06), Shift(-0.2, -0.06), Shift(0.08, 0.11, 0.7), Shift(0, -0.03, 0.55))
+"""Of the kinds of points of a layer; all of a phase and a kind together stay nearer to their layer than to others."""
+
+FARTHEST = 14 / PHASE_SHIFTS[1]
+"""How many degrees between two layers are counted at most, so that few layers are of one hue each."""
+
+
+def class_colours(num_layers: int, num_phases: int, style: str, palette: str, num_kinds: int = 1) -> np.ndarray:
+    """A colour for each layer in each phase and kind: layers around the circle of hues, the others a little apart.
 
     Args:
         num_layers: how many layers.
         num_phases: how many phases, at most three.
         style: "dark" or "light": the ground they stand on.
-        palette: "hue", or "colour-blind": seven colours in turn, phases by their lightness alone.
+        palette: "hue", or "colour-blind": seven colours in turn, phases and kinds by their lightness alone.
+        num_kinds: how many kinds, at most as there are `KIND_SHIFTS`.
 
     Returns:
-        float32 of shape (layers * phases, 3), linear sRGB.
+        float32 of shape (layers * phases * kinds, 3), linear sRGB; kinds follow each other most closely.
     """
-    lightness = np.array(LIGHTNESS[style][:num_phases])
+    kinds = np.array(KIND_SHIFTS[:num_kinds])
+    lightness = np.add.outer(LIGHTNESS[style][:num_phases], kinds[:, 1])
     if palette == "colour-blind":
         base = from_hex([COLOUR_BLIND[k % len(COLOUR_BLIND)] for k in range(num_layers)])
-        factor = (lightness / lightness[0]) ** 3 * (1.0 if style == "dark" else 0.6)
-        return np.clip(base[:, None] * factor[:, None], 0, 1).reshape(-1, 3).astype(np.float32)
-    hue = 18 + (335 - 18) * (np.arange(num_layers) + 0.5) / max(1, num_layers)
-    shift = np.array([0.0, 14.0, -14.0])[:num_phases]
-    return oklch(np.tile(lightness, num_layers), 0.2, np.add.outer(hue, shift).reshape(-1))
+        factor = (lightness / lightness[0, 0]) ** 3 * (1.0 if style == "dark" else 0.6)
+        return np.clip(base[:, None] * factor.reshape(1, -1, 1), 0, 1).reshape(-1, 3).astype(np.float32)
+    apart = (335 - 18) / max(1, num_layers)
+    hue = 18 + apart * (np.arange(num_layers) + 0.5)
+    shift = np.add.outer(PHASE_SHIFTS[:num_phases], kinds[:, 0]) * min(apart, FARTHEST)
+    chroma = np.tile(0.2 * kinds[:, 2], num_layers * num_phases)
+    return oklch(np.tile(lightness.reshape(-1), num_layers), chroma, np.add.outer(hue, shift.reshape(-1)).reshape(-1))
 
 
 def shades(count: int, style: str, palette: str) -> np.ndarray:

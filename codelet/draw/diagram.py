@@ -165,10 +165,23 @@ def _run_text(name: str, start: int, length: int) -> str:
     return f"{name}[{start}]" if length == 1 else f"{name}[{start}:{start + length}]"
 
 
+def _about(vertex: Vertex, tile: int) -> str:
+    """What is told of a vertex: where it is placed, too, where the graph does not say it but a profile does."""
+    placed = f"\nplaced on tile {tile}" if vertex.tile is None and tile >= 0 else ""
+    return f"{vertex}\n{vertex.family.compute_set.name}{placed}"
+
+
 def draw_diagram(
-    graph: Graph, program: object, *, style: str, palette: str, title: str, layer_of: LayerOf | None
+    graph: Graph,
+    program: object,
+    *,
+    style: str,
+    palette: str,
+    title: str,
+    layer_of: LayerOf | None,
+    tile: np.ndarray | None,
 ) -> Diagram:
-    """The diagram of a graph as a program runs it; its arguments are those of `cl.draw`."""
+    """The diagram of a graph as a program runs it; its arguments are those of `cl.draw`, and what `tiles_of` gives."""
     search = _FieldSearch(graph)
     links = search.links(program)
     groups = group_points(links, layer_of)
@@ -189,7 +202,8 @@ def draw_diagram(
             where = ", ".join(f"{name}={value}" for name, value in vertex.symbols.items())
             fields = tuple(_field_text(vertex, field) for field in family.fields if field.tensor is not None)
             name = f"{family.codelet.name}({where})" if where and not family.is_gathered else family.codelet.name
-            boxes.append(_Box(name, f"{vertex}\n{family.compute_set.name}", fields, colour, column[point]))
+            about = _about(vertex, -1 if tile is None else int(tile[point]))
+            boxes.append(_Box(name, about, fields, colour, column[point]))
         else:
             name = _stretch_text(names[int(links.input_variable[point - len(vertices)])], stretches[point])
             boxes.append(_Box(name, f"{name}, which nobody writes", (), colour, column[point]))

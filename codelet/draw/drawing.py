@@ -14,6 +14,7 @@ from codelet.draw.diagram import Diagram, draw_diagram
 from codelet.draw.layout import OPEN, PACKED, lay_out
 from codelet.draw.links import find_links
 from codelet.draw.picture import INKS, Picture, picture_of
+from codelet.draw.tiles import KnowsTiles, tiles_of
 from codelet.errors import DrawError
 from codelet.graphs.graph import Graph
 
@@ -40,6 +41,7 @@ def draw(
     path: str | os.PathLike[str] | None = None,
     *,
     program: object = None,
+    profile: KnowsTiles | None = None,
     size: int = 2048,
     style: str = "dark",
     colour: str = "layer",
@@ -61,6 +63,7 @@ def draw(
         graph: a graph, or what `cl.trace` gives.
         path: where the picture is saved, if it is; see `Picture.save`.
         program: what runs when; all compute sets in the order they were added, or the traced program, when left off.
+        profile: what `Engine.profile` gives: it says on which tiles vertices are that the graph gives none.
         size: height and width in pixels, a multiple of 64.
         style: "dark", or "light" for paper.
         colour: what is told apart by colour: "layer", "codelet", "tile" or "cycles".
@@ -73,8 +76,9 @@ def draw(
         note: told what is done, as `STAGES` has it.
 
     Raises:
-        DrawError: a size, style, colour, palette or highlight that there is none of, or a graph without vertices.
-        ProgramError, ForeignGraphError: a program that is none of this graph.
+        DrawError: a size, style, colour, palette or highlight that there is none of, a graph without vertices, a
+            profile that is none, or colours of tiles where nobody says where any vertex is.
+        ProgramError, ForeignGraphError: a program that is none of this graph, or a profile of another.
         MissingExtraError: a library that the extra `draw` brings is not installed.
     """
     own, given, layer_of = (graph, program, None) if isinstance(graph, Graph) else _of_traced(graph, program)
@@ -84,18 +88,26 @@ def draw(
     _check("the palette", palette, PALETTES)
     if not own.num_vertices:
         raise DrawError("a graph without vertices is drawn", given=own)
+    tile = tiles_of(own, profile)
     if diagram is None:
         diagram = own.num_vertices < DIAGRAM and (path is None or os.fspath(path).endswith(".svg"))
     if diagram:
-        drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of)
+        drawn = draw_diagram(own, given, style=style, palette=palette, title=title, layer_of=layer_of, tile=tile)
         if path is not None:
             drawn.save(path)
         return drawn
+    if colour == "tile" and tile is None:
+        raise DrawError(
+            "a picture is coloured by tile where no vertex has one",
+            given=own,
+            expected="vertices that are added with tile=, or a profile, which says where they are placed",
+            fix="cl.draw(graph, colour='tile', profile=cl.Engine(graph).profile())",
+        )
     note("find links")
     links = find_links(own, given)
-    layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of)
+    layout = lay_out(links, OPEN * (PACKED / OPEN) ** packed, note, layer_of, tile)
     note("draw")
-    colouring = colour_by(colour, links, layout.groups, style=style, palette=palette)
+    colouring = colour_by(colour, links, layout.groups, tile, style=style, palette=palette)
     if highlight is not None:
         colouring = highlighted(colouring, highlight, links, layout.groups)
     picture = picture_of(layout, colouring, _weights(links), size=size, style=style, title=title)

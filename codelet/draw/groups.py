@@ -53,10 +53,20 @@ class Groups:
         return np.diff(self.first)
 
 
+def _phase(part: str) -> int | None:
+    """The place in `PHASES` that a part of a name says; of `backward_2`, the scope of a second gradient, too."""
+    name = re.sub(r"_\d+$", "", part)
+    return PHASES.index(name) if name in PHASES else None
+
+
 def phase_of(name: str) -> int:
-    """The place in `PHASES` of a compute set, by its name."""
-    parts = re.split(r"[/ ]", name)
-    return next((place for place in (2, 1) if PHASES[place] in parts), 0)
+    """The place in `PHASES` of a compute set, by its name.
+
+    >>> [PHASES[phase_of(name)] for name in ("conv 1/dot", "backward_2/conv 1/dot", "update/conv 1")]
+    ['forward', 'backward', 'update']
+    """
+    found = {_phase(part) for part in re.split(r"[/ ]", name)}
+    return next((place for place in (2, 1) if place in found), 0)
 
 
 def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
@@ -101,7 +111,7 @@ def _by_parts(names: Sequence[str]) -> LayerOf:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.split("/") if part not in PHASES)
+    return tuple(part for part in name.split("/") if _phase(part) is None)
 
 
 def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:

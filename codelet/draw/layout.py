@@ -39,11 +39,13 @@ class Layout:
     Attributes:
         links: the links.
         groups: the groups of the points.
+        tile: of every vertex, as `tiles_of` gives it.
         place: float32 of shape (points, 2), in a square from 0 to 1; y grows downwards.
     """
 
     links: Links
     groups: Groups
+    tile: np.ndarray | None
     place: np.ndarray
 
 
@@ -52,6 +54,7 @@ def lay_out(
     gravity: float = 0.1,
     note: Callable[[str], None] = lambda stage: None,
     layer_of: LayerOf | None = None,
+    tile: np.ndarray | None = None,
 ) -> Layout:
     """The layout of links.
 
@@ -60,10 +63,11 @@ def lay_out(
         gravity: how strongly all is held together in the end, from `OPEN` to `PACKED`.
         note: told what is done, stage by stage.
         layer_of: as `group_points` takes it.
+        tile: as `tiles_of` gives it: vertices of near tiles lie together.
     """
     note("place layers")
     groups = group_points(links, layer_of)
-    coarse = coarsen(links, groups)
+    coarse = coarsen(links, groups, tile)
     between = _by_group(coarse, len(groups.sizes))
     groups = with_small_layers_joined(groups, between)
     centres = _place_groups(groups, coarse, between)
@@ -71,6 +75,7 @@ def lay_out(
     nodes = _place_nodes(coarse, centres, gravity)
     note("place vertices")
     place = _expand(coarse, nodes)
+    del coarse
     _refine(links, place, gravity)
     low, high = np.percentile(place[:: max(1, len(place) // 200_000)], [0.02, 99.98], axis=0)
     side = float((high - low).max()) * (1 + 2 * MARGIN) or 1.0
@@ -78,7 +83,7 @@ def lay_out(
     place *= np.float32(1 / side)
     place += np.float32(0.5)
     np.clip(place, 0, np.nextafter(np.float32(1), np.float32(0)), out=place)
-    return Layout(links, groups, place)
+    return Layout(links, groups, tile, place)
 
 
 MARGIN = 0.09
@@ -172,14 +177,20 @@ def _disc(number: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _scatter(node: np.ndarray, centre: np.ndarray, radius: np.ndarray, size: np.ndarray, place: np.ndarray) -> None:
-    """Put points into discs about their nodes, which points of one node are side by side of."""
+def _scatter(
+    node: np.ndarray, order: np.ndarray, centre: np.ndarray, radius: np.ndarray, size: np.ndarray, place: np.ndarray
+) -> None:
+    """Put points into discs about their nodes, node by node in the order of `CoarseGraph.order`."""
     number = 0
+    before = -1
     for n in range(len(node)):
-        number = number + 1 if n and node[n] == node[n - 1] else 0
-        r = radius[node[n]] * np.sqrt((number + 0.5) / size[node[n]])
-        place[n, 0] = centre[node[n], 0] + r * np.cos(number * _GOLDEN)
-        place[n, 1] = centre[node[n], 1] + r * np.sin(number * _GOLDEN)
+        point = order[n] if n < len(order) else n
+        own = node[point]
+        number = number + 1 if own == before else 0
+        before = own
+        r = radius[own] * np.sqrt((number + 0.5) / size[own])
+        place[point, 0] = centre[own, 0] + r * np.cos(number * _GOLDEN)
+        place[point, 1] = centre[own, 1] + r * np.sin(number * _GOLDEN)
 
 
 def _expand(coarse: CoarseGraph, nodes: np.ndarray) -> np.ndarray:
@@ -187,7 +198,7 @@ def _expand(coarse: CoarseGraph, nodes: np.ndarray) -> np.ndarray:
     extent = np.ptp(np.percentile(nodes, [1, 99], axis=0), axis=0)
     radius = np.sqrt(coarse.size * float(extent.prod()) * 0.06 / (max(1, len(coarse.node)) * np.pi))
     place = np.empty((len(coarse.node), 2), np.float32)
-    _scatter(coarse.node, nodes, radius.astype(np.float32), coarse.size, place)
+    _scatter(coarse.node, coarse.order, nodes, radius.astype(np.float32), coarse.size, place)
     return place
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from codelet.draw.coarse import order_of_tiles
 from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
 from codelet.draw.layout import Layout
@@ -185,9 +186,11 @@ def light_of(
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
     radius = float(np.clip(crowd / window.side**0.5, 0, size / 80))
     points = draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius)
-    drawn = place, layout.links, colouring.which, colouring.layer, colouring.colours, (size, size)
+    which = colouring.of_links[colouring.which]
+    drawn = place, layout.links, which, colouring.layer, colouring.colours, (size, size)
     if window == Window():
-        return points, draw_links(*drawn)
+        # Vertices of near tiles lie together, with lines between the same pixels.
+        return points, draw_links(*drawn, order=order_of_tiles(layout.groups, layout.tile))
     return points, draw_links_seen(*drawn, most=int(SEEN / window.side))
 
 

@@ -18,7 +18,7 @@ from codelet.draw.links import Links
 MANY = 1 << 22
 """From how many links on the long ones are drawn on coarser pixels."""
 
-COARSE = (64, 128)
+COARSE = (48, 96)
 """From how many pixels on a line is long: drawn at half the resolution, and at a quarter."""
 
 CHUNK = 4096
@@ -137,6 +137,7 @@ def _draw_class(
     wanted: int,
     first: np.ndarray,
     source: np.ndarray,
+    order: np.ndarray,
     chunks: np.ndarray,
     chunk: int,
     boost: float,
@@ -158,6 +159,7 @@ def _draw_class(
         wanted: the class.
         first: where the links to each vertex begin.
         source: where each link comes from.
+        order: the vertices in the order in which they are gone through; empty where that is the order of numbers.
         chunks: the numbers of the chunks.
         chunk: how many vertices a chunk has.
         boost: how many times as heavy lines between layers are.
@@ -175,11 +177,14 @@ def _draw_class(
     for chunk_number in chunks:
         start = chunk_number * chunk
         stop = min(start + chunk, num_vertices)
-        v = start
-        while v < stop:
+        n = start
+        while n < stop:
             taken = 0
             # As many vertices as the table has room for; one with more links is drawn line by line.
-            while v < stop and taken + (first[v + 1] - first[v]) <= len(slots):
+            while n < stop:
+                v = order[n] if len(order) else n
+                if taken + (first[v + 1] - first[v]) > len(slots):
+                    break
                 own = which[v]
                 for k in range(first[v], first[v + 1]):
                     u = source[k]
@@ -202,9 +207,9 @@ def _draw_class(
                             slots[taken] = slot
                             taken += 1
                         counts[slot] += 1
-                v += 1
-            for n in range(taken):
-                slot = slots[n]
+                n += 1
+            for filled in range(taken):
+                slot = slots[filled]
                 key = keys[slot]
                 keys[slot] = -1
                 weight = counts[slot] * (boost if key & 1 else 1.0)
@@ -214,7 +219,8 @@ def _draw_class(
                 buffer = fine if level == 0 else (half_fine if level == 1 else coarse)
                 x, y = (ends >> 42) & low, (ends >> 28) & low
                 _draw_line(buffer, blocks >> level, x, y, (ends >> 14) & low, ends & low, weight, (key >> 1) & 3)
-            if taken == 0 and v < stop:
+            if taken == 0 and n < stop:
+                v = order[n] if len(order) else n
                 own = which[v]
                 for k in range(first[v], first[v + 1]):
                     u = source[k]
@@ -223,16 +229,16 @@ def _draw_class(
                     if half >= 0:
                         weight = boost if layer[own] != layer[other] else 1.0
                         _draw_line(fine, blocks, pixel[u, 0], pixel[u, 1], pixel[v, 0], pixel[v, 1], weight, half)
-                v += 1
+                n += 1
 
 
-def _classes_by_chunk(which: np.ndarray, links: Links, classes: int) -> np.ndarray:
+def _classes_by_chunk(which: np.ndarray, links: Links, order: np.ndarray, classes: int) -> np.ndarray:
     """Whether each chunk of vertices has, at either end of any of its links, a point of each class."""
     count = -(-links.num_vertices // CHUNK)
     found = np.zeros((count, classes), bool)
 
     def look(share: tuple[int, int]) -> None:
-        _look(which, links.first, links.source, CHUNK, *share, found)
+        _look(which, links.first, links.source, order, CHUNK, *share, found)
 
     side_by_side(look, shares_of(count))
     return found
@@ -240,11 +246,19 @@ def _classes_by_chunk(which: np.ndarray, links: Links, classes: int) -> np.ndarr
 
 @compiled
 def _look(
-    which: np.ndarray, first: np.ndarray, source: np.ndarray, chunk: int, begin: int, end: int, found: np.ndarray
+    which: np.ndarray,
+    first: np.ndarray,
+    source: np.ndarray,
+    order: np.ndarray,
+    chunk: int,
+    begin: int,
+    end: int,
+    found: np.ndarray,
 ) -> None:
     """Note which classes the ends of the links of chunks are of."""
     for number in range(begin, end):
-        for v in range(number * chunk, min((number + 1) * chunk, len(first) - 1)):
+        for n in range(number * chunk, min((number + 1) * chunk, len(first) - 1)):
+            v = order[n] if len(order) else n
             if first[v + 1] > first[v]:
                 found[number, which[v]] = True
             for k in range(first[v], first[v + 1]):
@@ -275,11 +289,12 @@ def draw_links(
     size: tuple[int, int],
     boost: float = 10.0,
     many: int = MANY,
+    order: np.ndarray | None = None,
 ) -> np.ndarray:
     """Links as light, each the same, along a line between its ends.
 
     Args:
-        place: float32 of shape (points, 2): x and y in pixels, within the picture.
+        place: float32 of shape (points, 2): x and y in pixels, within the picture; it is overwritten.
         links: the links.
         which: the class of each point.
         layer: the layer of each class.
@@ -287,13 +302,18 @@ def draw_links(
         size: height and width in pixels, multiples of 64 and at most 16,384.
         boost: how many times as much light links between layers give.
         many: from how many links on the long ones are drawn on coarser pixels.
+        order: int32, the vertices so that neighbours lie near each other, if their numbers are not in such an order.
 
     Returns:
         float32 of shape (height, width, 3).
     """
     height, width = size
     blocks = width // 16
-    pixel = np.minimum(place, np.array([width - 1, height - 1], np.float32)).astype(np.int32)
+    # In the memory of the places, of which there may be many.
+    pixel = place.view(np.int32)
+    for begin in range(0, len(place), 1 << 16):
+        own = slice(begin, begin + (1 << 16))
+        pixel[own] = np.minimum(place[own], np.array([width - 1, height - 1], np.float32))
     long = COARSE if links.num_links >= many else (1 << 20, 1 << 20)
     levels = [np.zeros((height >> level, width >> level, 3), np.float32) for level in range(3)]
     buffers = [np.zeros((SHARES, own.shape[0] * own.shape[1]), np.float32) for own in levels]
@@ -301,7 +321,8 @@ def draw_links(
         (np.full(1 << 17, -1, np.int64), np.empty(1 << 17, np.int32), np.empty(1 << 16, np.int32))
         for _ in range(SHARES)
     ]
-    present = _classes_by_chunk(which, links, len(colours))
+    order = np.zeros(0, np.int32) if order is None else order
+    present = _classes_by_chunk(which, links, order, len(colours))
     for wanted in range(len(colours)):
         chunks = np.flatnonzero(present[:, wanted])
         if not len(chunks):
@@ -309,7 +330,7 @@ def draw_links(
 
         def draw(share: tuple[np.ndarray, int]) -> None:
             own, number = share  # chunks in turn, so that shares take about as long
-            lines = pixel, which, layer, wanted, links.first, links.source, own, CHUNK, boost, blocks, long
+            lines = pixel, which, layer, wanted, links.first, links.source, order, own, CHUNK, boost, blocks, long
             _draw_class(*lines, *tables[number], *(buffer[number] for buffer in buffers))
 
         side_by_side(draw, ((chunks[number::SHARES], number) for number in range(SHARES)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.draw.colouring import cycles_of, tiles_of
+from codelet.draw.colouring import cycles_of
 from codelet.draw.colours import to_hex
 from codelet.draw.groups import PHASES
 from codelet.draw.labels import place_labels
@@ -70,7 +70,7 @@ class NamedPoints:
     """What is known of points, to be told of a sample of them.
 
     Attributes:
-        tile: int32, the tile of every vertex, -1 where none is chosen.
+        tile: int, the tile of every vertex, -1 where nobody says.
         cycles: float32, the cycles of each alone on its tile, -1 where nobody knows.
     """
 
@@ -79,7 +79,8 @@ class NamedPoints:
         # The graph makes these anew whenever it is asked.
         self._families, self._variables = picture.layout.links.graph.families, picture.layout.links.graph.variables
         links = picture.layout.links
-        self.tile = tiles_of(links).astype(np.int32)
+        tile = picture.layout.tile
+        self.tile = np.full(links.num_vertices, -1, np.int16) if tile is None else tile
         self.cycles = cycles_of(links).astype(np.float32)
 
     def within(self, window: Sequence[float], most: int = MOST_POINTS) -> tuple[dict[str, Any], list[bytes]]:

@@ -13,7 +13,13 @@ from ipu_backend.jobs.stages import Stages
 
 
 def draw_function(
-    name: str, path: str, *, grain: int | None = None, batch: int | None = None, **options: Any
+    name: str,
+    path: str,
+    *,
+    grain: int | None = None,
+    batch: int | None = None,
+    profile: bool = False,
+    **options: Any,
 ) -> Picture | Diagram:
     """Trace a network's training step or another function, and draw its graph.
 
@@ -22,15 +28,23 @@ def draw_function(
         path: where the picture is saved.
         grain: as `cl.trace` takes it.
         batch: as `find_function` takes it.
+        profile: whether vertices that the trace gives no tile are placed, so that the picture knows theirs; for
+            colours by tile they are anyway.
         options: further ones of `cl.draw`.
 
     Raises:
         BuildError: a name that nothing has.
         DrawError, MissingExtraError: as `cl.draw` does.
+        SizeError: placing it would take more memory than this computer has.
     """
-    stages = Stages(["trace", *STAGES])
+    stages = Stages(["trace", "profile", *STAGES])
     function, *examples = find_function(name, batch)
     with stages.stage("trace"):
         traced = trace(function, *examples, grain=grain)
+    placed = None
+    by_tile = options.get("colour") == "tile" and any(family.tile is None for family in traced.graph.families)
+    if profile or by_tile:
+        with stages.stage("profile"):
+            placed = traced.profile(allow_out_of_memory=True)
     with stages.following() as note:
-        return draw(traced, path, note=note, **{"title": name, **options})
+        return draw(traced, path, profile=placed, note=note, **{"title": name, **options})

@@ -17,9 +17,11 @@ import numpy as np
 
 from codelet.display import Text, as_html, as_table
 from codelet.errors import CodeletError, TileError
+from codelet.graphs.family import Family
 from codelet.target import Target
 from ipu_backend.files import written_whole
 from ipu_backend.model.step_profile import CountedByKind, StepProfile
+from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
 
@@ -63,6 +65,7 @@ class Profile(CountedByKind):
         num_edges: of the program.
         num_variables: of the graph.
         num_compute_sets: of the program.
+        vertex_tiles: where the vertices are.
         cycles_if_assembly: for each codelet that is supposed to be compiled, since nobody says how it is made, what
             its cycles would be as assembly.
         notes: what the numbers assume that depends on values, or is a guess.
@@ -76,6 +79,7 @@ class Profile(CountedByKind):
     num_edges: int
     num_variables: int
     num_compute_sets: int
+    vertex_tiles: VertexTiles
     cycles_if_assembly: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -147,6 +151,18 @@ class Profile(CountedByKind):
                 "so many tiles cannot be counted", given=repr(count), expected="a whole number from 0: fullest_tiles(5)"
             )
         return np.argsort(-self.memory_by_tile, kind="stable")[:count].tolist()
+
+    def tiles_of_vertices(self, family: Family) -> np.ndarray:
+        """The tile of each vertex of a family of the graph, one of `graph.families`.
+
+        Returns:
+            int32 of shape (num_vertices,), in row-major order over the family's axes; -1 for vertices that the program
+            does not run, and for those that write nothing.
+
+        Raises:
+            ForeignGraphError: a family of another graph than the one that was profiled.
+        """
+        return self.vertex_tiles.of(family)
 
     # --- as text --------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ipu_backend.model.dtypes import guess_text
 from ipu_backend.model.machine import Machine
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.step_profile import StepProfile
+from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.step_cycles import MovingStep, StepTimes, StepTraffic, moving_moments, run_of, step_traffic
 from lowering.pipeline import MachinePlan
 from lowering.plan.plan import Plan
@@ -147,6 +148,7 @@ def profile_plan(
         sum(count_edges(family) for family in plan.families),
         len(plan.variables),
         len({moment.step.name for moment in moments if isinstance(moment.step, ExecuteStep)}),
+        VertexTiles(plan.graph, vertex_tiles),
         if_assembly,
         (*_notes(plan), *_supposed_notes(by_codelet, if_assembly)),
     )

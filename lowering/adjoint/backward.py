@@ -112,6 +112,10 @@ class Backward:
         variables = source_variables(tensor.source)
         return of_other_variables(tensor, {variable: self.cotangent(variable) for variable in variables})
 
+    def likenesses(self) -> dict[Variable, Variable]:
+        """The variables that hold something of another, element by element or row by row: of which."""
+        return {made: of for of, made in self.cotangents.items()} | self.saved.likenesses()
+
     def fill(self, elements: ElementSet) -> None:
         """Give elements without a cotangent one of zero, where they are to have one."""
         for variable in elements.variables:

@@ -18,9 +18,10 @@ from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
 from codelet.views.sources import source_variables
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.backward import Backward, one_more
 from lowering.adjoint.flows import Flows, is_float, varied_variables
+from lowering.adjoint.homes import map_to_tiles
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
@@ -50,8 +51,23 @@ class Gradient:
     forward: Program
     backward: Program
 
-    def __getitem__(self, tensor: Tensor) -> Tensor:
-        return self.tensors[tensor]
+    def __getitem__(self, tensor: Tensor | str) -> Tensor:
+        """The gradient by a tensor, or by a variable of a name, that was asked for.
+
+        Raises:
+            ProgramError: one that was not.
+        """
+        wanted = whole_view(self.of.graph.variable(tensor).source) if isinstance(tensor, str) else tensor
+        for own, made in self.tensors.items():
+            is_alike = own.source is wanted.source and own.shape == wanted.shape
+            if own is wanted or (is_alike and (own.index - wanted.index).bounds() in ((0, 0), None)):
+                return made
+        raise ProgramError(
+            "the gradient by this tensor was not asked for",
+            given=f"{tensor!r:.80}",
+            expected=", ".join(map(str, self.tensors)),
+            fix="cl.gradient(graph, of, wrt) with it in `wrt`",
+        )
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors.values())
@@ -165,7 +181,7 @@ def gradient(
     check_program(chosen, graph)
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
-    seed = _seed(target, cotangent)
+    seed, num_before = _seed(target, cotangent), len(graph.variables)
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
@@ -180,8 +196,10 @@ def gradient(
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.before()
         forward = ProgramSequence(*before, _forward(plan, outermost)) if outermost.is_changed else chosen
+        back = ProgramSequence(*outermost.prelude, *backward.sums.programs)
+        map_to_tiles(graph, graph.variables[num_before:], backward.likenesses(), ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
-    return Gradient(target, made, forward, ProgramSequence(*outermost.prelude, *backward.sums.programs))
+    return Gradient(target, made, forward, back)
 
 
 def _elements(backward: Backward, tensors: Any) -> ElementSet:

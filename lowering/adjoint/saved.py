@@ -144,6 +144,11 @@ class Saved:
             self.values[key].needed |= needed
         return self.values[key].held
 
+    def likenesses(self) -> dict[Variable, Variable]:
+        """The variables that hold values, and those of which; stacks hold several, row by row."""
+        found = {own.held: own.variable for own in self.values.values()}
+        return found | {_variable(own.stack): own.variable for own in self.values.values() if own.stack is not None}
+
     def count_of(self, body: Body, number: int, loop: Loop) -> Tensor:
         """How many turns a loop on a condition has had, in the backward pass.
 
