@@ -33,6 +33,14 @@ from benchmarks import (
     stream_train,
     tile_array,
 )
+from benchmarks.adjoint import (
+    adjoint_conv,
+    adjoint_gather,
+    adjoint_heat,
+    adjoint_matvec,
+    adjoint_messages,
+    adjoint_mlp,
+)
 from benchmarks.harness import BENCHMARKS
 from benchmarks.trace_compile import trace_compile
 from benchmarks.traced_steps import (
@@ -46,6 +54,12 @@ from benchmarks.traced_steps import (
 
 __all__ = [
     "BENCHMARKS",
+    "adjoint_conv",
+    "adjoint_gather",
+    "adjoint_heat",
+    "adjoint_matvec",
+    "adjoint_messages",
+    "adjoint_mlp",
     "alexnet_step",
     "bitonic",
     "build",

@@ -25,13 +25,19 @@ def tables(vertices: int, length: int, elements: int) -> tuple[np.ndarray, np.nd
     return left, right
 
 
-def lower_dots(vertices: int, length: int, elements: int) -> cl.Lowered:
-    """A vertex for each pair of vectors."""
+def build_dots(vertices: int, length: int, elements: int) -> tuple[cl.Graph, cl.Tensor, cl.Tensor]:
+    """A vertex for each pair of vectors: the graph, the floats and the products."""
     graph = cl.Graph()
     x, y = graph.add_variable("x", (elements,)), graph.add_variable("y", (vertices,))
     left, right = tables(vertices, length, elements)
     v = cl.grid(vertices)
     graph.add_vertex("dots", dot, a=x[cl.table(left)[v]], b=x[cl.table(right)[v]], out=y[v])
+    return graph, x, y
+
+
+def lower_dots(vertices: int, length: int, elements: int) -> cl.Lowered:
+    """That graph, fused."""
+    graph, x, y = build_dots(vertices, length, elements)
     return cl.lower(graph, inputs=[x], outputs=[y])
 
 

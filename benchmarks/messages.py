@@ -46,8 +46,8 @@ def network(edges: int, nodes: int) -> Network:
     return Network(senders, receivers, np.argsort(receivers, kind="stable").astype(np.int32), offsets)
 
 
-def lower_messages(known: Network) -> cl.Lowered:
-    """A vertex for each edge, and one for each node over the messages that come in."""
+def build_messages(known: Network) -> tuple[cl.Graph, list[cl.Tensor], cl.Tensor]:
+    """A vertex for each edge, and one for each node over the messages that come in: the graph, inputs and sums."""
     edges, nodes = len(known.senders), len(known.offsets) - 1
     graph = cl.Graph()
     h, weight = graph.add_variable("h", (nodes,)), graph.add_variable("weight", (edges,))
@@ -56,7 +56,13 @@ def lower_messages(known: Network) -> cl.Lowered:
     graph.add_vertex("send", message, h=h[cl.table(known.senders)[e]], weight=weight[e], out=sent[e])
     rows = cl.table(known.incoming, offsets=known.offsets)
     graph.add_vertex("receive", total, messages=sent[rows[node]], out=y[node])
-    return cl.lower(graph, inputs=[h, weight], outputs=[y])
+    return graph, [h, weight], y
+
+
+def lower_messages(known: Network) -> cl.Lowered:
+    """That graph, fused."""
+    graph, inputs, y = build_messages(known)
+    return cl.lower(graph, inputs=inputs, outputs=[y])
 
 
 def ours(lowered: cl.Lowered, h: jax.Array, weight: jax.Array) -> jax.Array:

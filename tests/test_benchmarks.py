@@ -21,6 +21,12 @@ from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
 
 SMALL = {
+    "adjoint_matvec": {"rows": 3, "columns": 32, "rounds": 1},
+    "adjoint_mlp": {"batch": 3, "sizes": (32, 16, 16)},
+    "adjoint_conv": {"batch": 2, "layers": [Convolution("conv1", 2, 9, 3, 3, 2, 1)]},
+    "adjoint_heat": {"side": 6, "steps": 4},
+    "adjoint_messages": {"edges": 12, "nodes": 5},
+    "adjoint_gather": {"vertices": 5, "length": 3, "elements": 20},
     "alexnet_step": {"network": "mnist", "grain": 4096},
     "resnet50_step": {"network": "mnist"},
     "resnet18_step": {"network": "mnist"},
@@ -65,6 +71,12 @@ SMALL = {
 }
 
 ROWS = {
+    "adjoint_matvec": ["adjoint_matvec", "adjoint_matvec/build"],
+    "adjoint_mlp": ["adjoint_mlp"],
+    "adjoint_conv": ["adjoint_conv/conv1", "adjoint_conv/mean"],
+    "adjoint_heat": ["adjoint_heat"],
+    "adjoint_messages": ["adjoint_messages"],
+    "adjoint_gather": ["adjoint_gather"],
     "alexnet_step": ["alexnet_step", "alexnet_step/fine"],
     "resnet50_step": ["resnet50_step"],
     "resnet18_step": ["resnet18_step"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -71,3 +72,94 @@ class TestFunctions:
         )(value)
         made = cl.interpret(graph, {"x": value}, [found[x]], both)[found[x].source.name]
         np.testing.assert_allclose(made, expected, 1e-5)
+
+
+class TestGathered:
+    """Contributions of inner products, gathered, beside JAX's gradient and, in float64, differences."""
+
+    @staticmethod
+    def windows(stride: int, window: int, padding: int, side: int, twice: bool = False):
+        """Dots of all windows of images, with padding around them, and filters."""
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x = graph.add_variable("x", (2, 2, side, side))
+        w = graph.add_variable("w", (3, 2, window, window))
+        padded = x.pad(((0, 0), (0, 0), (padding, padding), (padding, padding))) if padding else x
+        count = (side + 2 * padding - window) // stride + 1
+        y = graph.add_variable("y", (1 + twice, 2, 3, count, count))
+        dot = cl.codelet(lambda x, w: jnp.vdot(x, w))
+        for k in range(1 + twice):
+            n, o, i, j = cl.grid(2, 3, count, count)
+            here = padded[n, :, stride * i : stride * i + window, stride * j : stride * j + window]
+            graph.add_vertex(f"dots {k}", dot, x=here, w=w[o], out=y[k, n, o, i, j])
+        return graph, x, w, y
+
+    @staticmethod
+    def check(graph, of, wrt, holds: str | None) -> None:
+        random = np.random.default_rng(0)
+        values = {own.name: random.uniform(-1, 1, own.shape).astype(np.float32) for own in wrt}
+        cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
+        run = cl.lower(graph, inputs=[*values], outputs=[of])
+        expected = jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent))(values)
+        found = cl.gradient(graph, of, wrt, cotangent=cotangent)
+        both = cl.Sequence(found.forward, found.backward)
+        lowered = cl.lower(graph, both, inputs=[*values], outputs=[*found])
+        made = lowered(values)
+        for own in wrt:
+            agree(made[found[own].source.name], expected[own.name], own.name)
+        simple = cl.interpret(graph, values, [*found], both)
+        for own in wrt:
+            agree(simple[found[own].source.name], expected[own.name], own.name)
+        if holds is not None:
+            assert holds in str(lowered.plan)
+        # What is gathered is read through no table, and no contribution is held.
+        for family in lowered.families:
+            assert not any(own.tensor.index.tables for own in family.fields if own.tensor is not None)
+
+    @pytest.mark.parametrize(
+        ("stride", "window", "padding"), [(1, 1, 0), (1, 3, 1), (2, 3, 0), (2, 3, 1), (3, 5, 2), (2, 2, 1), (4, 3, 2)]
+    )
+    def test_windows(self, stride: int, window: int, padding: int):
+        graph, x, w, y = self.windows(stride, window, padding, 6)
+        self.check(graph, y, [x, w], "as a convolution" if window > stride else None)
+
+    def test_windows_that_are_read_twice(self):
+        graph, x, w, y = self.windows(2, 3, 1, 5, twice=True)
+        self.check(graph, y, [x, w], "as a convolution")
+
+    def test_products_of_matrices(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x, w = graph.add_variable("x", (5, 12)), graph.add_variable("w", (7, 12))
+        y = graph.add_variable("y", (5, 7, 3))
+        i, j, k = cl.grid(5, 7, 3)
+        here = slice(4 * k, 4 * k + 4)
+        graph.add_vertex("dots", cl.codelet(lambda x, w: x @ w), x=x[i, here], w=w[j, here], out=y[i, j, k])
+        self.check(graph, y, [x, w], None)
+
+    def test_two_parts_of_what_is_joined(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        a, b, w = (graph.add_variable(name, shape) for name, shape in (("a", (5,)), ("b", (6,)), ("w", (3,))))
+        y = graph.add_variable("y", (9,))
+        i = cl.grid(9)
+        dot = cl.codelet(lambda x, w: jnp.vdot(x, w))
+        graph.add_vertex("dots", dot, x=cl.concat([a, b])[i : i + 3], w=w, out=y[i])
+        self.check(graph, y, [a, b, w], None)
+
+    def test_beside_differences_in_float64(self):
+        with jax.enable_x64(True):
+            graph = cl.Graph(cl.IPU(num_tiles=8))
+            x, w = graph.add_variable("x", (9,), "float64"), graph.add_variable("w", (3,), "float64")
+            y = graph.add_variable("y", (4,), "float64")
+            i = cl.grid(4)
+            dot = cl.codelet(lambda x, w: jnp.vdot(x, w))
+            graph.add_vertex("dots", dot, x=x[2 * i : 2 * i + 3], w=w, out=y[i])
+            random = np.random.default_rng(0)
+            values, way, cotangent = (
+                {n: random.normal(size=k) for n, k in (("x", 9), ("w", 3), ("y", 4))} for _ in "abc"
+            )
+            plain = cl.lower(graph, inputs=[x, w], outputs=[y])
+            at = lambda t: np.vdot(plain({n: values[n] + t * way[n] for n in "xw"})["y"], cotangent["y"])  # noqa: E731
+            found = cl.gradient(graph, y, [x, w], cotangent=cotangent["y"])
+            run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x, w], outputs=[*found])
+            made = run({n: values[n] for n in "xw"})
+            slope = sum(np.vdot(made[found[own].source.name], way[own.name]) for own in (x, w))
+            assert abs((at(1e-4) - at(-1e-4)) / 2e-4 - slope) < 1e-8 * max(1, abs(slope))

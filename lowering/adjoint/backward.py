@@ -18,14 +18,16 @@ import codelet as cl
 from codelet.errors import ProgramError
 from codelet.graphs.family import Family, Field
 from codelet.programs.program import Program
+from codelet.tracing.adjoints import adjoint_of
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
-from codelet.views.sources import Patchwork, Source, Variable, source_text, source_variables
+from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.adjoint.flows import FamilyFlow, Flows
+from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.saved import Body, Loop, Saved
-from lowering.adjoint.sums import Sums, is_injective
+from lowering.adjoint.sums import Sums, is_injective, of_other_variables
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -64,18 +66,6 @@ def one_less(turn):
 def is_left(turn):
     """Whether a turn is left."""
     return turn > 0
-
-
-def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tensor:
-    """The same view of other variables, each of which has as many elements as that in whose place it is."""
-    source = tensor.source
-    if isinstance(source, Variable):
-        made: Source = others.get(source, source)
-    else:
-        own = lambda patch: patch.variable and others.get(patch.variable, patch.variable)  # noqa: E731
-        patches = [replace(patch, variable=own(patch)) for patch in source.patches]
-        made = Patchwork(source.graph, source.dtype, source.shape, tuple(patches))
-    return Tensor(made, tensor.index, tensor.rows, tensor.ragged_dimension)
 
 
 class Backward:
@@ -183,8 +173,10 @@ class Backward:
             flow: what is made of it.
             later: the elements that are written after the vertices have read: by themselves, too.
         """
-        family, adjoint = flow.family, flow.adjoint
-        assert adjoint is not None
+        flow = self._gathered(body, number, flow, later)
+        family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
+        if adjoint is None:
+            return
         names, fields, axes = adjoint.fields, dict[str, object](), family.axes
         for name, own in names.inputs.items():
             field = family.by_name[name]
@@ -200,7 +192,6 @@ class Backward:
             tensor = family.by_name[name].tensor
             assert tensor is not None
             fields[own] = self.cotangents_of(tensor)
-        step = family.compute_set.name
         kept: list[tuple[Tensor, Field]] = []
         taken = ElementSet()
         for name, own in names.contributions.items():
@@ -231,6 +222,34 @@ class Backward:
         for held, field in kept:
             assert field.tensor is not None
             self.contribute(f"{step}/{field.name}", held, _places(family, field.tensor), field.tensor.source)
+
+    def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
+        """Gather what can be gathered of what a family contributes; what is left of it."""
+        family, adjoint = flow.family, flow.adjoint
+        assert adjoint is not None
+        left = []
+        for name in adjoint.fields.contributions:
+            field, received = family.by_name[name], flow.received[name]
+            assert field.tensor is not None
+            found = None if is_injective(_places(family, field.tensor)) else as_gathering(family, name)
+            if found is not None:
+                assert found.other.tensor is not None
+                assert found.out.tensor is not None
+                own = [v for v in source_variables(field.tensor.source) if v in self.flows.varied]
+                own = [(v, self.cotangent(v)) for v in own]
+                slopes = self.cotangents_of(found.out.tensor)
+                others = self.given(body, number, found.other.tensor, family.axes, later)
+                meets = not (received & self.present).is_empty
+                if meets:
+                    self.fill(received)
+                if self.sums.gather(f"{family.compute_set.name}/{name}", found, slopes, others, own, meets):
+                    self.present = self.present | received
+                    continue
+            left.append(name)
+        if len(left) == len(adjoint.fields.contributions):
+            return flow
+        rest = adjoint_of(family.codelet, left, [*adjoint.fields.cotangents]) if left else None
+        return replace(flow, adjoint=rest)
 
     def _constant(self, field: Field, axes: Sequence[Axis]) -> Index | Tensor:
         """Vertex state for the vertices of the adjoint."""

@@ -3,13 +3,14 @@
 In come values and, for each of them, the element of a variable that it is a contribution to. Out come programs and
 vertices by which each element holds the sum of its contributions, added in one order always. What one vertex alone
 contributes to is copied, or added; where the access map drops dimensions, contributions are reduced over these; any
-other are listed by the element that receives them.
+other are listed by the element that receives them. Of inner products no contributions are made: `gathered.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +22,22 @@ from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
-from codelet.views.sources import Variable
+from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.gathered import Gathering, gathered, product_of, targets_of
 from lowering.plan.elements import Elements
+
+
+def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tensor:
+    """The same view of other variables, each of which has as many elements as that in whose place it is."""
+    source = tensor.source
+    if isinstance(source, Variable):
+        made: Source = others.get(source, source)
+    else:
+        own = lambda patch: patch.variable and others.get(patch.variable, patch.variable)  # noqa: E731
+        patches = [replace(patch, variable=own(patch)) for patch in source.patches]
+        made = Patchwork(source.graph, source.dtype, source.shape, tuple(patches))
+    return Tensor(made, tensor.index, tensor.rows, tensor.ragged_dimension)
 
 
 @cl.codelet
@@ -101,6 +115,48 @@ class Sums:
             self._put(name, values, Tensor(variable, few), is_added)
         return present | region
 
+    def gather(
+        self,
+        name: str,
+        found: Gathering,
+        slopes: Tensor,
+        others: Tensor,
+        cotangents: Sequence[tuple[Variable, Variable]],
+        is_added: bool,
+    ) -> bool:
+        """Gather the contributions of inner products; False where they cannot be gathered.
+
+        Args:
+            name: of what does it.
+            found: how they are gathered.
+            slopes: the cotangents of the products, as these are written.
+            others: the field that is multiplied with the one that the contributions are for, as it is read.
+            cotangents: variables, and what holds the cotangents of each.
+            is_added: whether sums are added to what is there.
+        """
+        assert found.field.tensor is not None
+        sums: dict[Variable, Variable] = {}
+        for _, own in cotangents if is_added else ():
+            sums[own] = _variable(self.graph.add_variable(self.graph.free_name(name), own.shape, own.dtype))
+        held = {v: whole_view(sums.get(own, own)) for v, own in cotangents}
+        targets = targets_of(found, found.field.tensor.source, held)
+        if targets is None:
+            return False
+        families = list(gathered(found, slopes, others, targets))
+        compute_set = self.graph.add_compute_set(self.graph.free_name(name))
+        for left, right, target in families:
+            self.graph.add_vertex(
+                compute_set, product_of, left=left, right=right, out=target, precision=found.product.precision
+            )
+        self.programs.append(cl.Execute(compute_set))
+        if is_added:
+            added = self.graph.add_compute_set(self.graph.free_name(f"{name}/add"))
+            those = {made: own for own, made in sums.items()}
+            for _, _, target in families:
+                self.graph.add_vertex(added, add_to, acc=of_other_variables(target, those), x=target)
+            self.programs.append(cl.Execute(added))
+        return True
+
     def _put(self, name: str, values: Tensor, target: Tensor, is_added: bool) -> None:
         """Copy values, or add them."""
         if not is_added:
@@ -151,3 +207,8 @@ def _symbols(graph: Graph, shape: Sequence[int]) -> tuple[object, ...]:
     count = next((k for k in range(len(shape) + 1) if math.prod(shape[:k]) >= wanted), len(shape))
     made = cl.grid(*shape[:count]) if count else ()
     return made if isinstance(made, tuple) else (made,)
+
+
+def _variable(tensor: Tensor) -> Variable:
+    assert isinstance(tensor.source, Variable)
+    return tensor.source

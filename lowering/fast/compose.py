@@ -25,9 +25,9 @@ from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
-from lowering.fast.convolutions import as_inner_product
 from lowering.fast.inner_products import product_family
 from lowering.fast.lines import strided_index
+from lowering.jaxprs.inner_products import as_inner_product
 from lowering.jaxprs.rearrangement import rearrangement
 from lowering.plan.collect import normalize_family
 

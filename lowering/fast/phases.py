@@ -36,11 +36,12 @@ from codelet.views.patchwork import padded
 from codelet.views.sources import Source, Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import SMALL
-from lowering.fast.convolutions import as_convolution, as_inner_product
+from lowering.fast.convolutions import as_convolution
 from lowering.fast.inner_products import product_family
 from lowering.fast.inputs import Inputs
 from lowering.fast.lines import Line, lines_of, strided_index
 from lowering.fast.refine import refine
+from lowering.jaxprs.inner_products import as_inner_product
 from lowering.plan.access import take_apart
 from lowering.plan.collect import normalize_family
 from lowering.plan.dataflow import flow_step

@@ -1,0 +1,306 @@
+"""Gathered: what inner products contribute to an element that many of them read, as one vertex for each element.
+
+In comes a family whose codelet is the inner product of two fields, and one of these. Its contribution to an element is
+the cotangent of the product times an element of the other field, so that what all vertices contribute is an inner
+product again: of the cotangents of those that read the element, and of what they multiplied it with. Who reads it says
+the inverse of the access map, dimension by dimension of what is read:
+
+- axes that the field does not depend on are summed over: of a weight that all images share, it is a dot over images;
+- a dimension along which keys lie apart is one where each element has one reader;
+- where windows overlap, `s*p + k`, element `s*q + r` is read at `p = q - m` as `k = r + s*m`: a window over cotangents
+  among zeros, with every s-th element of the other field, backwards; a family for each phase `r`.
+
+Nothing is held for a contribution, of which there are as many as products; and what comes out lowers to products of
+matrices and convolutions, as the forward pass does. It is done wherever it can be, since it reads what contributions
+would be made of, and neither writes these nor reads them again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jax import lax
+
+import codelet as cl
+from codelet.graphs.family import Family, Field
+from codelet.views.grids import Axis, Key
+from codelet.views.sources import Patch, Source, Variable
+from codelet.views.tensor import Tensor
+from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
+from lowering.plan.access import Access, take_apart
+
+
+@cl.codelet
+def product_of(left, right, *, precision):
+    """The inner product of cotangents and of what the vertices multiplied with an element."""
+    every = tuple(range(left.ndim))
+    return lax.dot_general(left, right, ((every, every), ((), ())), precision=precision)
+
+
+class Steps(NamedTuple):
+    """The keys that run along a dimension, and by how many elements each."""
+
+    keys: tuple[tuple[Key, int], ...]
+    is_window: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Gathering:
+    """How what a family contributes to the elements of a field is gathered.
+
+    Attributes:
+        product: the codelet.
+        axes: of the family.
+        field: the field, and `other` the one that it is multiplied with, `out` what is written.
+        access: the dimensions of what the field views, and where it begins along each.
+        steps: of each of these.
+    """
+
+    product: InnerProduct
+    axes: tuple[Axis, ...]
+    field: Field
+    other: Field
+    out: Field
+    access: Access
+    steps: tuple[Steps, ...]
+
+    def extent(self, key: Key) -> int:
+        """How many positions there are along an axis, or a dimension of the field."""
+        return self.field.type.shape[key] if isinstance(key, int) else key.extent  # type: ignore[return-value]
+
+
+def _steps(access: Access, extent: Any, apart: set[Key]) -> tuple[Steps, ...] | None:
+    """The keys along each dimension; None where they overlap otherwise than as a window that alone moves along an axis.
+
+    Args:
+        access: the field's.
+        extent: of a key.
+        apart: the keys that the other field depends on.
+    """
+    found = []
+    for _, terms in access.dimensions:
+        if any(term.table is not None for term in terms):
+            return None
+        keys = tuple((term.keys[0], term.grain) for term in terms)
+        reach, is_nested = 0, True
+        for key, step in reversed(keys):
+            is_nested &= step > reach
+            reach += step * (extent(key) - 1)
+        if is_nested:
+            found.append(Steps(keys, False))
+            continue
+        axes = [own for own in keys if isinstance(own[0], Axis)]
+        inside = [own for own in keys if isinstance(own[0], int)]
+        if len(axes) != 1 or len(inside) != 1 or inside[0][1] != 1 or axes[0][0] in apart:
+            return None
+        found.append(Steps((axes[0], inside[0]), True))
+    return tuple(found)
+
+
+def as_gathering(family: Family, name: str) -> Gathering | None:
+    """How what a family contributes through a field is gathered; None where it cannot be."""
+    connected = [own for own in family.fields if own.tensor is not None]
+    if len(connected) != 3 or any(own.tensor.rows is not None for own in connected):  # type: ignore[union-attr]
+        return None
+    product = as_inner_product(family.codelet)
+    if product is None or name not in product.fields:
+        return None
+    (other,) = (own for own in product.fields if own != name)
+    field, others = family.by_name[name], family.by_name[other]
+    (out,) = (own for own in connected if own.is_written)
+    assert field.tensor is not None
+    assert others.tensor is not None
+    if not field.type.dtype == out.type.dtype == product.summed_in or not field.tensor.size or not family.num_vertices:
+        return None
+    access = take_apart(field.tensor.source.shape, field.tensor.index)
+    extent = lambda key: field.type.shape[key] if isinstance(key, int) else key.extent  # noqa: E731
+    steps = None if access.reversed_keys else _steps(access, extent, set(others.tensor.index.keys))
+    if steps is None:
+        return None
+    used = [key for own in steps for key, _ in own.keys]
+    every = {d for d, n in enumerate(field.type.shape) if n != 1}
+    if len(set(used)) < len(used) or not every.issubset(used):
+        return None
+    return Gathering(product, family.axes, field, others, out, access, steps)
+
+
+# --- where the sums go ----------------------------------------------------------------------------------
+
+
+class Target(NamedTuple):
+    """Where the sums for some elements of a source go.
+
+    Attributes:
+        view: of cotangents, with a dimension for each of the source's as the access has it.
+        starts: which of the source's positions along each is the first of the view.
+    """
+
+    view: Tensor
+    starts: tuple[int, ...]
+
+
+def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | None, ...]] | None:
+    """Where a patch begins along each dimension, and which of its dimensions runs there; None if it is no box."""
+    own = take_apart(access.shape, patch.places)
+    if own.shape != access.shape or own.reversed_keys:
+        return None
+    along: list[int | None] = []
+    for _, terms in own.dimensions:
+        if len(terms) > 1 or any(term.table is not None or term.grain != 1 for term in terms):
+            return None
+        along.append(terms[0].keys[0] if terms else None)  # type: ignore[arg-type]
+    return tuple(start for start, _ in own.dimensions), tuple(along)
+
+
+def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, Tensor]) -> list[Target] | None:
+    """Where the sums go; None where elements of a patchwork lie otherwise than in boxes.
+
+    Args:
+        found: how they are gathered.
+        source: what the field views.
+        cotangents: the cotangents of each variable that has any.
+    """
+    access = found.access
+    if isinstance(source, Variable):
+        whole = cotangents[source]
+        view = whole if access.shape == source.shape else whole.flatten()
+        return [Target(view, (0,) * len(access.shape))]
+    made = []
+    for patch in source.patches:
+        if patch.variable is not None and patch.variable in cotangents:
+            box = _box(access, patch)
+            if box is None:
+                return None
+            starts, along = box
+            view = Tensor(cotangents[patch.variable].source, patch.index)
+            view = view[tuple(slice(None) if d in along else 0 for d in range(view.ndim))]
+            kept = [d for d in range(patch.index.ndim) if d in along]
+            order = [kept.index(d) for d in along if d is not None]
+            view = view.transpose(order) if order else view
+            view = view[tuple(None if d is None else slice(None) for d in along)]
+            inside = zip(access.dimensions, found.steps, starts, view.shape, strict=True)
+            for (start, terms), steps, first, extent in inside:
+                last = start + sum(term.reach for term in terms)
+                if not steps.is_window and (start < first or last >= first + extent):
+                    return None
+            made.append(Target(view, starts))
+    return made
+
+
+# --- vertices -------------------------------------------------------------------------------------------
+
+
+class Gathered(NamedTuple):
+    """Vertices that gather: the cotangents that they read, what these are multiplied with, and where the sum goes."""
+
+    left: Tensor
+    right: Tensor
+    target: Tensor
+
+
+class _Phase(NamedTuple):
+    """The elements of a dimension that are read at the same places of windows: `stride * q + phase`."""
+
+    axis: Axis
+    key: int
+    stride: int
+    phase: int
+    window: int
+    first: int
+    stop: int
+
+
+def _phases(found: Gathering, d: int, start: int, extent: int) -> list[_Phase]:
+    """The phases of a dimension along which windows overlap, of the elements from `start` on, `extent` of them."""
+    (axis, stride), (key, _) = found.steps[d].keys
+    assert isinstance(axis, Axis)
+    assert isinstance(key, int)
+    origin, made = found.access.dimensions[d].start, []
+    for phase in range(min(stride, found.extent(key))):
+        window = -(-(found.extent(key) - phase) // stride)
+        first = max(0, -((origin + phase - start) // stride))
+        stop = min(axis.extent + window - 1, -((origin + phase - start - extent) // stride))
+        if first < stop:
+            made.append(_Phase(axis, key, stride, phase, window, first, stop))
+    return made
+
+
+def _vertices(
+    found: Gathering, slopes: Tensor, others: Tensor, target: Target, phases: Mapping[int, _Phase]
+) -> Gathered:
+    """The vertices for one phase of each dimension along which windows overlap.
+
+    Args:
+        found: how they gather.
+        slopes: the cotangents, with the axes as dimensions, among zeros along those of windows.
+        others: the other field, with the axes as leading dimensions.
+        target: where the sums go.
+        phases: by dimension.
+    """
+    ranges: list[range] = []
+    for d, own in enumerate(found.steps):
+        ranges += (
+            [range(phases[d].first, phases[d].stop)] if d in phases else [range(found.extent(k)) for k, _ in own.keys]
+        )
+    made: Any = cl.grid(*ranges) if ranges else ()
+    symbols = iter(made if isinstance(made, tuple) else (made,))
+    at: dict[Key, Any] = {}
+    places = []
+    left: dict[Key, Any] = {}
+    for d, own in enumerate(found.steps):
+        start = found.access.dimensions[d].start - target.starts[d]
+        if d not in phases:
+            here = {key: next(symbols) for key, _ in own.keys}
+            at.update(here)
+            places.append(start + sum(step * here[key] for key, step in own.keys))
+            continue
+        axis, key, stride, phase, window, _, _ = phases[d]
+        q, widest = next(symbols), -(-found.extent(key) // stride)
+        left[axis] = slice(q + (widest - window), q + widest)
+        at[axis] = 0
+        last = phase - stride
+        at[key] = slice(phase + stride * (window - 1), last if last >= 0 else None, -stride)
+        places.append(start + stride * q + phase)
+    summed = [axis for axis in found.axes if axis not in at]
+    windows = [phases[d] for d in sorted(phases)]
+    every = slice(None)
+    view = slopes[tuple(left.get(axis, at.get(axis, every)) for axis in found.axes)]
+    kept = [axis for axis in found.axes if axis not in at or axis in left]
+    order = [kept.index(axis) for axis in (*summed, *(own.axis for own in windows))]
+    dimensions = range(len(found.field.type.shape))
+    beside = others[tuple(at.get(key, every if isinstance(key, Axis) else 0) for key in (*found.axes, *dimensions))]
+    own = sorted(phase.key for phase in windows)
+    inner = [len(summed) + own.index(phase.key) for phase in windows]
+    return Gathered(
+        view.transpose(order) if order else view,
+        beside.transpose([*range(len(summed)), *inner]) if order else beside,
+        target.view[tuple(places)],
+    )
+
+
+def gathered(found: Gathering, slopes: Tensor, others: Tensor, targets: Sequence[Target]) -> Iterator[Gathered]:
+    """The vertices that gather the sums.
+
+    Args:
+        found: how.
+        slopes: the cotangents as the family's vertices write the results: over its axes.
+        others: the other field as they read it.
+        targets: where the sums go.
+    """
+    lifted = Tensor(slopes.source, slopes.index.lifted(found.axes))
+    beside = Tensor(others.source, others.index.lifted(found.axes))
+    around = {}
+    for own in found.steps:
+        if own.is_window:
+            (axis, stride), (key, _) = own.keys
+            around[axis] = -(-found.extent(key) // stride) - 1
+    widths = [(around.get(axis, 0),) * 2 for axis in found.axes]
+    padded = lifted.pad(widths) if any(map(any, widths)) else lifted
+    moving = [d for d, own in enumerate(found.steps) if own.is_window]
+    for target in targets:
+        phases = [_phases(found, d, target.starts[d], target.view.shape[d]) for d in moving]
+        for chosen in itertools.product(*phases):
+            yield _vertices(found, padded, beside, target, dict(zip(moving, chosen, strict=True)))
