@@ -19,7 +19,7 @@ import codelet as cl
 from benchmarks.conv import ALEXNET, Convolution, compare_layer, convolve
 from benchmarks.gather_dot import build_dots, tables
 from benchmarks.harness import Comparison, Row, benchmark, gradient_of
-from benchmarks.heat import heat_steps, plain_heat
+from benchmarks.heat import RATE, heat_steps
 from benchmarks.matvec import multiply
 from benchmarks.messages import build_messages, network, plain
 
@@ -199,13 +199,27 @@ def build_heat(side: int, steps: int) -> Forward:
     return Forward(graph, u, [u], program)
 
 
+def plain_steps(u: jax.Array, steps: int) -> jax.Array:
+    """Steps written for their gradient: what is added inside, among zeros.
+
+    The fastest gradient of nine measured on two cores of a CPU (1024 x 1024, 100 steps): this 0.09 s; a whole chosen by
+    a mask 0.13; a convolution 0.15 to 0.18; the inside set in one buffer 0.30; in two, the fastest forward, 1.1.
+    """
+
+    def step(_: Any, u: jax.Array) -> jax.Array:
+        around = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+        return u + jnp.pad(RATE * (around - 4 * u[1:-1, 1:-1]), 1)
+
+    return jax.lax.fori_loop(0, steps, step, u)
+
+
 @benchmark
 def adjoint_heat(side: int = 1024, steps: int = 100) -> Generator[Comparison | Row, Row, None]:
     """The gradient of 100 steps of a five-point stencil on 1024 x 1024 points, by the start."""
     forward = Comparison(
         "heat",
         ours=run,
-        plain=jax.jit(lambda u: plain_heat(u, steps)),
+        plain=jax.jit(lambda u: plain_steps(u, steps)),
         arguments=lambda random: (random.standard_normal((side, side), np.float32),),
     )
     yield compare_gradients(forward, lambda: build_heat(side, steps), bar=1.1)

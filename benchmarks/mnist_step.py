@@ -12,7 +12,7 @@ import numpy as np
 import codelet as cl
 from benchmarks.harness import Comparison, Row, benchmark
 from codelet.models.mnist import SIZES, init_parameters, network
-from ipu_backend.jobs.mnist import make_optimizer, make_step, plain_network
+from ipu_backend.jobs.mnist import make_optimizer, make_step, plain_network, slope_of
 
 
 def training_arguments(optimizer: Any, batch: int, random: np.random.Generator) -> tuple[Any, ...]:
@@ -31,8 +31,8 @@ def mnist_step(batch: int = 32, large_batch: int = 100) -> Generator[Comparison 
     def comparison(name: str, size: int) -> Comparison:
         return Comparison(
             name,
-            ours=make_step(cl.lower(network), optimizer),
-            plain=make_step(plain_network, optimizer),
+            ours=make_step(slope_of(cl.lower(network)), optimizer),
+            plain=make_step(slope_of(plain_network), optimizer),
             arguments=partial(training_arguments, optimizer, size),
             bar=1.2,
             # Adam's first step divides each slope by its own size, and its rounding with it.

@@ -21,7 +21,7 @@ from benchmarks.harness import Comparison, Row, benchmark
 from benchmarks.heat import heat_steps
 from benchmarks.mnist_step import training_arguments
 from codelet.models.mnist import SIZES, Layer, dot, network, relu, total
-from ipu_backend.jobs.mnist import make_optimizer, make_step
+from ipu_backend.jobs.mnist import make_optimizer, make_step, slope_of
 
 CHUNK = 16
 
@@ -81,12 +81,12 @@ def tile_array(batch: int = 32, side: int = 1024, steps: int = 20) -> Generator[
             (logits,) = run({"x": images, **named}).values()
             return logits
 
-        return make_step(apply, optimizer)(*arguments)
+        return make_step(slope_of(apply), optimizer)(*arguments)
 
     yield Comparison(
         "tile_array",
         ours=jax.jit(step),
-        plain=make_step(cl.lower(network), optimizer),
+        plain=make_step(slope_of(cl.lower(network)), optimizer),
         arguments=partial(training_arguments, optimizer, batch),
         bar=20,
         note="of fused",

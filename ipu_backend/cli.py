@@ -32,7 +32,7 @@ def _mnist(arguments: argparse.Namespace) -> None:
     from ipu_backend.jobs.mnist import train
 
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
-    result = train(arguments.epochs, arguments.batch, arguments.seed)
+    result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint)
     ours, plain = 1e3 * result.step_seconds, 1e3 * result.plain_jax_step_seconds
     print(f"graph of a batch of {arguments.batch}: {result.vertices:,} vertices, {result.edges:,} edges")
     print(f"held-out accuracy: {result.accuracy:.1%}")
@@ -48,7 +48,8 @@ def _build(arguments: argparse.Namespace) -> None:
     from ipu_backend.model.ipu import IPU
 
     target = IPU(arguments.chip) if arguments.tiles is None else IPU(arguments.chip, num_tiles=arguments.tiles)
-    result = build(arguments.name, grain=arguments.grain, target=target, batch=arguments.batch)
+    sizes = {"grain": arguments.grain, "batch": arguments.batch}
+    result = build(arguments.name, **sizes, target=target, adjoint=arguments.adjoint)
     print(json.dumps(result.as_json()) if arguments.json else result)
 
 
@@ -83,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
         ("--seed", 0, 0, "of all that is random"),
     ):
         mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
+    mnist.add_argument(
+        "--adjoint", action="store_true", help="make the gradient by vertices, too, and not by JAX of the forward pass"
+    )
     mnist.add_argument("--json", action="store_true", help="end with one line of JSON")
     mnist.set_defaults(run=_mnist)
     build = jobs.add_parser(
@@ -110,6 +114,14 @@ def _parser() -> argparse.ArgumentParser:
     ):
         build.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
     build.add_argument("--chip", choices=("mk1", "mk2", "bow"), default="mk2", help="which IPU (default: mk2)")
+    build.add_argument(
+        "--adjoint",
+        action="store_true",
+        help=(
+            "trace the loss alone, and make its backward pass of the graph, by cl.gradient; of another function than a "
+            "network's, that of its first result by its first argument"
+        ),
+    )
     build.add_argument("--json", action="store_true", help="print one line of JSON instead")
     build.set_defaults(run=_build)
     draw = jobs.add_parser(

@@ -13,8 +13,21 @@ import pytest
 
 import codelet as cl
 from codelet.errors import SizeError
+from codelet.models.networks import step_arguments
+from codelet.models.training import train_step
+from codelet.views.sources import source_variables
 from ipu_backend.cli import main
-from ipu_backend.jobs.build import COPIES, NO_LAYER, STAGES, BuildError, build, find_function, layer_of_step
+from ipu_backend.jobs.adjoint import network_loss, training_step
+from ipu_backend.jobs.build import (
+    ADJOINT_STAGES,
+    COPIES,
+    NO_LAYER,
+    STAGES,
+    BuildError,
+    build,
+    find_function,
+    layer_of_step,
+)
 from ipu_backend.jobs.stages import Stages
 
 
@@ -159,3 +172,40 @@ def test_alexnets_step_fits_a_bow_machine():
     assert result.memory.fullest_tile_bytes <= result.memory.bytes_per_tile
     fully_connected = [layer for layer in result.layers if layer.name.startswith("fc")]
     assert 0.2 < sum(layer.total_cycles for layer in fully_connected) / (result.cycles or 1) < 0.6
+
+
+# --- by the adjoint graph -----------------------------------------------------------------------------
+
+
+def squares():
+    """One number of two arguments."""
+    return lambda w, x: jnp.sum((x @ w) ** 2), jnp.ones((4, 4)), jnp.ones((3, 4))
+
+
+def test_a_training_step_by_the_adjoint_graph_is_that_of_jax():
+    training, *batch = step_arguments("mnist", batch=3, key=jax.random.key(0))
+    traced = cl.trace(network_loss, training, *batch, target=cl.IPU(num_tiles=16), grain=1 << 12)
+    step = training_step(traced)
+    run = cl.lower(step.graph, step.program, inputs=step.inputs, outputs=step.outputs)
+    leaves = jax.tree.leaves((training, *batch))
+    made = run({source_variables(own.source)[0].name: value for own, value in zip(step.inputs, leaves, strict=True)})
+    loss, after = train_step(training, *batch)
+    found = [made[source_variables(own.source)[0].name] for own in step.outputs]
+    for own, expected in zip(found, [loss, *jax.tree.leaves((after.parameters, after.velocity))], strict=True):
+        assert jnp.allclose(own, expected, 1e-4, 1e-6)
+
+
+def test_a_network_is_counted_with_its_adjoint_graph():
+    result = build("mnist", grain=1 << 16, target=cl.IPU(num_tiles=16), adjoint=True)
+    assert tuple(result.seconds) == ADJOINT_STAGES
+    assert sum(layer.total_cycles for layer in result.layers) == result.cycles
+    both_ways = {layer.name for layer in result.layers if layer.forward_cycles > 0 < layer.backward_cycles}
+    assert {"0", "1"} <= both_ways
+
+
+def test_a_function_of_the_users_with_its_adjoint_graph(capsys):
+    main(["build", f"{__name__}:squares", "--tiles", "4", "--adjoint", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["cycles"] > build(f"{__name__}:squares", target=cl.IPU(num_tiles=4)).cycles
+    with pytest.raises(SystemExit, match="no single number"):
+        main(["build", f"{__name__}:two_layers", "--tiles", "4", "--adjoint"])

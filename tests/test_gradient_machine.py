@@ -280,6 +280,25 @@ class TestWhatItIsBy:
         np.testing.assert_allclose(made, np.cos(1) * np.array([1, 2, 3]), 1e-5)
 
 
+class TestCalls:
+    def test_what_a_call_writes_alone_needs_no_value_before(self):
+        """In loops, too; what is saved makes the forward pass a program of its own, with calls as copies."""
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        x, y = graph.add_variable("x", (3,)), graph.add_variable("y", (3,))
+        a, b = graph.add_variable("a", (3,)), graph.add_variable("b", (3,))
+        i = cl.grid(3)
+        graph.add_vertex("sine", sine, x=a[i], out=b[i])
+        function = graph.add_function(graph.compute_sets[-1], [a, b])
+        turn = cl.Sequence(cl.Call(function, a=x, b=y), cl.Copy(y, x))
+        program = cl.Sequence(turn, cl.Repeat(2, turn))
+        found = cl.gradient(graph, y, [x], program=program, cotangent=np.ones(3))
+        both = cl.Sequence(found.forward, found.backward)
+        value = np.array([0.5, 1.0, 2.0], np.float32)
+        made = cl.lower(graph, both, inputs=[x], outputs=[found[x]])({"x": value})
+        expected = jax.grad(lambda v: jnp.sum(jnp.sin(jnp.sin(jnp.sin(v)))))(value)
+        np.testing.assert_allclose(made[name_of(found[x])], expected, 1e-5)
+
+
 class TestTwice:
     def test_a_gradient_of_a_gradient(self):
         graph = cl.Graph(cl.IPU(num_tiles=4))

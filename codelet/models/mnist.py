@@ -67,6 +67,18 @@ def relu(x):
     return jax.nn.relu(x)
 
 
+@cl.codelet
+def surprise(logits, label):
+    """Minus the logarithm of the probability that softmax gives the label of an image."""
+    return jax.nn.logsumexp(logits) - logits[label]
+
+
+@cl.codelet
+def mean(x):
+    """The mean of a batch."""
+    return jnp.mean(x)
+
+
 def dense(graph: cl.Graph, x: cl.Tensor, w: cl.Tensor, b: cl.Tensor, *, chunk: int = 16) -> cl.Tensor:
     """A fully connected layer before its activation: `x @ w.T + b`.
 
@@ -137,3 +149,45 @@ def network(graph: cl.Graph, x: cl.Tensor, layers: Sequence[Layer], *, chunk: in
                 image, row = cl.grid(*x.shape)
                 x = graph.add_vertex("activate", relu, x=x[image, row])
     return x
+
+
+def mean_loss(graph: cl.Graph, logits: cl.Tensor, labels: cl.Tensor) -> cl.Tensor:
+    """The mean cross entropy of a batch: a vertex for each image, and one for their mean.
+
+    Args:
+        graph: what the vertices are added to.
+        logits: of shape (batch, classes).
+        labels: integers of shape (batch,), from 0 to classes - 1.
+
+    >>> print(jnp.round(cl.lower(mean_loss)(jnp.zeros((2, 4)), jnp.array([0, 3])), 4))
+    1.3863
+    """
+    image = cl.grid(len(labels))
+    with graph.scope("loss"):
+        each = graph.add_vertex("surprise", surprise, logits=logits[image], label=labels[image])
+        return graph.add_vertex("mean", mean, x=each)
+
+
+def slopes(
+    graph: cl.Graph, x: cl.Tensor, labels: cl.Tensor, layers: Sequence[Layer]
+) -> tuple[tuple[cl.Tensor, list[Layer]], cl.Program]:
+    """The mean loss of a batch and its gradient by the layers, forward and backward by vertices.
+
+    Args:
+        graph: what the vertices are added to.
+        x: a batch of images, of shape (batch, inputs).
+        labels: integers of shape (batch,).
+        layers: the parameters, as tensors.
+
+    Returns:
+        The loss and the gradient, and the program that makes them.
+
+    >>> layers = init_parameters(jax.random.key(0))
+    >>> loss, gradient = cl.lower(slopes)(jnp.ones((2, 784)), jnp.array([1, 7]), layers)
+    >>> loss.shape, gradient[0].w.shape
+    ((), (128, 784))
+    """
+    loss = mean_loss(graph, network(graph, x, layers), labels)
+    found = cl.gradient(graph, loss, [own for layer in layers for own in layer])
+    gradient = [Layer(found[layer.w], found[layer.b]) for layer in layers]
+    return (loss, gradient), cl.Sequence(found.forward, found.backward)

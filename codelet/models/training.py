@@ -80,6 +80,19 @@ def apply(network: Any, state: Any, inputs: jax.Array) -> tuple[jax.Array, Any]:
     return jax.vmap(network, axis_name=AXIS, in_axes=(0, None), out_axes=(0, None))(inputs, state)
 
 
+def loss_and_state(parameters: Any, training: Training, inputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+    """The loss of a batch and the running statistics after it.
+
+    Args:
+        parameters: in place of those of what is trained.
+        training: what else there is, as `start` makes it.
+        inputs: of shape (batch, ...), each an input of the network.
+        labels: integers of shape (batch,).
+    """
+    logits, state = apply(eqx.combine(parameters, training.rest), training.state, inputs)
+    return cross_entropy(logits, labels), state
+
+
 def train_step(
     training: Training, inputs: jax.Array, labels: jax.Array, *, rate: float = 0.01, momentum: float = 0.9
 ) -> tuple[jax.Array, Training]:
@@ -104,12 +117,8 @@ def train_step(
     >>> losses[0] > losses[1] > losses[2]
     True
     """
-
-    def loss_of(parameters):
-        logits, state = apply(eqx.combine(parameters, training.rest), training.state, inputs)
-        return cross_entropy(logits, labels), state
-
-    (loss, state), gradient = jax.value_and_grad(loss_of, has_aux=True)(training.parameters)
+    slopes = jax.value_and_grad(loss_and_state, has_aux=True)
+    (loss, state), gradient = slopes(training.parameters, training, inputs, labels)
     velocity = jax.tree.map(lambda v, g: momentum * v + g, training.velocity, gradient)
     parameters = jax.tree.map(lambda p, v: p - rate * v, training.parameters, velocity)
     return loss, Training(parameters, velocity, state, training.rest)

@@ -27,7 +27,7 @@ def put_row(x, row, place):
     return {"x": lax.dynamic_update_index_in_dim(x, row, place, 0)}
 
 
-def _cut(graph: Graph, size: int, grain: int | None) -> Cut:
+def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:
     """A row, cut over the tiles."""
     block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
     grain = block if grain is None else min(block, max(1, grain))
@@ -48,7 +48,7 @@ def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) 
         row = graph.add_variable("row", rows.shape[1:], x.dtype)
         if row.size:
             fields = lambda own: {"x": rows[:, own.elements], "place": place, "out": row[own.elements]}  # noqa: E731
-            add_blocks(graph, "take", take_row, [_cut(graph, row.size, grain)], fields)
+            add_blocks(graph, "take", take_row, [cut_row(graph, row.size, grain)], fields)
     return row.reshape(x.shape[1:])
 
 
@@ -58,4 +58,4 @@ def put_turn(graph: Graph, value: Tensor, x: Tensor, place: Tensor, grain: int |
     with graph.scope("put", unique=True):
         if row.size:
             fields = lambda own: {"x": rows[:, own.elements], "row": row[own.elements], "place": place}  # noqa: E731
-            add_blocks(graph, "put", put_row, [_cut(graph, row.size, grain)], fields)
+            add_blocks(graph, "put", put_row, [cut_row(graph, row.size, grain)], fields)

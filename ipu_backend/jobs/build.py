@@ -22,12 +22,12 @@ from codelet.errors import CodeletError, SizeError
 from codelet.frontends.labels import BACKWARD
 from codelet.frontends.layers import layer_of
 from codelet.frontends.trace import trace
-from codelet.frontends.traced import Traced
 from codelet.graphs.family import counted
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
 from codelet.target import Target
 from codelet.views.sources import source_variables
+from ipu_backend.jobs.adjoint import Step, network_loss, step_of, training_step, with_gradient
 from ipu_backend.jobs.stages import Stages
 from ipu_backend.model.ipu import IPU
 from ipu_backend.model.profile import Profile
@@ -39,6 +39,7 @@ from lowering.plan.dataflow import flow
 from lowering.plan.plan import Plan
 
 STAGES = ("trace", "plan", "check", "lower", "profile")
+ADJOINT_STAGES = ("trace", "differentiate", *STAGES[1:])
 NO_LAYER, COPIES = "(no layer)", "(copies)"
 
 
@@ -196,7 +197,7 @@ def layers_of(profile: Profile) -> tuple[Layer, ...]:
     return tuple(sorted(found, key=lambda layer: -layer.total_cycles))
 
 
-def _profile(plan: Plan, traced: Traced) -> Profile:
+def _profile(plan: Plan, step: Step) -> Profile:
     """What it costs where what goes in and comes out keeps its memory, as that of the host's or of the next step.
 
     What the tiles cannot hold is counted all the same.
@@ -204,7 +205,9 @@ def _profile(plan: Plan, traced: Traced) -> Profile:
     Raises:
         SizeError: planning it would take more memory than this computer has.
     """
-    keep = list(dict.fromkeys(variable for own in traced.ends for variable in source_variables(own.source)))
+    keep = list(
+        dict.fromkeys(variable for own in (*step.inputs, *step.outputs) for variable in source_variables(own.source))
+    )
     return profile_machine(plan_machine(plan, keep=keep, allow_out_of_memory=True))
 
 
@@ -214,6 +217,7 @@ def build(
     grain: int | None = None,
     target: Target | None = None,
     batch: int | None = None,
+    adjoint: bool = False,
 ) -> BuildResult:
     """Trace a network's training step or another function, lower it, and profile it.
 
@@ -222,21 +226,32 @@ def build(
         grain: as `cl.trace` takes it.
         target: the machine; an IPU when left off.
         batch: as `find_function` takes it.
+        adjoint: trace the loss alone, and make the backward pass of its graph by `cl.gradient`; of another function
+            than a network's, add that of its first result, one number, by its first argument.
 
     Raises:
         BuildError: a name that nothing has.
+        ProgramError: nothing that can be differentiated, where that is asked for.
     """
     target = IPU() if target is None else target
-    stages = Stages(STAGES)
+    stages = Stages(ADJOINT_STAGES if adjoint else STAGES)
     function, *examples = find_function(name, batch)
+    is_network = name in NETWORKS
     with stages.stage("trace"):
+        if is_network and adjoint:
+            function = network_loss
         # A step's parameters are those that the step before has left: new ones take their place.
-        donated = 0 if name in NETWORKS else ()
+        donated = 0 if is_network and not adjoint else ()
         traced = trace(function, *examples, target=target, grain=grain, donate_argnums=donated)
-    graph = traced.graph
+    if adjoint:
+        with stages.stage("differentiate"):
+            step = training_step(traced, grain) if is_network else with_gradient(traced)
+    else:
+        step = step_of(traced)
+    graph = step.graph
     with stages.stage("plan"):
-        sources = tuple(source_variables(own.source)[0] for own in traced.flat_inputs)
-        plan = flow(collect(graph, traced.program, sources, traced.flat_outputs))
+        sources = tuple(source_variables(own.source)[0] for own in step.inputs)
+        plan = flow(collect(graph, step.program, sources, step.outputs))
     with stages.stage("check"):
         plan = check(plan)
     with stages.stage("lower"):
@@ -244,7 +259,7 @@ def build(
     profile, unprofiled = None, ""
     try:
         with stages.stage("profile"):
-            profile = _profile(plan, traced)
+            profile = _profile(plan, step)
     except SizeError as error:
         unprofiled = error.problem
     counts = (graph.num_vertices, graph.num_edges, len(graph.variables), len(graph.compute_sets), len(graph.functions))

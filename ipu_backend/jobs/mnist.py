@@ -18,7 +18,7 @@ import numpy as np
 
 import codelet as cl
 from codelet.errors import CodeletError, MissingExtraError
-from codelet.models.mnist import Layer, init_parameters, network
+from codelet.models.mnist import Layer, init_parameters, network, slopes
 from ipu_backend.jobs.timing import time_in_turn
 
 _NUM_TRAIN = 4000
@@ -97,13 +97,14 @@ def plain_network(x: jax.Array, layers: Sequence[Layer]) -> jax.Array:
 Step = Callable[[list[Layer], Any, jax.Array, jax.Array], tuple[list[Layer], Any, jax.Array]]
 
 
-def make_step(apply: Callable[..., jax.Array], optimizer: Any) -> Step:
-    """One jitted step of training: from layers, the optimiser's state, images and labels to layers,
-    state and the mean loss.
+Slope = Callable[[list[Layer], jax.Array, jax.Array], tuple[jax.Array, list[Layer]]]
+
+
+def slope_of(apply: Callable[..., jax.Array]) -> Slope:
+    """From layers, images and labels to the mean loss and JAX's gradient of it.
 
     Args:
         apply: from images and layers to logits.
-        optimizer: an optax gradient transformation.
     """
     import optax
 
@@ -111,10 +112,23 @@ def make_step(apply: Callable[..., jax.Array], optimizer: Any) -> Step:
         logits = apply(images, layers)
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
+    return jax.value_and_grad(loss)
+
+
+def make_step(slope: Slope, optimizer: Any) -> Step:
+    """One jitted step of training: from layers, the optimiser's state, images and labels to layers,
+    state and the mean loss.
+
+    Args:
+        slope: from layers, images and labels to the mean loss and its gradient.
+        optimizer: an optax gradient transformation.
+    """
+    import optax
+
     @jax.jit
     def step(layers: list[Layer], state: Any, images: jax.Array, labels: jax.Array) -> Any:
-        value, slope = jax.value_and_grad(loss)(layers, images, labels)
-        updates, state = optimizer.update(slope, state, layers)
+        value, gradient = slope(layers, images, labels)
+        updates, state = optimizer.update(gradient, state, layers)
         return optax.apply_updates(layers, updates), state, value
 
     return step
@@ -146,13 +160,17 @@ class TrainingResult:
     plain_jax_step_seconds: float
 
 
-def train(epochs: int = 40, batch: int = 32, seed: int = 0, *, progress: bool = True) -> TrainingResult:
+def train(
+    epochs: int = 40, batch: int = 32, seed: int = 0, *, adjoint: bool = False, progress: bool = True
+) -> TrainingResult:
     """Train the network on 4,000 real digits, and test it on 1,000 others.
 
     Args:
         epochs: how often every digit is seen.
         batch: how many digits a step takes.
         seed: of the parameters and of the order and shifts of the digits.
+        adjoint: whether the gradient is made by vertices, as `cl.gradient` adds them, and not by JAX of the forward
+            pass. The graph that is counted then has both passes.
         progress: whether a bar shows, on the standard error stream.
 
     Raises:
@@ -167,11 +185,16 @@ def train(epochs: int = 40, batch: int = 32, seed: int = 0, *, progress: bool = 
     digits, held_out = load_digits()
     run = cl.lower(network)
     layers = init_parameters(jax.random.key(seed))
-    graph = run.at(digits.images[:batch], layers).graph
+    both = cl.lower(slopes)
+    if adjoint:
+        graph = both.at(digits.images[:batch], digits.labels[:batch], layers).graph
+        slope: Slope = lambda layers, images, labels: both(images, labels, layers)  # noqa: E731
+    else:
+        graph, slope = run.at(digits.images[:batch], layers).graph, slope_of(run)
 
     num_steps = epochs * (_NUM_TRAIN // batch)
     optimizer = make_optimizer(num_steps)
-    step, state = make_step(run, optimizer), optimizer.init(layers)
+    step, state = make_step(slope, optimizer), optimizer.init(layers)
     random = np.random.default_rng(seed)
     with tqdm(total=num_steps, desc="training", unit="step", disable=not progress) as bar:
         for _ in range(epochs):
@@ -183,6 +206,6 @@ def train(epochs: int = 40, batch: int = 32, seed: int = 0, *, progress: bool = 
     accuracy = float(np.mean(np.asarray(guesses) == held_out.labels))
 
     arguments = jax.device_put((layers, state, digits.images[:batch], digits.labels[:batch]))
-    plain_step = make_step(plain_network, optimizer)
+    plain_step = make_step(slope_of(plain_network), optimizer)
     ours, plain = time_in_turn([lambda: step(*arguments), lambda: plain_step(*arguments)])
     return TrainingResult(graph.num_vertices, graph.num_edges, accuracy, ours, plain)

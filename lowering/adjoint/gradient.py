@@ -7,7 +7,7 @@ programs: the forward pass, which keeps what the backward pass reads of it, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import codelet as cl
@@ -22,7 +22,7 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.backward import Backward, one_more
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.homes import map_to_tiles
-from lowering.adjoint.programs import program_of
+from lowering.adjoint.programs import program_of, without_idle_copies
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
@@ -184,6 +184,7 @@ def gradient(
     seed, num_before = _seed(target, cotangent), len(graph.variables)
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
+    plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(plan, variables)
     with graph.scope("backward", unique=True):

@@ -10,7 +10,8 @@ from codelet.programs.functions import Call
 from codelet.programs.program import Execute, Program
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.views.sources import Variable
-from codelet.views.tensor import whole_view
+from codelet.views.tensor import Tensor, whole_view
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,
@@ -25,7 +26,7 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import bodies
+from lowering.plan.walk import bodies, with_bodies
 
 
 def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
@@ -55,6 +56,48 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
         case UndefStep(tensor):
             return WriteUndef(tensor)
     raise AssertionError(step)
+
+
+def _is_read(step: Step, left: ElementSet) -> bool:
+    """Whether a step, or any within it, reads an element."""
+    for touch in step.touches():
+        if touch.is_read and not set(left.variables).isdisjoint(touch.variables):
+            own = ElementSet()
+            own.add(touch.tensor, touch.axes)
+            if not (own & left).is_empty:
+                return True
+    return any(_is_read(inner, left) for body in bodies(step) for inner in body)
+
+
+def _is_overwritten(destination: Tensor, steps: Iterable[Step]) -> bool:
+    """Whether steps overwrite all of a tensor before they read any of it."""
+    left = ElementSet()
+    left.add(destination, ())
+    for step in steps:
+        if _is_read(step, left):
+            return False
+        for touch in step.touches():
+            if touch.mode != "read" and not bodies(step) and not set(left.variables).isdisjoint(touch.variables):
+                own = ElementSet()
+                own.add(touch.tensor, touch.axes)
+                left = left - own
+        if left.is_empty:
+            return True
+    return False
+
+
+def without_idle_copies(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps without the copies that nothing reads, as those of what a call writes alone to the parameters for it.
+
+    On the machine they are harmless; in a program they would read what may have no value yet.
+    """
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        if bodies(step) and not isinstance(step, CallStep):
+            step = with_bodies(step, [without_idle_copies(own) for own in bodies(step)])
+        if not isinstance(step, CopyStep) or not _is_overwritten(step.destination, steps[number + 1 :]):
+            found.append(step)
+    return tuple(found)
 
 
 def writes_of(steps: Iterable[Step]) -> set[Variable]:
