@@ -38,9 +38,11 @@ from codelet.views.symbols import where as where
 from codelet.views.tensor import Tensor as Tensor
 
 _ELSEWHERE = {
+    "check_gradient": "lowering",
     "gradient": "lowering",
     "Gradient": "lowering",
     "Recompute": "lowering",
+    "GradientCheck": "lowering",
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class SavedLine(NamedTuple):
@@ -276,6 +276,18 @@ class SelfAliasError(CodeletError):
 
 class UninitializedReadError(CodeletError):
     """An element that is read before anything has given it a value."""
+
+
+class GradientError(CodeletError, ArithmeticError):
+    """A gradient that is not the slope of what is computed.
+
+    Attributes:
+        report: all that was found, a `GradientCheck`.
+    """
+
+    def __init__(self, problem: str, report: Any, **said: Any):
+        super().__init__(problem, **said)
+        self.report = report
 
 
 # --- the machine --------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class _Values(NamedTuple):
     dtype: np.dtype
 
 
-def _check_names(graph: Graph, values: object) -> None:
+def check_names(graph: Graph, values: object) -> None:
     """See that values are given by the names of variables and input streams."""
     variables = {variable.name: variable for variable in graph.variables}
     taken = [name for name, variable in variables.items() if variable.value is None]
@@ -72,7 +72,7 @@ class _Memory:
     """The values of all elements, and whether anything has given them one."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Any]):
-        _check_names(graph, values)
+        check_names(graph, values)
         self.graph = graph
         self.writes = Writes()
         self.arrays: dict[int, np.ndarray] = {}

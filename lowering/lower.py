@@ -19,7 +19,7 @@ from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
-from codelet.hostdata import as_array
+from codelet.hostdata import Place, as_array
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
@@ -159,7 +159,7 @@ class Lowered(Unchanging):
         """
         plan, outputs = self._compiled.plan, self._compiled.outputs
         assert outputs is not None
-        inputs = [*plan.inputs, *self._compiled.fed]
+        inputs = self.arguments
         names = [variable.name for variable in inputs]
         if isinstance(values, Mapping) and not all(isinstance(key, str) for key in values):
             values = {self._name(key): value for key, value in values.items()}
@@ -170,6 +170,11 @@ class Lowered(Unchanging):
         made = {variable.name: result for variable, result in zip(outputs, results, strict=False)}
         sent = sent_by_stream(plan, results[len(outputs) :])
         return made | {stream.name: values for stream, values in sent.items()}
+
+    @property
+    def arguments(self) -> list[Place]:
+        """What its arrays are for, in order: the inputs, and all values of each input stream."""
+        return [*self._compiled.plan.inputs, *self._compiled.fed]
 
     @property
     def graph(self) -> Graph:

@@ -1627,7 +1627,59 @@ def _doubled(graph, v):
     return graph.add_vertex("doubled", double, a=v[cl.grid(4)])
 
 
+def checked(of="y", wrt=("x",), **options):
+    """Check the gradient of twice four numbers."""
+
+    def make(w):
+        y = w.graph.add_variable("y", w.x.shape)
+        w.graph.add_vertex("double", double, a=w.x, out=y)
+        return cl.check_gradient(w.graph, of, wrt, {"x": np.ones(4, np.float32)}, **options)
+
+    return make
+
+
+@jax.custom_vjp
+def _thrice(a):
+    return 3 * a
+
+
+_thrice.defvjp(lambda a: (3 * a, None), lambda _, g: (2 * g,))
+
+
+def differentiated_wrongly(w):
+    y = w.graph.add_variable("y", w.x.shape)
+    w.graph.add_vertex("thrice", cl.codelet(lambda a: _thrice(a)), a=w.x, out=y)
+    cl.check_gradient(w.graph, y, ["x"], {"x": np.ones(4, np.float32)})
+
+
 LOWERING = [
+    Mistake(
+        "a rule with another slope",
+        differentiated_wrongly,
+        cl.GradientError,
+        "has a wrong gradient by its field 'a'\n  given:    d out[0] / d a[0] is 2, at vertex of thrice",
+        "correct the jax.custom_vjp in it; where it is meant to differ, ignore=['<lambda>']",
+    ),
+    Mistake("a check of no vertices", checked(vertices=0), cl.ProgramError, "0", "a whole number, 1 or more"),
+    Mistake("a check along half a direction", checked(directions=0.5), cl.ProgramError, "0.5", "0 or more"),
+    Mistake("a check to any error", checked(rtol=2), cl.ProgramError, "2", "a number between 0 and 1"),
+    Mistake("a check that ignores a word", checked(ignore="double"), cl.ProgramError, "'double'", "a list of codelets"),
+    Mistake("a check by a name alone", checked(wrt="x"), cl.ProgramError, "'x'", "a list: wrt=[x], or wrt=['x']"),
+    Mistake("a check by what is not there", checked(wrt=["z"]), cl.NotInGraphError, "'z'", "x, y"),
+    Mistake(
+        "a check with too many cotangents",
+        checked(cotangent=np.ones(5)),
+        cl.ProgramError,
+        "array([1., 1., 1., 1., 1.])",
+        "numbers that broadcast to float32[4]",
+    ),
+    Mistake(
+        "a gradient by a tensor alone",
+        lambda w: cl.gradient(w.graph, w.x, w.x, cotangent=1),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "by is no list",
+        "a list: wrt=[x], or wrt=['x']",
+    ),
     Mistake(
         "a string for a lowered function",
         lambda w: cl.lower(_doubled)("abcd"),

@@ -24,6 +24,7 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.counting import from_the_end, is_left, one_less
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.gathered import as_gathering
@@ -46,24 +47,6 @@ from lowering.plan.steps import (
     WhileStep,
 )
 from lowering.plan.walk import all_steps, bodies
-
-
-@cl.codelet
-def from_the_end(turn, *, turns):
-    """The place of a turn, of so many, where they are gone through backwards."""
-    return turns - 1 - turn
-
-
-@cl.codelet
-def one_less(turn):
-    """One turn less."""
-    return {"turn": turn - 1}
-
-
-@cl.codelet
-def is_left(turn):
-    """Whether a turn is left."""
-    return turn > 0
 
 
 class Backward:

@@ -18,17 +18,12 @@ import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import writes_of
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow, flow_step
 from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step
 from lowering.plan.walk import bodies, with_bodies
-
-
-@cl.codelet
-def next_turn(turn):
-    """The number of the turn that begins."""
-    return {"turn": turn + 1}
 
 
 def unit(steps: Sequence[Step], name: str) -> CallStep:
@@ -72,6 +67,6 @@ def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...
     turn = whole_view(index)
     before = graph.copied_constant(np.asarray(-1).astype(index.dtype), turn)
     compute_set = graph.add_compute_set(graph.free_name("next turn"))
-    graph.add_vertex(compute_set, next_turn, turn=turn)
+    graph.add_vertex(compute_set, one_more, turn=turn)
     counting = flow(collect(graph, cl.Execute(compute_set), (), ())).steps
     return [flow_step(CopyStep(Tensor(before.source, before.index), turn))], counting

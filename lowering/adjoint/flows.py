@@ -39,7 +39,7 @@ def is_float(variable: Variable) -> bool:
     return is_smooth(FieldType(variable.shape, variable.dtype))
 
 
-def _families(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
+def families_of(step: ExecuteStep | CallStep) -> tuple[Family, ...]:
     """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
     if isinstance(step, ExecuteStep):
         return step.families
@@ -61,10 +61,20 @@ def _moves(step: Step) -> Iterator[tuple[set[Variable], set[Variable]]]:
     """The variables from which a step takes values, and those to which it brings what it makes of these."""
     if isinstance(step, CopyStep):
         yield set(source_variables(step.source.source)), set(source_variables(step.destination.source))
-    for family in _families(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
+    for family in families_of(step) if isinstance(step, (ExecuteStep, CallStep)) else ():
         connected = [(own, source_variables(own.tensor.source)) for own in family.fields if own.tensor is not None]
         read = {v for own, variables in connected if own.is_read for v in variables}
         yield read, {v for own, variables in connected if own.is_written for v in variables}
+
+
+def moves_of(plan: Plan) -> list[tuple[set[Variable], set[Variable]]]:
+    """For every move of values: the variables from which they are taken, and those to which what is made of them goes.
+
+    Args:
+        plan: without calls but of functions with derivatives.
+    """
+    kept = [step for step in all_steps(plan.steps) if not isinstance(step, CallStep) or step.function.derivative]
+    return [move for step in kept for move in _moves(step)]
 
 
 def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variable]:
@@ -75,8 +85,7 @@ def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variabl
         wrt: the others.
     """
     found = {variable for variable in wrt if is_float(variable)}
-    kept = [step for step in all_steps(plan.steps) if not isinstance(step, CallStep) or step.function.derivative]
-    moves = [move for step in kept for move in _moves(step)]
+    moves = moves_of(plan)
     before = -1
     while len(found) > before:
         before = len(found)
@@ -119,7 +128,7 @@ class Flows:
     def families(self, step: ExecuteStep | CallStep) -> tuple[Family, ...]:
         """The families of a compute set; of a call of a function with a derivative, its codelet's one vertex."""
         if step not in self._families:
-            self._families[step] = _families(step)
+            self._families[step] = families_of(step)
         return self._families[step]
 
     def elements(self, tensor: Tensor, family: Family | None = None) -> ElementSet:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import codelet as cl
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
+from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
 from lowering.plan.plan import Plan
 from lowering.plan.steps import RepeatStep
 from lowering.plan.walk import bodies
-
-
-@cl.codelet
-def one_more(turn):
-    """One turn more."""
-    return {"turn": turn + 1}
 
 
 def forward_program(plan: Plan, body: Body) -> Program:

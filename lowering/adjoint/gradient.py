@@ -6,7 +6,7 @@ programs: the forward pass, which keeps what the backward pass reads of it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ class Gradient:
         return as_block(self)
 
 
-def _named(graph: Graph, given: object, what: str) -> Tensor:
+def tensor_of_floats(graph: Graph, given: object, what: str) -> Tensor:
     """A tensor of floats, or a variable by its name."""
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor) or tensor.axes:
@@ -95,6 +95,15 @@ def _named(graph: Graph, given: object, what: str) -> Tensor:
     if not all(map(is_float, source_variables(tensor.source))):
         raise ProgramError(f"{what} is not of floats", given=tensor, expected="a tensor of a dtype with derivatives")
     return tensor
+
+
+def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
+    """What a user differentiates by: the tensor of each of a list."""
+    if isinstance(wrt, (str, Tensor)) or not isinstance(wrt, Iterable):
+        raise ProgramError(
+            "what is differentiated by is no list", given=f"{wrt!r:.80}", expected="a list: wrt=[x], or wrt=['x']"
+        )
+    return {own: tensor_of_floats(graph, own, "what is differentiated by") for own in wrt}
 
 
 def _seed(of: Tensor, cotangent: object) -> Any:
@@ -151,8 +160,8 @@ def gradient(
     """
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
-    target = _named(graph, of, "what is differentiated")
-    by = {own: _named(graph, own, "what is differentiated by") for own in wrt}
+    target = tensor_of_floats(graph, of, "what is differentiated")
+    by = differentiated_by(graph, wrt)
     seed, num_before = _seed(target, cotangent), len(graph.variables)
     keep = lambda step: step.function.derivative is not None  # noqa: E731
     plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)

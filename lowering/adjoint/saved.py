@@ -19,15 +19,10 @@ from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.counting import place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.steps import RepeatStep, Step, WhileStep
-
-
-@cl.codelet
-def place_of(outer, inner, *, turns):
-    """The place of a turn among those of all turns of the loop around it."""
-    return outer * turns + inner
 
 
 class Loop:

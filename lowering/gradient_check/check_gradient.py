@@ -1,0 +1,181 @@
+"""Gradients of users checked: the one function for it, and what it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import GradientError, ProgramError
+from codelet.graphs.graph import Graph
+from codelet.hostdata import as_array
+from codelet.interpret import check_names
+from codelet.programs.program import as_program
+from codelet.programs.walk import check_program as check_form
+from codelet.tracing.codelets import Codelet
+from codelet.views.sources import source_text, source_variables, type_text
+from codelet.views.tensor import Tensor
+from lowering.adjoint.gradient import differentiated_by, tensor_of_floats
+from lowering.gradient_check.families import Options, check_families, drawn, sites_of
+from lowering.gradient_check.programs import check_program
+from lowering.gradient_check.report import GradientCheck, number
+from lowering.gradient_check.vertices import rules_in
+from lowering.pipeline import plan_graph
+from lowering.plan.timeline import without_calls
+
+
+def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
+    """The error for the first gradient that is wrong."""
+    finding = report.wrong[0]
+    found, vertex = finding.verdict, finding.vertex
+    gradient, differences = number(found.slope), number(found.difference)
+    more = f", and {len(report.wrong) - 1} more" if len(report.wrong) > 1 else ""
+    if vertex is None:
+        return GradientError(
+            f"the gradient by {finding.field} is wrong, while those of all vertices looked at are right{more}",
+            report,
+            given=f"{finding.quantity} is {gradient}",
+            expected=f"{differences}, to which differences of what the program computes converge",
+            fix="vertices=... looks at more of each family; of a function with derivative=, see that its codelet "
+            "computes what its body does",
+        )
+    codelet = vertex.family.codelet
+    rules = " or ".join(f"jax.{rule}" for rule in rules_in(codelet))
+    name = repr([*(getattr(own, "name", own) for own in ignored), codelet.name])
+    mend = f"correct the {rules} in it" if rules else "see where it stops or replaces a gradient: jax.lax.stop_gradient"
+    return GradientError(
+        f"codelet {codelet.name!r} has a wrong gradient by its field {finding.field!r}{more}",
+        report,
+        given=f"{finding.quantity} is {gradient}, at {vertex!r}",
+        expected=f"{differences}, to which differences of what it computes converge",
+        fix=f"{mend}; where it is meant to differ, ignore={name}",
+        line=finding.line,
+    )
+
+
+def _options(vertices: Any, directions: Any, seed: int, rtol: Any, ignore: Any) -> Options:
+    """The options, once they are seen to be fit."""
+    for name, own, least in (("vertices", vertices, 1), ("directions", directions, 0)):
+        if isinstance(own, bool) or not isinstance(own, (int, np.integer)) or own < least:
+            raise ProgramError(
+                f"{name} says how many are looked at", given=f"{own!r:.80}", expected=f"a whole number, {least} or more"
+            )
+    if rtol is not None and not (isinstance(rtol, (int, float)) and 0 < rtol < 1):
+        raise ProgramError(
+            "rtol says how far a gradient may be from the differences, of its size",
+            given=f"{rtol!r:.80}",
+            expected="a number between 0 and 1",
+        )
+    if isinstance(ignore, (str, Codelet)) or not all(isinstance(own, (str, Codelet)) for own in ignore):
+        raise ProgramError(
+            "ignore names codelets", given=f"{ignore!r:.80}", expected="a list of codelets or their names"
+        )
+    return Options(int(vertices), seed, rtol, tuple(ignore))
+
+
+def check_gradient(
+    graph: Graph,
+    of: Tensor | str,
+    wrt: Sequence[Tensor | str],
+    values: Mapping[str, Any],
+    *,
+    program: object = None,
+    cotangent: Any = None,
+    vertices: int = 16,
+    directions: int = 2,
+    seed: int = 0,
+    rtol: float | None = None,
+    ignore: Sequence[Codelet | str] = (),
+) -> GradientCheck:
+    """Check the gradient of a tensor beside differences of what is computed, compute set by compute set.
+
+    Vertices spread over each family are looked at, with the values they have when the program first runs them: in loops
+    in the first turn. Each field by which there is a gradient is moved along a direction, in float64, and what the
+    adjoint of the codelet gives is compared with differences at several steps, extrapolated, and with `jax.jvp` where
+    the codelet has one. Where slopes from the left and the right differ, as of relu at 0, it is a kink; where
+    differences do not converge, as at a jump, they are unstable: neither says that a gradient is wrong. If no vertex is
+    wrong, the gradient that `cl.gradient` gives is compared with differences of the whole program, as it is computed.
+
+    Args:
+        graph: of the program, to which nothing is added.
+        of: what is differentiated, as the program leaves it.
+        wrt: by what, as it is before the program: tensors, or variables by name.
+        values: an array for each variable that is given a value, by name; for each input stream its values, stacked
+            along a first axis.
+        program: what is differentiated; all compute sets in the order they were added when left off.
+        cotangent: of `of`, numbers of its shape; when left off 1 of a single number, else drawn.
+        vertices: how many of each family are looked at, at most.
+        directions: along how many the whole program is moved.
+        seed: of all that is drawn.
+        rtol: how far a gradient may be from the differences, of its size; when left off what the precision allows: 1e-5
+            in float64, 1e-2 in float32, 0.1 in 16 bits.
+        ignore: codelets, or their names, whose gradients are meant to differ; then the whole is not compared.
+
+    Returns:
+        What was checked, which prints.
+
+    Raises:
+        GradientError: a gradient that is wrong; its attribute `report` has all that was found.
+        ProgramError, ForeignGraphError, ArrayError, NotInGraphError: what `cl.gradient` and `cl.interpret` refuse.
+        CodeletTraceError: a codelet that JAX has no derivative of.
+
+    >>> import codelet as cl, jax, jax.numpy as jnp
+    >>> @jax.custom_vjp
+    ... def square(x):
+    ...     return x * x
+    >>> square.defvjp(lambda x: (x * x, x), lambda x, g: (x * g,))     # twice that would be right
+    >>> @cl.codelet
+    ... def energy(x):
+    ...     return jnp.sum(square(x))
+    >>> graph = cl.Graph()
+    >>> x, y = graph.add_variable("x", (3, 2)), graph.add_variable("y", (3,))
+    >>> i = cl.grid(3)
+    >>> graph.add_vertex("energies", energy, x=x[i], out=y[i])
+    >>> cl.check_gradient(graph, y, [x], {"x": jnp.arange(1.0, 7).reshape(3, 2)})   # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    codelet.errors.GradientError: codelet 'energy' has a wrong gradient by its field 'x', and 2 more
+      given:    d out / d x[1] is 2, at vertex of energies / energy at i=0
+      expected: 4, to which differences of what it computes converge
+      fix:      correct the jax.custom_vjp in it; where it is meant to differ, ignore=['energy']
+      at: ...
+    """
+    options = _options(vertices, directions, seed, rtol, ignore)
+    chosen = graph.default_program if program is None else as_program(program)
+    check_form(chosen, graph)
+    check_names(graph, values)
+    target = tensor_of_floats(graph, of, "what is differentiated")
+    by = [*differentiated_by(graph, wrt).values()]
+    weights = _weights(target, cotangent, seed)
+    inputs = [variable for variable in graph.variables if variable.name in values]
+    values = {**values, **{own.name: np.asarray(as_array(values[own.name], own)) for own in inputs}}
+    keep = lambda step: step.function.derivative is not None  # noqa: E731
+    plan = without_calls(plan_graph(graph, chosen, inputs, ()), keep)
+    variables = {variable for tensor in by for variable in source_variables(tensor.source)}
+    sites = sites_of(plan, variables, source_variables(target.source), options)
+    checked, findings = check_families(plan, sites, values, options)
+    title = f"gradient of {source_text(target.source)} by {', '.join(source_text(own.source) for own in by)}"
+    if not any(own.kind == "wrong" for own in findings) and not ignore and directions:
+        whole, more = check_program(graph, target, by, values, chosen, weights, directions, options)
+        checked.append(whole)
+        findings += more
+    order = ("wrong", "kink", "unstable")
+    report = GradientCheck(title, tuple(checked), tuple(sorted(findings, key=lambda own: order.index(own.kind))))
+    if report.wrong:
+        raise _error(report, ignore)
+    return report
+
+
+def _weights(target: Tensor, cotangent: Any, seed: int) -> np.ndarray:
+    """The cotangent of what is differentiated."""
+    if cotangent is None:
+        random = np.random.default_rng(seed)
+        return drawn(random, target.shape, target.dtype) if target.shape else np.ones((), target.dtype)
+    try:
+        return np.broadcast_to(np.asarray(cotangent, target.dtype), target.shape)
+    except (TypeError, ValueError):
+        raise ProgramError(
+            "the cotangent is no numbers that fit",
+            given=f"{cotangent!r:.80}",
+            expected=f"numbers that broadcast to {type_text(target.dtype, target.shape)}",
+        ) from None

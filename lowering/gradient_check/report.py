@@ -1,0 +1,157 @@
+"""Reports: what a check of gradients found, as a table that prints and shows in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codelet.display import as_html, as_table
+from codelet.errors import Line
+from codelet.graphs.family import counted
+from codelet.graphs.vertices import Vertex
+from lowering.gradient_check.differences import Kind, Verdict
+
+_SHOWN = 8
+"""How many findings are printed."""
+
+_HEADS = ("compute set", "codelet", "checked", "in", "greatest error", "kinks", "unstable", "wrong", "notes")
+
+
+def number(value: float) -> str:
+    """A number to the digits that tell two apart which differ by a part in a million."""
+    return f"{value:.8g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A gradient that is wrong, or that differences do not confirm.
+
+    Attributes:
+        vertex: whose; None where it is that of the whole program.
+        field: the field by which, or the tensor.
+        quantity: what the numbers are, `d out[1] / d x[2]`.
+        verdict: both numbers, and those from the left and the right.
+        line: the user's line that added the vertex, or called the function; None for the whole program.
+    """
+
+    vertex: Vertex | None
+    field: str
+    quantity: str
+    verdict: Verdict
+    line: Line | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is wrong, or why that cannot be said."""
+        return self.verdict.kind
+
+    def __str__(self) -> str:
+        where, found = "the whole program" if self.vertex is None else repr(self.vertex), self.verdict
+        told = f"{self.quantity} is {number(found.slope)} by the gradient"
+        if self.kind == "wrong":
+            return f"wrong: {where}: {told}, {number(found.difference)} by differences"
+        if self.kind == "kink":
+            sides = f"{number(found.left)} from the left, {number(found.right)} from the right"
+            return f"kink: {where}: {told}, {sides}"
+        return f"unstable: {where}: {told}, differences do not converge"
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What was checked of the vertices of one compute set and codelet, or of the whole program.
+
+    Attributes:
+        compute_set: its name; "the whole program".
+        codelet: its name.
+        count: how many vertices were checked; of the whole, along how many directions.
+        total: how many vertices there are.
+        dtype: what it was computed in.
+        verdicts: one for each vertex and field, or each direction.
+        notes: what else to know: that values are of the first turn of a loop, that it never ran.
+    """
+
+    compute_set: str
+    codelet: str
+    count: int
+    total: int
+    dtype: str
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
+
+    def num(self, kind: Kind) -> int:
+        """How many of its verdicts are of a kind."""
+        return sum(own.kind == kind for own in self.verdicts)
+
+    @property
+    def greatest_error(self) -> float:
+        """How far a gradient is from the differences at most, relative to its size."""
+        return max((own.error for own in self.verdicts if own.kind in ("right", "wrong")), default=0.0)
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        """It as a row of the report."""
+        noun = "directions" if self.total == 0 else f"of {self.total:,}"
+        return (
+            self.compute_set,
+            self.codelet,
+            f"{self.count:,} {noun}",
+            self.dtype,
+            f"{self.greatest_error:.1e}" if self.verdicts else "",
+            self.num("kink"),
+            self.num("unstable"),
+            self.num("wrong"),
+            "; ".join(self.notes),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GradientCheck:
+    """What `cl.check_gradient` found. It prints, and shows as a table in notebooks.
+
+    Attributes:
+        title: of what the gradient is, and by what.
+        checked: one entry for each compute set and codelet that the gradient goes through, then the whole program.
+        findings: what is wrong; then kinks, and where differences do not converge.
+    """
+
+    title: str
+    checked: tuple[Checked, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def wrong(self) -> tuple[Finding, ...]:
+        """The gradients that are wrong."""
+        return tuple(own for own in self.findings if own.kind == "wrong")
+
+    @property
+    def kinks(self) -> tuple[Finding, ...]:
+        """Where slopes from the left and the right differ, at most a few of each field."""
+        return tuple(own for own in self.findings if own.kind == "kink")
+
+    @property
+    def unstable(self) -> tuple[Finding, ...]:
+        """Where differences do not converge, at most a few of each field."""
+        return tuple(own for own in self.findings if own.kind == "unstable")
+
+    @property
+    def _heading(self) -> str:
+        return f"{self.title}: {'wrong' if self.wrong else 'right'}"
+
+    def __str__(self) -> str:
+        rows = [[str(own) for own in row] for row in (_HEADS, *(own.row for own in self.checked))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(own.ljust(n) for own, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self._heading, *lines, *_few(self.findings)])
+
+    def __repr__(self) -> str:
+        return f"<GradientCheck: {self._heading}>"
+
+    def _repr_html_(self) -> str:
+        heading = counted(len(self.findings), "finding", "findings")
+        folded = {heading: "\n".join(map(str, self.findings))} if self.findings else {}
+        return as_html(self._heading, as_table(_HEADS, [own.row for own in self.checked]), folded)
+
+
+def _few(findings: Sequence[Finding]) -> list[str]:
+    more = [f"and {len(findings) - _SHOWN:,} more in `.findings`"] if len(findings) > _SHOWN else []
+    return [str(own) for own in findings[:_SHOWN]] + more
