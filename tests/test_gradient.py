@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests import strategies as s
+from tests.examples import examples
 
 
 def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict[str, np.ndarray]:
@@ -35,8 +38,18 @@ AGAIN = [None, None, cl.Recompute.all(), cl.Recompute.every(1), cl.Recompute.eve
 
 
 class TestGenerated:
+    @pytest.mark.slow
+    @examples(1000)
+    @given(st.data())
+    def test_many(self, data):
+        self.check(data)
+
+    @examples(50)
     @given(st.data())
     def test_it_is_that_of_the_lowered_program(self, data):
+        self.check(data)
+
+    def check(self, data: Any) -> None:
         case = data.draw(s.cases(bounded=True))
         floats = [name for name in case.inputs if case.graph_dtype(name) == np.float32]
         outputs = [name for name in case.outputs if case.graph_dtype(name) == np.float32]

@@ -106,13 +106,11 @@ def test_short_run(capsys):
 
 
 def test_short_run_by_the_adjoint_graph(capsys):
-    """The same digits in the same order: what is learnt differs by rounding alone."""
-    main(["mnist", "--epochs", "3", "--json"])
-    by_jax = json.loads(capsys.readouterr().out.splitlines()[-1])
+    """As the short run, whose digits it sees in the same order: what is learnt differs by rounding alone."""
     main(["mnist", "--epochs", "3", "--adjoint", "--json"])
-    by_vertices = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert abs(by_vertices["accuracy"] - by_jax["accuracy"]) <= 0.01
-    assert by_vertices["vertices"] > 2 * by_jax["vertices"]
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["accuracy"] >= 0.88
+    assert result["vertices"] > counts(32)[0]
 
 
 def test_slopes_by_vertices_are_those_of_jax():

@@ -16,15 +16,15 @@ from dataclasses import replace
 
 import codelet as cl
 from codelet.errors import ProgramError
-from codelet.graphs.family import Family, Field
+from codelet.graphs.family import Field
 from codelet.programs.program import Program
 from codelet.tracing.adjoints import adjoint_of
-from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.counting import from_the_end, is_left, one_less
+from lowering.adjoint.fields import constant_of, contributions_of, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.gathered import as_gathering
@@ -170,7 +170,7 @@ class Backward:
         for name, own in names.inputs.items():
             field = family.by_name[name]
             if field.tensor is None:
-                fields[own] = self._constant(field, axes)
+                fields[own] = constant_of(self.graph, field, axes)
             else:
                 fields[own] = self.given(body, number, field.tensor, axes, later)
         for name, own in names.results.items():
@@ -194,7 +194,7 @@ class Backward:
                 isinstance(field.tensor.source, Variable)
                 and not (meets and in_place)
                 and (received & taken).is_empty
-                and is_injective(_places(family, field.tensor))
+                and is_injective(places_of(family, field.tensor))
             ):
                 if meets:
                     self.fill(received)
@@ -202,7 +202,7 @@ class Backward:
                 taken = taken | received
                 fields[own] = self.cotangents_of(field.tensor)
             else:
-                held, fields[own] = self._contributions(f"{step}/{name}", family, field)
+                held, fields[own] = contributions_of(self.graph, f"{step}/{name}", family, field)
                 kept.append((held, field))
         if family.tile is not None:
             fields["tile"] = family.tile
@@ -210,7 +210,7 @@ class Backward:
         self.present = self.present | taken
         for held, field in kept:
             assert field.tensor is not None
-            self.contribute(f"{step}/{field.name}", held, _places(family, field.tensor), field.tensor.source)
+            self.contribute(f"{step}/{field.name}", held, places_of(family, field.tensor), field.tensor.source)
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
         """Gather what can be gathered of what a family contributes; what is left of it."""
@@ -220,7 +220,7 @@ class Backward:
         for name in adjoint.fields.contributions:
             field, received = family.by_name[name], flow.received[name]
             assert field.tensor is not None
-            found = None if is_injective(_places(family, field.tensor)) else as_gathering(family, name)
+            found = None if is_injective(places_of(family, field.tensor)) else as_gathering(family, name)
             if found is not None:
                 assert found.other.tensor is not None
                 assert found.out.tensor is not None
@@ -239,30 +239,6 @@ class Backward:
             return flow
         rest = adjoint_of(family.codelet, left, [*adjoint.fields.cotangents]) if left else None
         return replace(flow, adjoint=rest)
-
-    def _constant(self, field: Field, axes: Sequence[Axis]) -> Index | Tensor:
-        """Vertex state for the vertices of the adjoint."""
-        state = field.state
-        assert state is not None
-        if state.index is not None:
-            return state.index
-        array = state.array
-        assert array is not None
-        made = self.graph.add_constant(self.graph.free_name(field.name), array)
-        return made if array.ndim == len(field.type.shape) else made[_symbols(axes)]
-
-    def _contributions(self, name: str, family: Family, field: Field) -> tuple[Tensor, Tensor]:
-        """A variable for the contributions of a field: all of it, and as the vertices write it."""
-        tensor = field.tensor
-        assert tensor is not None
-        apart = () if tensor.rows is None else tensor.rows.axes
-        axes = [axis for axis in family.axes if axis not in apart]
-        shape = (*(axis.extent for axis in axes), *tensor.index.shape)
-        made = self.graph.add_variable(self.graph.free_name(name), shape, tensor.dtype)
-        strides = row_major_strides(shape)
-        symbols = tuple(zip(axes, strides, strict=False))
-        index = Index(0, tensor.index.shape, strides[len(axes) :], symbols)
-        return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)
 
     # --- steps --------------------------------------------------------------------------------------------
 
@@ -454,13 +430,3 @@ class Backward:
 def _variable(tensor: Tensor) -> Variable:
     assert isinstance(tensor.source, Variable)
     return tensor.source
-
-
-def _symbols(axes: Sequence[Axis]) -> tuple[Index, ...]:
-    return tuple(Index(0, (), (), ((axis, 1),)) for axis in axes)
-
-
-def _places(family: Family, tensor: Tensor) -> Index:
-    """The flat positions in the source that vertices read through a field, with their axes as leading dimensions."""
-    apart = () if tensor.rows is None else tensor.rows.axes
-    return tensor.index.lifted([axis for axis in family.axes if axis not in apart])

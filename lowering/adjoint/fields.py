@@ -1,0 +1,49 @@
+"""Fields: what the fields of a family are connected to when its adjoint runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codelet.graphs.family import Family, Field
+from codelet.graphs.graph import Graph
+from codelet.views.digits import row_major_strides
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor
+
+
+def constant_of(graph: Graph, field: Field, axes: Sequence[Axis]) -> Index | Tensor:
+    """Vertex state, for the vertices of the adjoint over the same axes."""
+    state = field.state
+    assert state is not None
+    if state.index is not None:
+        return state.index
+    array = state.array
+    assert array is not None
+    made = graph.add_constant(graph.free_name(field.name), array)
+    if array.ndim == len(field.type.shape):
+        return made
+    return made[tuple(Index(0, (), (), ((axis, 1),)) for axis in axes)]
+
+
+def _apart(family: Family, tensor: Tensor) -> list[Axis]:
+    """The axes of a family that choose no row of a ragged tensor."""
+    rows = () if tensor.rows is None else tensor.rows.axes
+    return [axis for axis in family.axes if axis not in rows]
+
+
+def places_of(family: Family, tensor: Tensor) -> Index:
+    """The flat positions in the source that vertices read through a field, with their axes as leading dimensions."""
+    return tensor.index.lifted(_apart(family, tensor))
+
+
+def contributions_of(graph: Graph, name: str, family: Family, field: Field) -> tuple[Tensor, Tensor]:
+    """A variable for the contributions of a field: all of it, and as the vertices write it."""
+    tensor = field.tensor
+    assert tensor is not None
+    axes = _apart(family, tensor)
+    shape = (*(axis.extent for axis in axes), *tensor.index.shape)
+    made = graph.add_variable(graph.free_name(name), shape, tensor.dtype)
+    strides = row_major_strides(shape)
+    index = Index(0, tensor.index.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))
+    return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)
