@@ -23,6 +23,7 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices, variable_of
 from lowering.adjoint.counting import from_the_end, is_left, one_less
 from lowering.adjoint.fields import constant_of, contributions_of, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
@@ -78,8 +79,7 @@ class Backward:
     def cotangent(self, variable: Variable) -> Variable:
         """The variable that holds the cotangents of another."""
         if variable not in self.cotangents:
-            made = self.graph.add_variable(self.graph.free_name(variable.name), variable.shape, variable.dtype)
-            self.cotangents[variable] = _variable(made)
+            self.cotangents[variable] = new_variable(self.graph, variable.name, variable)
         return self.cotangents[variable]
 
     def cotangents_of(self, tensor: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class Backward:
             self.sums.programs.append(cl.Copy(cotangent, target))  # type: ignore[arg-type]
             self.present = self.flows.elements(of)
         else:
-            given = self.graph.add_variable(self.graph.free_name("cotangent"), of.shape, of.dtype)
+            given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
             self.sums.programs.append(cl.Copy(cotangent, given))  # type: ignore[arg-type]
             self.contribute("cotangent", given, of.index, of.source)
 
@@ -142,8 +142,7 @@ class Backward:
                 now = self.sums.add(name, values, places, self.cotangent(source), held)
                 self.present = self.present | ElementSet({source: now})
             return
-        whole = self.graph.add_variable(self.graph.free_name(f"{name}/joined"), source.shape, source.dtype)
-        joined = _variable(whole)
+        joined = variable_of(new_tensor(self.graph, f"{name}/joined", source.shape, source.dtype))
         held = self.sums.add(name, values, places, joined, Elements.nothing(joined.size))
         for patch in source.patches:
             if patch.variable in self.flows.varied:
@@ -313,7 +312,7 @@ class Backward:
         self.fill(written)
         values, name = self.cotangents_of(destination), "copy"
         if not set(source_variables(source.source)).isdisjoint(source_variables(destination.source)):
-            apart = self.graph.add_variable(self.graph.free_name("copied"), values.shape, values.dtype)
+            apart = new_tensor(self.graph, "copied", values.shape, values.dtype)
             self.sums.programs.append(cl.Copy(values, apart))
             values = apart
         self.present = self.present - written
@@ -349,10 +348,10 @@ class Backward:
             return
         turn = None
         if loop.is_counted:
-            turn = self.graph.add_variable(self.graph.free_name("turn"), (), "int32")
-            compute_set = self.graph.add_compute_set(self.graph.free_name("from the end"))
-            self.graph.add_vertex(compute_set, from_the_end, turn=turn, out=loop.back, turns=step.count)
-            programs = [cl.Execute(compute_set), *inner.prelude, *programs]
+            turn = new_tensor(self.graph, "turn", (), "int32")
+            fields = {"turn": turn, "out": loop.back, "turns": step.count}
+            placing, _ = new_vertices(self.graph, "from the end", from_the_end, **fields)
+            programs = [placing, *inner.prelude, *programs]
         self.sums.programs.append(cl.Repeat(step.count, programs, index=turn))
 
     def _unit(self, body: Body, number: int, step: CallStep) -> None:
@@ -402,11 +401,9 @@ class Backward:
                 line=step.line,
             )
         count = self.saved.count_of(body, number, loop)
-        left = self.graph.add_variable(self.graph.free_name("left"), (), bool)
-        look, less = (self.graph.add_compute_set(self.graph.free_name(name)) for name in ("look", "less"))
-        self.graph.add_vertex(look, is_left, turn=loop.back, out=left)
-        self.graph.add_vertex(less, one_less, turn=loop.back)
-        back = [cl.Execute(less), *inner.prelude, *turn]
+        look, left = new_vertices(self.graph, "look", is_left, turn=loop.back)
+        less, _ = new_vertices(self.graph, "less", one_less, turn=loop.back)
+        back = [less, *inner.prelude, *turn]
         outer += [cl.Copy(count, loop.back), *condition.prelude, *last, *filled]
         outer.append(cl.RepeatWhile(look, left, back, max_steps=most))
 
@@ -425,8 +422,3 @@ class Backward:
         if any(programs):
             control = self.given(body, number, step.control, (), later | self._written(step))
             self.sums.programs.append(cl.Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))
-
-
-def _variable(tensor: Tensor) -> Variable:
-    assert isinstance(tensor.source, Variable)
-    return tensor.source

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_vertices
 from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import writes_of
 from lowering.plan.collect import collect
@@ -66,7 +66,6 @@ def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...
     """What has to run before a loop, and at the beginning of each turn, so that a variable counts the turns from 0."""
     turn = whole_view(index)
     before = graph.copied_constant(np.asarray(-1).astype(index.dtype), turn)
-    compute_set = graph.add_compute_set(graph.free_name("next turn"))
-    graph.add_vertex(compute_set, one_more, turn=turn)
-    counting = flow(collect(graph, cl.Execute(compute_set), (), ())).steps
+    count, _ = new_vertices(graph, "next turn", one_more, turn=turn)
+    counting = flow(collect(graph, count, (), ())).steps
     return [flow_step(CopyStep(Tensor(before.source, before.index), turn))], counting

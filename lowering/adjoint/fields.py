@@ -10,6 +10,7 @@ from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
+from lowering.adjoint.added import new_tensor
 
 
 def constant_of(graph: Graph, field: Field, axes: Sequence[Axis]) -> Index | Tensor:
@@ -43,7 +44,7 @@ def contributions_of(graph: Graph, name: str, family: Family, field: Field) -> t
     assert tensor is not None
     axes = _apart(family, tensor)
     shape = (*(axis.extent for axis in axes), *tensor.index.shape)
-    made = graph.add_variable(graph.free_name(name), shape, tensor.dtype)
+    made = new_tensor(graph, name, shape, tensor.dtype)
     strides = row_major_strides(shape)
     index = Index(0, tensor.index.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))
     return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)

@@ -77,6 +77,17 @@ def moves_of(plan: Plan) -> list[tuple[set[Variable], set[Variable]]]:
     return [move for step in kept for move in _moves(step)]
 
 
+def reached(start: Collection[Variable], moves: Sequence[tuple[set[Variable], set[Variable]]]) -> frozenset[Variable]:
+    """The variables of floats to which moves lead from some others, again and again; those others included."""
+    found, before = set(start), -1
+    while len(found) > before:
+        before = len(found)
+        for source, destination in moves:
+            if not found.isdisjoint(source):
+                found.update(filter(is_float, destination))
+    return frozenset(found)
+
+
 def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variable]:
     """The variables whose values may depend on those of some others, these included.
 
@@ -84,15 +95,7 @@ def varied_variables(plan: Plan, wrt: Collection[Variable]) -> frozenset[Variabl
         plan: without calls but of functions with derivatives.
         wrt: the others.
     """
-    found = {variable for variable in wrt if is_float(variable)}
-    moves = moves_of(plan)
-    before = -1
-    while len(found) > before:
-        before = len(found)
-        for read, written in moves:
-            if not found.isdisjoint(read):
-                found.update(filter(is_float, written))
-    return frozenset(found)
+    return reached({variable for variable in wrt if is_float(variable)}, moves_of(plan))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codelet as cl
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
+from lowering.adjoint.added import new_vertices
 from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
@@ -29,8 +30,7 @@ def forward_program(plan: Plan, body: Body) -> Program:
         if isinstance(loop.step, RepeatStep) and loop.step.index is None:
             found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
             continue
-        count = plan.graph.add_compute_set(plan.graph.free_name("count"))
-        plan.graph.add_vertex(count, one_more, turn=loop.turn)
+        count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
         inside[-1] = ProgramSequence(inside[-1], count)
         found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
     return ProgramSequence(*found, *body.before.get(len(body.steps), []))

@@ -17,8 +17,9 @@ from codelet.programs.copies import Copy
 from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_variable
 from lowering.adjoint.backward import Backward
 from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
@@ -179,7 +180,10 @@ def gradient(
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.settle(outermost)
         forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
-        kept = {own: _kept(graph, own) for own in sorted(backward.disturbed, key=lambda own: own.number)}
+        kept = {
+            own: new_variable(graph, f"kept/{own.name}", own)
+            for own in sorted(backward.disturbed, key=lambda own: own.number)
+        }
         pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
         programs = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *backward.sums.programs]
         programs += [Copy(held, own) for own, held in pairs]
@@ -188,13 +192,6 @@ def gradient(
         map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
     return Gradient(target, made, forward, back)
-
-
-def _kept(graph: Graph, variable: Variable) -> Variable:
-    """What holds the last value of a variable while steps that write it run again."""
-    made = graph.add_variable(graph.free_name(f"kept/{variable.name}"), variable.shape, variable.dtype).source
-    assert isinstance(made, Variable)
-    return made
 
 
 def _elements(backward: Backward, tensors: Any) -> ElementSet:

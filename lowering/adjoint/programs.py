@@ -34,8 +34,9 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
     """The program of a step of a plan before any pass that only lowering knows of, given those of its bodies."""
     graph = plan.graph
     match step:
-        case ExecuteStep(name):
-            return Execute(next(own for own in graph.compute_sets if own.name == name))
+        case ExecuteStep(name, families):
+            of_vertices = (family.compute_set for family in families)
+            return Execute(next(of_vertices, None) or next(own for own in graph.compute_sets if own.name == name))
         case CopyStep(source, destination):
             return Copy(source, destination)
         case StreamStep(stream, tensor):

@@ -19,6 +19,7 @@ from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_tensor, new_vertices, variable_of
 from lowering.adjoint.counting import place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
@@ -42,13 +43,13 @@ class Loop:
     def turn(self) -> Tensor:
         """Which turn it is, in the forward pass."""
         self.is_counted = True
-        return self.graph.add_variable(self.graph.free_name("turn"), (), "int32")
+        return new_tensor(self.graph, "turn", (), "int32")
 
     @functools.cached_property
     def back(self) -> Tensor:
         """Which turn it is that the backward pass goes back through."""
         self.is_counted = True
-        return self.graph.add_variable(self.graph.free_name("back"), (), "int32")
+        return new_tensor(self.graph, "back", (), "int32")
 
 
 @dataclass(eq=False)
@@ -162,7 +163,7 @@ class Saved:
     def likenesses(self) -> dict[Variable, Variable]:
         """The variables that hold values, and those of which; stacks hold several, row by row."""
         found = {own.held: own.variable for own in self.values.values()}
-        return found | {_variable(own.stack): own.variable for own in self.values.values() if own.stack is not None}
+        return found | {variable_of(own.stack): own.variable for own in self.values.values() if own.stack is not None}
 
     def count_of(self, body: Body, number: int, loop: Loop) -> Tensor:
         """How many turns a loop on a condition has had, in the backward pass.
@@ -172,7 +173,7 @@ class Saved:
             number: its place there.
             loop: the loop.
         """
-        variable = _variable(loop.turn)
+        variable = variable_of(loop.turn)
         if not body.loops:
             return loop.turn
         key = body, number + 1, variable
@@ -186,7 +187,7 @@ class Saved:
             name = graph.free_name(variable.name)
             if not loops:
                 held = graph.add_variable(name, variable.shape, variable.dtype)
-                return _Saved(variable, body, number, needed, _variable(held), None)
+                return _Saved(variable, body, number, needed, variable_of(held), None)
             turns = 1
             for loop in loops:
                 turns *= loop.turns
@@ -195,7 +196,7 @@ class Saved:
             with graph.record() as taken:
                 row = take_turn(graph, stack, backward)
             body.prelude.append(taken)
-        return _Saved(variable, body, number, needed, _variable(row), stack)
+        return _Saved(variable, body, number, needed, variable_of(row), stack)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
         """The place of a turn among those of all loops around a body, forward and backward."""
@@ -213,10 +214,8 @@ class Saved:
         return body.forward, body.backward
 
     def _place(self, outer: Tensor, inner: Tensor, turns: int, programs: list[Program]) -> Tensor:
-        graph = self.graph
-        compute_set = graph.add_compute_set(graph.free_name("place"))
-        made = graph.add_vertex(compute_set, place_of, outer=outer, inner=inner, turns=turns)
-        programs.append(cl.Execute(compute_set))
+        placing, made = new_vertices(self.graph, "place", place_of, outer=outer, inner=inner, turns=turns)
+        programs.append(placing)
         return made
 
     def settle(self, body: Body) -> list[Program]:
@@ -242,7 +241,7 @@ class Saved:
         with graph.scope("saved"):
             first: list[Program] = [cl.Copy(0, own.stack)]
             if not own.needed.is_all:
-                row = graph.add_variable(graph.free_name("row"), own.variable.shape, own.variable.dtype)
+                row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)
                 first.append(cl.Copy(0, row))
                 before += [cl.Copy(a, b) for a, b in parts(source, row, own.needed)]
                 source = row
@@ -250,11 +249,6 @@ class Saved:
                 put_turn(graph, source, own.stack, self._places(own.body)[0])
             before.append(put)
         return first
-
-
-def _variable(tensor: Tensor) -> Variable:
-    assert isinstance(tensor.source, Variable)
-    return tensor.source
 
 
 def _made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:

@@ -24,6 +24,7 @@ from codelet.views.index import Index
 from codelet.views.integers import affine_length
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_variable, new_vertices
 from lowering.adjoint.gathered import Gathering, gathered, product_of, targets_of
 from lowering.plan.elements import Elements
 
@@ -72,9 +73,7 @@ class Sums:
 
     def run(self, name: str, codelet: cl.Codelet, **fields: object) -> None:
         """Run vertices next."""
-        compute_set = self.graph.add_compute_set(self.graph.free_name(name))
-        self.graph.add_vertex(compute_set, codelet, **fields)
-        self.programs.append(cl.Execute(compute_set))
+        self.programs.append(new_vertices(self.graph, name, codelet, **fields)[0])
 
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
@@ -137,7 +136,7 @@ class Sums:
         assert found.field.tensor is not None
         sums: dict[Variable, Variable] = {}
         for _, own in cotangents if is_added else ():
-            sums[own] = _variable(self.graph.add_variable(self.graph.free_name(name), own.shape, own.dtype))
+            sums[own] = new_variable(self.graph, name, own)
         held = {v: whole_view(sums.get(own, own)) for v, own in cotangents}
         targets = targets_of(found, found.field.tensor.source, held)
         if targets is None:
@@ -207,8 +206,3 @@ def _symbols(graph: Graph, shape: Sequence[int]) -> tuple[object, ...]:
     count = next((k for k in range(len(shape) + 1) if math.prod(shape[:k]) >= wanted), len(shape))
     made = cl.grid(*shape[:count]) if count else ()
     return made if isinstance(made, tuple) else (made,)
-
-
-def _variable(tensor: Tensor) -> Variable:
-    assert isinstance(tensor.source, Variable)
-    return tensor.source

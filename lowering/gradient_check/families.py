@@ -18,7 +18,7 @@ from codelet.graphs.family import Family
 from codelet.graphs.vertices import Vertex
 from codelet.tracing.adjoints import is_smooth
 from codelet.views.sources import Variable, source_variables
-from lowering.adjoint.flows import families_of, is_float, moves_of, varied_variables
+from lowering.adjoint.flows import families_of, moves_of, reached, varied_variables
 from lowering.gradient_check.differences import Verdict
 from lowering.gradient_check.probes import Seen, Site, look
 from lowering.gradient_check.report import Checked, Finding
@@ -67,14 +67,7 @@ class Options:
 
 def _useful_variables(plan: Plan, of: Collection[Variable]) -> frozenset[Variable]:
     """The variables on which those of some others may depend, these included."""
-    found, moves = set(of), moves_of(plan)
-    before = -1
-    while len(found) > before:
-        before = len(found)
-        for read, written in moves:
-            if not found.isdisjoint(written):
-                found.update(filter(is_float, read))
-    return frozenset(found)
+    return reached(of, [(written, read) for read, written in moves_of(plan)])
 
 
 def spread_over(count: int, most: int, random: np.random.Generator) -> list[int]:
