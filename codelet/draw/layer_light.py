@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from codelet.draw.libraries import need
-from codelet.draw.raster import draw_links_seen, draw_points
+from codelet.draw.links_seen import draw_links_seen
+from codelet.draw.raster import draw_points
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture

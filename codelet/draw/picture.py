@@ -15,8 +15,9 @@ from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
 from codelet.draw.layout import Layout
 from codelet.draw.libraries import need
+from codelet.draw.links_seen import draw_links_seen
 from codelet.draw.page import write_page
-from codelet.draw.raster import draw_links, draw_links_seen, draw_points, pixels_of
+from codelet.draw.raster import draw_links, draw_points, pixels_of
 from codelet.draw.tone import LINES, POINTS, Exposure, develop, expose
 from codelet.draw.widget import picture_widget
 from codelet.errors import DrawError
