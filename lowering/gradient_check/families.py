@@ -202,7 +202,7 @@ class _Group:
         return [v._replace(**{n: getattr(v, n) / s for n in slopes}) for v, s in zip(found, sizes, strict=True)]
 
     def told(self, k: int, field: str, verdict: Verdict) -> tuple[str, Verdict]:
-        """A wrong gradient or a kink as that of one element of a result by one of a field, where one is so by itself."""
+        """A wrong gradient or a kink as one element of a result's by one of a field, where one is so by itself."""
         shape = self.values[field].shape[1:]
         size = int(np.prod(shape))
         elements = np.arange(size) if size <= _ONE_BY_ONE else np.sort(self.random.choice(size, _ONE_BY_ONE, False))
@@ -227,7 +227,8 @@ class _Group:
 def _worst(kind: Kind, verdicts: Sequence[Verdict]) -> tuple[int | None, Verdict]:
     """The place of the verdict of a kind that is off the most, of kinks that whose sides are, and it."""
     size = lambda own: own.error if kind == "wrong" else abs(own.right - own.left)  # noqa: E731
-    place = max((k for k, own in enumerate(verdicts) if own.kind == kind), key=lambda k: size(verdicts[k]), default=None)
+    alike = [k for k, own in enumerate(verdicts) if own.kind == kind]
+    place = max(alike, key=lambda k: size(verdicts[k]), default=None)
     return place, verdicts[place or 0]
 
 
