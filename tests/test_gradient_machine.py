@@ -12,8 +12,9 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.draw.groups import group_points, phase_of
+from codelet.draw.groups import group_points
 from codelet.draw.links import find_links
+from codelet.graphs.training_phases import phase_of
 from codelet.views.sources import source_variables
 from lowering.machine.placer import tiles_in_order
 from lowering.pipeline import plan_engine
