@@ -13,14 +13,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import accumulate, groupby, pairwise
-from typing import Literal, NamedTuple
+from itertools import accumulate, groupby, islice, pairwise
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
 
 from codelet.errors import ProgramError
 from codelet.views.sources import Variable
 from lowering.adjoint.programs import writes_of
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.walk import has_effects
+
+Kind = Literal["all", "every", "sqrt", "scopes"]
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,13 @@ class Recompute:
         patterns: of `scopes`: for the names of scopes, in which `*` stands for anything.
     """
 
-    kind: Literal["all", "every", "sqrt", "scopes"]
+    kind: Kind
     steps: int = 0
     patterns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in (kinds := get_args(Kind)):
+            raise ProgramError("nothing is made again in such a way", given=repr(self.kind), expected=", ".join(kinds))
 
     @staticmethod
     def all() -> Recompute:
@@ -51,11 +59,11 @@ class Recompute:
         Raises:
             ProgramError: a number that counts no steps.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
             raise ProgramError(
                 "a forward pass cannot be kept so often", given=repr(steps), expected="a positive number of steps"
             )
-        return Recompute("every", steps)
+        return Recompute("every", int(steps))
 
     @staticmethod
     def sqrt() -> Recompute:
@@ -64,7 +72,17 @@ class Recompute:
 
     @staticmethod
     def scopes(*patterns: str) -> Recompute:
-        """Make again what is made in scopes of the graph whose names match a pattern, each by itself."""
+        """Make again what is made in scopes of the graph whose names match a pattern, each by itself.
+
+        Raises:
+            ProgramError: no pattern, or one that is no name.
+        """
+        if not patterns or not all(isinstance(own, str) for own in patterns):
+            raise ProgramError(
+                "scopes that are made again are named by patterns",
+                given=f"{patterns!r:.80}",
+                expected="names, in which * stands for anything: cl.Recompute.scopes('layer*', 'head')",
+            )
         return Recompute("scopes", patterns=patterns)
 
 
@@ -90,7 +108,15 @@ def segments_of(policy: Recompute | None, steps: Sequence[Step]) -> list[Segment
     if policy.kind == "all":
         return [Segment(0, count, True)]
     if policy.kind == "scopes":
-        return list(_of_scopes(policy.patterns, steps))
+        found = list(_of_scopes(policy.patterns, steps))
+        if not any(own.is_again for own in found):
+            names = (step.name for step in steps if isinstance(step, ExecuteStep))
+            raise ProgramError(
+                "no compute set of the program is in a scope that is to be made again",
+                given=", ".join(policy.patterns),
+                expected=f"patterns for scopes of what runs outside of loops: {', '.join(islice(names, 8))}",
+            )
+        return found
     if policy.kind == "every":
         ran = accumulate(isinstance(step, ExecuteStep) for step in steps)
         cuts = [k for k, number in enumerate(ran) if isinstance(steps[k], ExecuteStep) and number > 1]
