@@ -310,11 +310,7 @@ def _chosen(codelet: Codelet, what: str, names: Iterable[str] | None, kinds: Map
     chosen = [name for name, kind in kinds.items() if is_smooth(kind)] if names is None else list(names)
     for name in chosen:
         if name not in kinds:
-            raise UnknownFieldError(
-                f"codelet {codelet.name!r} has no such field, of which {what} is",
-                given=f"{name!r:.80}",
-                expected=", ".join(kinds),
-            )
+            raise codelet.unknown_field(name, kinds)
     return chosen
 
 

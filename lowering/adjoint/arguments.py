@@ -133,6 +133,6 @@ def check_is_policy(recompute: object) -> None:
     raise ProgramError(
         "recompute is no policy",
         given=f"{recompute!r:.80}",
-        expected="cl.Recompute.all(), every(k), sqrt() or scopes(...), or None",
+        expected="cl.Recompute.all(), every(k), sqrt(), scopes(...) or bytes(n), or None",
         fix=f"call it: cl.Recompute.{name}(...)" if hasattr(Recompute, name or "-") else None,
     )
