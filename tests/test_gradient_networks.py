@@ -38,7 +38,9 @@ def is_that_of_jax(
     losses = [float(made[name_of_loss])]
     for _ in range(steps - 1):
         made = run({**values, **{name: own for name, own in made.items() if name in values}})
+        loss, after = jax.jit(train_step)(after, inputs, labels)
         losses.append(float(made[name_of_loss]))
+        assert np.isclose(losses[-1], loss, 1e-3)
     return losses
 
 
@@ -55,5 +57,4 @@ def test_alexnets_step_is_that_of_jax_and_trains():
     """The whole of it by vertices: forward, backward and update, as `codelet build alexnet --adjoint` counts it."""
     training, pictures, labels = step_arguments("alexnet", batch=2, key=jax.random.key(0))
     losses = is_that_of_jax(training, pictures, labels, None, tiles=1472, steps=4)
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[0] > losses[1] > losses[2] > losses[3]
