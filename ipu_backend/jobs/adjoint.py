@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
-from codelet.frontends.layers import layer_of
 from codelet.frontends.traced import Traced
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
@@ -26,6 +25,7 @@ from codelet.ops.turns import cut_row
 from codelet.programs.program import Program
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor
+from ipu_backend.jobs.layers import LayerNames
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,6 @@ def network_loss(training: Training, inputs: jax.Array, labels: jax.Array) -> An
 
 def _floats(tree: Any) -> list[Tensor]:
     return [own for own in jax.tree.leaves(tree) if isinstance(own, Tensor) and jnp.issubdtype(own.dtype, jnp.inexact)]
-
-
-def _layers(graph: Graph) -> Mapping[str, str]:
-    """The layer of each variable, by name: that of the first compute set that has a field of it alone."""
-    found: dict[str, str] = {}
-    for family in graph.families:
-        for own in family.fields:
-            for variable in () if own.tensor is None else source_variables(own.tensor.source):
-                found.setdefault(variable.name, layer_of(family.compute_set.name))
-    return found
 
 
 def _parts(graph: Graph, p: Tensor) -> list[tuple[Tensor, Any]]:
@@ -123,12 +113,13 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
 
     Args:
         traced: `network_loss`.
-        grain: elements of an update's vertex, at most; of a tile when left off.
+        grain: elements of an update's vertex, at most, where a parameter is cut anew since vertices of the forward pass
+            share what they read of it; of a tile when left off.
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
     found = cl.gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
-    layers = _layers(graph)
+    layers = LayerNames.of(graph).variables
     with graph.record() as update:
         for p, v in zip(parameters, velocity, strict=True):
             (variable,) = source_variables(p.source)
