@@ -1960,7 +1960,7 @@ MACHINE = [
 ]
 
 
-def graded(of="y", wrt=("x",), *, own=lambda w: {}, **options):
+def graded(of: object = "y", wrt: object = ("x",), *, own=lambda w: {}, **options):
     """The gradient of twice four numbers; `own` gives options that are made of the world."""
 
     def make(w):

@@ -169,7 +169,7 @@ def layer_table(layers: Sequence[Layer], cycles: int) -> Iterator[str]:
         layers: as `layers_of` gives them.
         cycles: of all.
     """
-    rows = [("by layer", "", HEADS[0], HEADS[1], "share", *HEADS[2:])]
+    rows: list[tuple[str, ...]] = [("by layer", "", HEADS[0], HEADS[1], "share", *HEADS[2:])]
     whole: dict[str, Cost] = {}
     for name, phases in [*((own.name, own.phases) for own in layers), ("all layers", whole)]:
         for phase, cost in phases.items():

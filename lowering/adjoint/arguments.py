@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.graphs.graph import Graph
@@ -102,7 +102,7 @@ def numbers_of(of: Tensor, given: object) -> np.ndarray:
         ProgramError: numbers that do not fit, or none.
     """
     expected = f"numbers that broadcast to {type_text(of.dtype, of.shape)}"
-    if isinstance(given, (jax.core.Tracer, Tensor)):
+    if isinstance(given, (Tracer, Tensor)):
         raise ProgramError(
             "the cotangent has no numbers yet",
             given=f"{given!r:.80}",
