@@ -19,10 +19,10 @@ import equinox as eqx
 import jax
 
 from codelet.errors import CodeletError, SizeError
-from codelet.frontends.labels import BACKWARD
 from codelet.frontends.layers import layer_of
 from codelet.frontends.trace import trace
 from codelet.graphs.family import counted
+from codelet.graphs.phases import PHASES, phase_of
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.training import train_step
 from codelet.target import Target
@@ -183,8 +183,8 @@ def layer_of_step(step: str) -> tuple[str, bool]:
     ('convs/0', True)
     """
     if step.startswith("copy "):
-        return COPIES, step.rpartition(" -> ")[2].startswith(f"{BACKWARD}/")
-    return layer_of(step) or NO_LAYER, BACKWARD in step.split("/")
+        return COPIES, PHASES[phase_of(step.rpartition(" -> ")[2])] == "backward"
+    return layer_of(step) or NO_LAYER, PHASES[phase_of(step)] == "backward"
 
 
 def layers_of(profile: Profile) -> tuple[Layer, ...]:
