@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from codelet.display import as_block
 from codelet.errors import ForeignGraphError, ProgramError
 from codelet.graphs.graph import Graph
-from codelet.programs.copies import Copy
+from codelet.programs.copies import Copy, Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.walk import check_program
-from codelet.views.sources import source_variables
+from codelet.views.sources import source_variables, type_text
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_variable
 from lowering.adjoint.backward import Backward
@@ -95,12 +97,20 @@ def tensor_of_floats(graph: Graph, given: object, what: str) -> Tensor:
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor) or tensor.axes:
         raise ProgramError(
-            f"{what} is no tensor", given=f"{given!r:.80}", expected="a tensor of the graph, without symbols"
+            f"{what} is no tensor",
+            given=f"{given!r:.80}",
+            expected="a tensor of the graph, without symbols, or a variable's name",
+            fix="the variable that its values are copied to or from" if isinstance(given, Stream) else None,
         )
     if tensor.graph is not graph:
         raise ForeignGraphError(f"{what} belongs to another graph", given=tensor, expected="a tensor of this graph")
     if not all(map(is_float, source_variables(tensor.source))):
-        raise ProgramError(f"{what} is not of floats", given=tensor, expected="a tensor of a dtype with derivatives")
+        raise ProgramError(
+            f"{what} is not of floats",
+            given=tensor,
+            expected="a tensor of a dtype with derivatives, as float32",
+            fix="integers and booleans have none: leave it out, or hold it in a variable of floats",
+        )
     return tensor
 
 
@@ -114,7 +124,11 @@ def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
 
 
 def _seed(of: Tensor, cotangent: object) -> Any:
-    """The cotangent of what is differentiated: what is copied there."""
+    """The cotangent of what is differentiated: what is copied there.
+
+    Raises:
+        ProgramError, ForeignGraphError: one that does not fit.
+    """
     if cotangent is None:
         if of.shape != ():
             raise ProgramError(
@@ -124,7 +138,29 @@ def _seed(of: Tensor, cotangent: object) -> Any:
                 fix="cotangent=..., of the same shape: a tensor, or numbers",
             )
         return 1
+    wrong = {"expected": f"a tensor of {type_text(of.dtype, of.shape)}, or numbers that broadcast to that"}
+    if isinstance(cotangent, Tensor):
+        if cotangent.graph is not of.graph:
+            raise ForeignGraphError("the cotangent belongs to another graph", given=cotangent, **wrong)
+        if (cotangent.shape, cotangent.dtype) != (of.shape, of.dtype):
+            raise ProgramError("the cotangent is not of the type of what is differentiated", given=cotangent, **wrong)
+        return cotangent
+    try:
+        np.broadcast_to(np.asarray(cotangent, of.dtype), of.shape)
+    except (TypeError, ValueError):
+        given = f"{cotangent!r:.80}"
+        raise ProgramError("the cotangent does not fit what is differentiated", given=given, **wrong) from None
     return cotangent
+
+
+def _checked_recompute(recompute: object) -> Recompute | None:
+    if recompute is None or isinstance(recompute, Recompute):
+        return recompute
+    raise ProgramError(
+        "what is made again is not said by a policy",
+        given=f"{recompute!r:.80}",
+        expected="cl.Recompute.all(), every(k), sqrt(), bytes(n) or scopes(...)",
+    )
 
 
 def gradient(
@@ -169,7 +205,7 @@ def gradient(
     check_program(chosen, graph)
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
-    seed, num_before = _seed(target, cotangent), len(graph.variables)
+    seed, num_before, again = _seed(target, cotangent), len(graph.variables), _checked_recompute(recompute)
     plan = check_graph(flow(collect(graph, chosen, (), ())))
     is_only = called_once(plan)
     plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
@@ -197,7 +233,7 @@ def gradient(
         last = [*backward.sums.programs, *(Copy(held, own) for own, held in pairs)]
         made = {variable for own in tensors.values() for variable in source_variables(own.source)}
         both = ProgramSequence(forward, *first), ProgramSequence(*last)
-        back = ProgramSequence(*first, *in_order(recompute, plan, pieces, *both, made), *last)
+        back = ProgramSequence(*first, *in_order(again, plan, pieces, *both, made), *last)
         like = backward.likenesses() | {held: own for own, held in kept.items()}
         map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
