@@ -138,18 +138,19 @@ def _seed(of: Tensor, cotangent: object) -> Any:
                 fix="cotangent=..., of the same shape: a tensor, or numbers",
             )
         return 1
-    wrong = {"expected": f"a tensor of {type_text(of.dtype, of.shape)}, or numbers that broadcast to that"}
+    expected = f"a tensor of {type_text(of.dtype, of.shape)}, or numbers that broadcast to that"
     if isinstance(cotangent, Tensor):
         if cotangent.graph is not of.graph:
-            raise ForeignGraphError("the cotangent belongs to another graph", given=cotangent, **wrong)
+            raise ForeignGraphError("the cotangent belongs to another graph", given=cotangent, expected=expected)
         if (cotangent.shape, cotangent.dtype) != (of.shape, of.dtype):
-            raise ProgramError("the cotangent is not of the type of what is differentiated", given=cotangent, **wrong)
+            problem = "the cotangent is not of the type of what is differentiated"
+            raise ProgramError(problem, given=cotangent, expected=expected)
         return cotangent
     try:
         np.broadcast_to(np.asarray(cotangent, of.dtype), of.shape)
     except (TypeError, ValueError):
-        given = f"{cotangent!r:.80}"
-        raise ProgramError("the cotangent does not fit what is differentiated", given=given, **wrong) from None
+        problem = "the cotangent does not fit what is differentiated"
+        raise ProgramError(problem, given=f"{cotangent!r:.80}", expected=expected) from None
     return cotangent
 
 
