@@ -1627,6 +1627,32 @@ def _doubled(graph, v):
     return graph.add_vertex("doubled", double, a=v[cl.grid(4)])
 
 
+def _from_the_host(a):
+    return jax.pure_callback(lambda value: 2 * value, jax.ShapeDtypeStruct((), jnp.float32), a)
+
+
+def _up_to_ten(a):
+    return jax.lax.while_loop(lambda value: value < 10, lambda value: 2 * value, a)
+
+
+def differentiated(function: Callable) -> Callable[[World], object]:
+    """The gradient of a function of four numbers, one by one."""
+
+    def act(w: World) -> object:
+        made = w.graph.add_vertex("apply", cl.codelet(function), a=w.x[cl.grid(4)])
+        return cl.gradient(w.graph, made, [w.x], cotangent=1)
+
+    return act
+
+
+def _slope_of_a_loop(w: World) -> object:
+    look, halve = w.graph.add_compute_set("look"), w.graph.add_compute_set("halve")
+    is_large = w.graph.add_vertex(look, cl.codelet(lambda a: a > 1), a=w.x[0])
+    w.graph.add_vertex(halve, cl.codelet(lambda a: {"a": a / 2}), a=w.x[cl.grid(4)])
+    loop = cl.RepeatWhile(look, is_large, halve)
+    return cl.gradient(w.graph, w.x, [w.x], cotangent=1, program=loop)
+
+
 def checked(of="y", wrt=("x",), *, own=lambda w: {}, **options):
     """Check the gradient of twice four numbers; `own` gives options that are made of the world."""
 
@@ -1672,6 +1698,83 @@ LOWERING = [
         cl.ProgramError,
         "array([1., 1., 1., 1., 1.])",
         "numbers that broadcast to float32[4]",
+    ),
+    Mistake(
+        "a gradient of a codelet that calls the host",
+        differentiated(_from_the_host),
+        cl.CodeletTraceError,
+        "'_from_the_host' has no adjoint by its field 'a': ValueError: Pure callbacks do not support JVP",
+        "a jax.custom_vjp around what has no derivative",
+    ),
+    Mistake(
+        "a gradient of a codelet that loops as long as it takes",
+        differentiated(_up_to_ten),
+        cl.CodeletTraceError,
+        "'_up_to_ten' has no adjoint by its field 'a': ValueError: Reverse-mode differentiation does not work",
+        "a loop with a bound that is known",
+    ),
+    Mistake(
+        "a gradient of a loop without a bound",
+        _slope_of_a_loop,
+        cl.ProgramError,
+        "a loop without a bound is differentiated: what its turns overwrite has to be kept",
+        "cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+    ),
+    Mistake(
+        "a gradient of an integer",
+        lambda w: cl.gradient(w.graph, w.graph.add_variable("n", (), "int32"), [w.x]),
+        cl.ProgramError,
+        "what is differentiated is not of floats",
+        "hold it in a variable of floats",
+    ),
+    Mistake(
+        "a gradient by a boolean",
+        lambda w: cl.gradient(w.graph, w.x, [w.graph.add_variable("n", (), "bool")], cotangent=1),
+        cl.ProgramError,
+        "what is differentiated by is not of floats",
+        "integers and booleans have none",
+    ),
+    Mistake(
+        "a gradient by a stream",
+        lambda w: cl.gradient(w.graph, w.x, [w.feed], cotangent=1, program=cl.Copy(w.feed, w.x)),  # type: ignore[list-item]
+        cl.ProgramError,
+        "feed: input stream",
+        "the variable that its values are copied to or from",
+    ),
+    Mistake(
+        "a gradient of several numbers",
+        lambda w: cl.gradient(w.graph, w.x, [w.x]),
+        cl.ProgramError,
+        "what is differentiated is no single number, and no cotangent is given",
+        "cotangent=..., of the same shape",
+    ),
+    Mistake(
+        "a cotangent of another shape",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=np.ones(3)),
+        cl.ProgramError,
+        "array([1., 1., 1.])",
+        "a tensor of float32[4], or numbers that broadcast to that",
+    ),
+    Mistake(
+        "a cotangent of integers",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=w.graph.add_variable("n", (4,), "int32")),
+        cl.ProgramError,
+        "the cotangent is not of the type of what is differentiated",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a cotangent of another graph",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=cl.Graph().add_variable("g", (4,))),
+        cl.ForeignGraphError,
+        "the cotangent belongs to another graph",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a word for what is made again",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=1, recompute="sqrt"),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "given:    'sqrt'",
+        "cl.Recompute.all(), every(k), sqrt()",
     ),
     Mistake(
         "a gradient by a tensor alone",
@@ -2014,7 +2117,7 @@ GRADIENTS: list[Mistake] = [
     Mistake(
         "a gradient in what is traced", gradient_of_traced, cl.ProgramError, "is no graph", "traced.graph, program="
     ),
-    Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable by its name"),
+    Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable's name"),
     Mistake("a gradient by nothing", graded(wrt=None), cl.ProgramError, "None", "a list: wrt=[x]"),
     Mistake("a gradient by a name of nothing", graded(wrt=["xx"]), cl.NotInGraphError, "'xx'", "x, y"),
     Mistake(
@@ -2040,30 +2143,32 @@ GRADIENTS: list[Mistake] = [
         graded(cotangent=np.ones(5)),
         cl.ProgramError,
         "array([1., 1., 1., 1., 1.])",
-        "numbers that broadcast to float32[4]",
+        "numbers that broadcast to that",
     ),
-    Mistake("a cotangent that is complex", graded(cotangent=1j), cl.ProgramError, "1j", "broadcast to float32[4]"),
+    Mistake(
+        "a cotangent that is complex", graded(cotangent=1j), cl.ProgramError, "1j", "numbers that broadcast to that"
+    ),
     Mistake("a cotangent by a name of nothing", graded(cotangent="ones"), cl.NotInGraphError, "'ones'", "x, y"),
     Mistake(
-        "a cotangent of another shape",
+        "a cotangent of a part",
         graded(own=lambda w: {"cotangent": w.x[:2]}),
         cl.ProgramError,
         "Tensor(float32[2] of x",
-        "float32[4], as Tensor(float32[4] of y",
+        "a tensor of float32[4]",
     ),
     Mistake(
         "a cotangent of whole numbers",
         graded(own=lambda w: {"cotangent": w.whole}),
         cl.ProgramError,
-        "another shape or dtype",
-        "float32[4], as Tensor(float32[4] of y",
+        "not of the type of what is differentiated",
+        "a tensor of float32[4]",
     ),
     Mistake(
         "a cotangent of elsewhere",
         graded(own=lambda w: {"cotangent": _elsewhere()}),
         cl.ForeignGraphError,
         "the cotangent belongs to another graph",
-        "a tensor of this graph",
+        "a tensor of float32[4]",
     ),
     Mistake(
         "a cotangent that is traced",
@@ -2117,7 +2222,7 @@ GRADIENTS: list[Mistake] = [
         checked(own=lambda w: {"cotangent": w.x}),
         cl.ProgramError,
         "the cotangent has no numbers yet",
-        "numbers that broadcast to float32[4], known here",
+        "numbers that broadcast to float32[4]",
     ),
     Mistake("a check with a word for a seed", checked(seed="a"), cl.ProgramError, "'a'", "a whole number, 0 or more"),
     Mistake("a check that ignores nothing", checked(ignore=None), cl.ProgramError, "None", "a list of codelets"),
@@ -2184,6 +2289,20 @@ def see_that_it_is_told(mistake: Mistake, world: World) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
 def test_a_mistake_is_told(mistake):
     see_that_it_is_told(mistake, World(cl.Graph(cl.IPU(num_tiles=8))))
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (differentiated(_from_the_host), "made = w.graph.add_vertex("),
+        (differentiated(_up_to_ten), "made = w.graph.add_vertex("),
+        (_slope_of_a_loop, "loop = cl.RepeatWhile("),
+    ],
+)
+def test_what_has_no_derivative_is_told_where_it_was_added(make, line):
+    with pytest.raises(cl.CodeletError) as caught:
+        make(World(cl.Graph(cl.IPU(num_tiles=8))))
+    assert line in str(caught.value).rpartition("\n  at: ")[2]
 
 
 def test_each_mistake_has_a_name_of_its_own():

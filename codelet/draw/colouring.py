@@ -11,7 +11,7 @@ from codelet.draw.colours import KIND_SHIFTS, class_colours, ramp, shades
 from codelet.draw.groups import Groups
 from codelet.draw.links import Links
 from codelet.errors import DrawError
-from codelet.graphs.training_phases import PHASES
+from codelet.graphs.phases import PHASES
 from codelet.graphs.vertex_cycles import family_cycles
 
 KINDS = ("layer", "codelet", "tile", "cycles")

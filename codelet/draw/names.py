@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from codelet.draw.layout import Layout
-from codelet.graphs.training_phases import PHASES
+from codelet.graphs.phases import PHASES
 
 SMALLER = 0.75
 """The letters of names within layers, beside those of layers."""

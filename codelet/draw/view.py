@@ -16,7 +16,7 @@ from codelet.draw.labels import place_labels
 from codelet.draw.layer_light import SIDE, shares_of_light
 from codelet.draw.libraries import need
 from codelet.draw.names import names_seen
-from codelet.graphs.training_phases import PHASES
+from codelet.graphs.phases import PHASES
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture

@@ -255,13 +255,24 @@ def adjoint_of(traced: TracedCodelet, wrt: Collection[str], of: Collection[str])
     return known[inputs, outputs]
 
 
+def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str]) -> bool:
+    """Whether JAX has no derivative of a codelet by one input alone."""
+    try:
+        list(_products(traced, [name], outputs))
+    except Exception:
+        return True
+    return False
+
+
 def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str]) -> AdjointCodelet | None:
     try:
         products = list(_products(traced, inputs, outputs))
     except Exception as error:
         message = str(error).strip().split("\n")[0]
+        fields = [name for name in inputs if _fails(traced, name, outputs)] or inputs
+        named = " or ".join(map(repr, fields))
         raise CodeletTraceError(
-            f"codelet {traced.name!r} has no adjoint: {type(error).__name__}: {message}",
+            f"codelet {traced.name!r} has no adjoint by its field {named}: {type(error).__name__}: {message}",
             given=", ".join(f"{name}: {kind}" for name, kind in traced.inputs.items()),
             expected="a function that jax.vjp differentiates",
             fix="a loop with a bound that is known, or a jax.custom_vjp around what has no derivative",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codelet.frontends.layers import layer_of
 from codelet.graphs.graph import Graph
-from codelet.graphs.training_phases import PHASES, phase_of, without_phases
+from codelet.graphs.phases import PHASES, phase_of, without_phase
 from codelet.views.sources import source_variables
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.step_profile import StepProfile
@@ -132,7 +132,7 @@ class LayerNames:
         """
         phase, is_copy = PHASES[phase_of(step)], step.startswith("copy ")
         about = step.rpartition(" -> ")[2]
-        name = without_phases(about)
+        name = "/".join(without_phase(about))
         for own in (about, name) if is_copy else ():
             if own in self.variables:
                 return self.variables[own] or NO_LAYER, phase

@@ -40,15 +40,23 @@ def tensor_of_floats(graph: Graph, given: object, what: str) -> Tensor:
     tensor = graph.variable(given) if isinstance(given, str) else given
     if not isinstance(tensor, Tensor):
         raise ProgramError(
-            f"{what} is no tensor", given=f"{given!r:.80}", expected="a tensor of the graph, or a variable by its name"
+            f"{what} is no tensor",
+            given=f"{given!r:.80}",
+            expected="a tensor of the graph, without symbols, or a variable's name",
+            fix="the variable that its values are copied to or from" if isinstance(given, Stream) else None,
         )
-    _check_is_of(graph, tensor, what)
+    _check_is_of(graph, tensor, what, "a tensor of this graph")
     if not all(map(is_float, source_variables(tensor.source))):
-        raise ProgramError(f"{what} is not of floats", given=tensor, expected="a tensor of a dtype with derivatives")
+        raise ProgramError(
+            f"{what} is not of floats",
+            given=tensor,
+            expected="a tensor of a dtype with derivatives, as float32",
+            fix="integers and booleans have none: leave it out, or hold it in a variable of floats",
+        )
     return tensor
 
 
-def _check_is_of(graph: Graph, tensor: Tensor, what: str) -> None:
+def _check_is_of(graph: Graph, tensor: Tensor, what: str, expected: str) -> None:
     if tensor.axes:
         raise ProgramError(
             f"{what} depends on a symbol",
@@ -57,7 +65,7 @@ def _check_is_of(graph: Graph, tensor: Tensor, what: str) -> None:
             fix="name the whole range: x, and not x[i]",
         )
     if tensor.graph is not graph:
-        raise ForeignGraphError(f"{what} belongs to another graph", given=tensor, expected="a tensor of this graph")
+        raise ForeignGraphError(f"{what} belongs to another graph", given=tensor, expected=expected)
 
 
 def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
@@ -80,33 +88,30 @@ def cotangent_of(of: Tensor, given: object) -> Any:
                 fix="cotangent=..., of the same shape: a tensor, or numbers",
             )
         return 1
+    expected = f"a tensor of {type_text(of.dtype, of.shape)}, or numbers that broadcast to that"
     own = of.graph.variable(given) if isinstance(given, str) else given
     if isinstance(own, Stream):
         return own
     if not isinstance(own, Tensor):
-        return numbers_of(of, own)
-    _check_is_of(of.graph, own, "the cotangent")
+        return numbers_of(of, own, expected)
+    _check_is_of(of.graph, own, "the cotangent", expected)
     if (own.shape, own.dtype) != (of.shape, of.dtype):
-        raise ProgramError(
-            "the cotangent has another shape or dtype than what it is of",
-            given=own,
-            expected=f"{type_text(of.dtype, of.shape)}, as {of}",
-        )
+        problem = "the cotangent is not of the type of what is differentiated"
+        raise ProgramError(problem, given=own, expected=expected)
     return own
 
 
-def numbers_of(of: Tensor, given: object) -> np.ndarray:
+def numbers_of(of: Tensor, given: object, expected: str) -> np.ndarray:
     """Numbers that a user gives as a cotangent, of its dtype; they broadcast to its shape.
 
     Raises:
         ProgramError: numbers that do not fit, or none.
     """
-    expected = f"numbers that broadcast to {type_text(of.dtype, of.shape)}"
     if isinstance(given, (Tracer, Tensor)):
         raise ProgramError(
             "the cotangent has no numbers yet",
             given=f"{given!r:.80}",
-            expected=f"{expected}, known here",
+            expected=expected,
             fix="of cl.gradient it may be a variable, whose values are passed as an input",
         )
     try:
@@ -117,7 +122,8 @@ def numbers_of(of: Tensor, given: object) -> np.ndarray:
         found = found.astype(of.dtype)
         np.broadcast_to(found, of.shape)
     except (TypeError, ValueError):
-        raise ProgramError("the cotangent is no numbers that fit", given=f"{given!r:.80}", expected=expected) from None
+        problem = "the cotangent does not fit what is differentiated"
+        raise ProgramError(problem, given=f"{given!r:.80}", expected=expected) from None
     return found
 
 

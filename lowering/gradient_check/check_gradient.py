@@ -14,7 +14,7 @@ from codelet.interpret import check_names
 from codelet.programs.program import as_program
 from codelet.programs.walk import check_program as check_form
 from codelet.tracing.codelets import Codelet
-from codelet.views.sources import source_text, source_variables
+from codelet.views.sources import source_text, source_variables, type_text
 from codelet.views.tensor import Tensor
 from lowering.adjoint.arguments import (
     check_is_graph,
@@ -197,4 +197,5 @@ def _weights(target: Tensor, cotangent: Any, seed: int) -> np.ndarray:
     if cotangent is None:
         random = np.random.default_rng(seed)
         return drawn(random, target.shape, target.dtype) if target.shape else np.ones((), target.dtype)
-    return np.broadcast_to(numbers_of(target, cotangent), target.shape)
+    expected = f"numbers that broadcast to {type_text(target.dtype, target.shape)}"
+    return np.broadcast_to(numbers_of(target, cotangent, expected), target.shape)
