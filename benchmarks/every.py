@@ -41,6 +41,7 @@ from benchmarks.adjoint import (
     adjoint_messages,
     adjoint_mlp,
 )
+from benchmarks.adjoint_memory import adjoint_memory
 from benchmarks.harness import BENCHMARKS
 from benchmarks.trace_compile import trace_compile
 from benchmarks.traced_steps import (
@@ -58,6 +59,7 @@ __all__ = [
     "adjoint_gather",
     "adjoint_heat",
     "adjoint_matvec",
+    "adjoint_memory",
     "adjoint_messages",
     "adjoint_mlp",
     "alexnet_step",

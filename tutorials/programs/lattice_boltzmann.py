@@ -41,7 +41,7 @@ def collide(f0, f1, f2, f3, f4, f5, f6, f7, f8):
     return jnp.stack(collisions((f0, f1, f2, f3, f4, f5, f6, f7, f8)))
 
 
-def lower_fluid(height: int, width: int, steps: int) -> cl.Lowered:
+def lower_fluid(height: int, width: int, steps: int, checkpoint: int | cl.Revolve | None = None) -> cl.Lowered:
     """One variable for all nine numbers of every cell. Every turn takes a step from `f` to `g`, and copies `g` back."""
     graph = cl.Graph()
     f, g = (graph.add_variable(name, (9, height, width)) for name in "fg")
@@ -49,7 +49,8 @@ def lower_fluid(height: int, width: int, steps: int) -> cl.Lowered:
     arriving = {f"f{q}": f[q, (i - a) % height, (j - b) % width] for q, (a, b) in enumerate(VELOCITIES)}
     with graph.record() as step:
         graph.add_vertex("collide", collide, **arriving, out=g[:, i, j])
-    return cl.lower(graph, cl.Repeat(steps, [step, cl.Copy(g, f)]), inputs=[f], outputs=[f])
+    program = cl.Repeat(steps, [step, cl.Copy(g, f)], checkpoint=checkpoint)
+    return cl.lower(graph, program, inputs=[f], outputs=[f])
 
 
 def _rolled(f: list[jax.Array]) -> list[jax.Array]:
