@@ -30,7 +30,8 @@ from lowering.adjoint.programs import program_of, without_calls_or_idle_copies
 from lowering.adjoint.stages import crossing, num_bytes
 from lowering.check.initialized import read_before_written
 from lowering.plan.plan import Plan
-from lowering.plan.steps import ExecuteStep, Step
+from lowering.plan.steps import ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import all_steps
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,32 @@ def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
     return [Segment(a, b, b < count) for a, b in pairwise(places)]
 
 
-def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Segment]:
-    def scope(step: Step) -> str | None:
-        if not isinstance(step, ExecuteStep):
-            return None
-        parts = step.name.split("/")
-        names = ("/".join(parts[:k]) for k in range(1, len(parts)))
-        return next((name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)), None)
+def _scope(patterns: Collection[str], step: Step) -> str | None:
+    """The outermost scope that matches a pattern and that a compute set is of."""
+    if not isinstance(step, ExecuteStep):
+        return None
+    parts = step.name.split("/")
+    names = ("/".join(parts[:k]) for k in range(1, len(parts)))
+    return next((name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)), None)
 
+
+def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Segment]:
     first = 0
-    for name, group in groupby(steps, scope):
+    for name, group in groupby(steps, lambda step: _scope(patterns, step)):
         end = first + len(list(group))
         yield Segment(first, end, name is not None)
         first = end
+
+
+def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
+    """Whether a function that is called again and again runs once more before the backward pass goes back through it.
+
+    So it does by all policies but those that name other scopes than its own; for a number of bytes it does not.
+    """
+    if policy is None or policy.kind == "bytes":
+        return False
+    sets = [step for step in all_steps(function.body) if isinstance(step, ExecuteStep)]
+    return policy.kind != "scopes" or all(_scope(policy.patterns, step) for step in sets)
 
 
 def _cheapest(chain: Chain) -> list[int]:
