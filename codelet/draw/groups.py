@@ -14,7 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from codelet.draw.links import Links
-from codelet.graphs.phases import phase_of, phase_of_part, without_phase
+from codelet.graphs.phases import phase_of, without_phase
 
 MOST_LAYERS = 24
 """How many layers may have names of several parts."""
@@ -94,7 +94,7 @@ def _by_parts(names: Sequence[str]) -> LayerOf:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in without_phase(name) if phase_of_part(part) is None)
+    return tuple(without_phase(name))
 
 
 def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:

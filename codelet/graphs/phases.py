@@ -42,9 +42,9 @@ def without_phase(name: str) -> list[str]:
     ['convs', '0', 'dot']
     """
     parts = name.split("/")
-    phase = [phase_of_part(part) == 1 for part in parts]
+    phases = [phase_of_part(part) for part in parts]
     return [
         part
-        for part, is_phase, follows in zip(parts, phase, [False, *phase], strict=False)
-        if not is_phase and not (follows and part == SAVED)
+        for part, phase, before in zip(parts, phases, [None, *phases], strict=False)
+        if phase is None and not (before == 1 and part == SAVED)
     ]
