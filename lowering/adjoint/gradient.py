@@ -163,7 +163,7 @@ def gradient(
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
-        backward = Backward(plan, Flows(plan, varied), lambda function: runs_again(again, function))
+        backward = Backward(plan, Flows(plan, varied), lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
