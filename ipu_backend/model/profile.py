@@ -24,6 +24,7 @@ from ipu_backend.model.step_profile import CountedByKind, StepProfile
 from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
+from lowering.pipeline import MachinePlan
 
 
 class FigureError(CodeletError):
@@ -69,6 +70,7 @@ class Profile(CountedByKind):
         cycles_if_assembly: for each codelet that is supposed to be compiled, since nobody says how it is made, what
             its cycles would be as assembly.
         notes: what the numbers assume that depends on values, or is a guess.
+        machine: the plan that was profiled, where it was whole.
     """
 
     target: Target
@@ -82,6 +84,7 @@ class Profile(CountedByKind):
     vertex_tiles: VertexTiles
     cycles_if_assembly: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    machine: MachinePlan | None = None
 
     @property
     def total_cycles(self) -> int:
