@@ -1,7 +1,7 @@
 """Records: what a report shows, as tables of columns, which others may build on.
 
 A record is all that a page of a report is made from; nothing is shown that is not in it. Its JSON has a version and a
-schema, `ipu_backend/model/report/schema.json`.
+schema, of `ipu_backend/model/report/schema.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record:
 
     Attributes:
         about: the program and its machine in single numbers and names.
-        tables: by their names, as `codelet report --help` and the schema list them.
+        tables: by their names, as `TABLES` of the schema lists them.
     """
 
     about: Mapping[str, Any]
