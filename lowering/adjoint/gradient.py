@@ -25,8 +25,14 @@ from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
-from lowering.adjoint.programs import without_idle_copies
-from lowering.adjoint.recompute import Recompute, segments_of
+from lowering.adjoint.programs import (
+    called_once,
+    has_derivative,
+    parameters_of,
+    without_calls_or_idle_copies,
+    without_idle_copies,
+)
+from lowering.adjoint.recompute import Recompute, in_order
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
@@ -164,30 +170,34 @@ def gradient(
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
     seed, num_before = _seed(target, cotangent), len(graph.variables)
-    keep = lambda step: step.function.derivative is not None  # noqa: E731
-    plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
+    plan = check_graph(flow(collect(graph, chosen, (), ())))
+    is_only = called_once(plan)
+    plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
     plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
-    varied = varied_variables(plan, variables)
+    varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with graph.scope("backward", unique=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
         backward = Backward(plan, Flows(plan, varied))
-        outermost = Body(plan.steps)
+        outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
-            backward.steps(outermost, segments_of(recompute, plan.steps))
+            pieces = backward.pieces(outermost)
+        first, backward.sums.programs = backward.sums.programs, []
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.settle(outermost)
         forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
         kept = {
             own: new_variable(graph, f"kept/{own.name}", own)
-            for own in sorted(backward.disturbed, key=lambda own: own.number)
+            for own in sorted(backward.disturbed - parameters_of(plan), key=lambda own: own.number)
         }
         pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
-        programs = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *backward.sums.programs]
-        programs += [Copy(held, own) for own, held in pairs]
-        back = ProgramSequence(*programs)
+        first = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *first]
+        last = [*backward.sums.programs, *(Copy(held, own) for own, held in pairs)]
+        made = {variable for own in tensors.values() for variable in source_variables(own.source)}
+        both = ProgramSequence(forward, *first), ProgramSequence(*last)
+        back = ProgramSequence(*first, *in_order(recompute, plan, pieces, *both, made), *last)
         like = backward.likenesses() | {held: own for own, held in kept.items()}
         map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}
