@@ -148,6 +148,11 @@ def total(x):
     return jnp.sum(x)
 
 
+@cl.codelet(workers=6)
+def by_all(x):
+    return jnp.sum(x)
+
+
 def record(graph: cl.Graph, **options: object) -> Record:
     return record_of(cl.Engine(graph).profile(**options))
 
@@ -209,6 +214,9 @@ def test_workers_without_a_vertex():
     graph.add_vertex("rows", total, x=x[i], tile=i)
     assert "workers" in kinds(record(graph))
     assert "workers" not in kinds(record(spread(4000)))
+    graph.add_vertex("all workers", by_all, x=x[i], tile=i)
+    (found,) = (advice for advice in advice_of(record(graph)) if advice.kind == "workers")
+    assert "step rows has 4 vertices for the 24 workers of 4 tiles" in found.text
 
 
 def test_a_profile_without_a_plan():

@@ -7,6 +7,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,6 +67,7 @@ def _tell(traced: TracedCodelet, causes: Iterable[str]) -> None:
     line = defined_at(traced.codelet)
     where, file, number = "", "codelet", 1
     if line is not None:
+        assert isinstance(line.code, CodeType)
         file, number, where = line.code.co_filename, line.number, f" ({line.place})"
     told = _TOLD.setdefault(traced.codelet if line is None else line.code, set())
     for cause in causes:

@@ -123,17 +123,20 @@ def _exchange(record: Record) -> Iterator[Advice]:
 
 def _idle_workers(record: Record) -> Iterator[Advice]:
     """Steps with fewer vertices than the workers of the tiles that run them."""
-    workers = record.about["num_workers"]
+    workers, vertices = record.about["num_workers"], record.table("vertices")
+    taken: dict[str, int] = {}
+    for name, own in zip(vertices["compute_set"], vertices["vertices"] * vertices["workers"], strict=True):
+        taken[name] = taken.get(name, 0) + int(own)
     for number, step in _steps(record):
         there = workers * step["computing_tiles"]
-        if step["kind"] == "compute" and 0 < step["vertices"] < there:
+        if step["kind"] == "compute" and 0 < taken[step["name"]] < there:
             yield _of_cycles(
                 record,
                 "workers",
                 f"step {step['name']} has {counted(step['vertices'], 'vertex', 'vertices')} for the {there:,} workers "
                 f"of {counted(step['computing_tiles'], 'tile', 'tiles')}",
                 "split its vertices into smaller ones",
-                step["compute_cycles"] * (1 - step["vertices"] / there),
+                step["compute_cycles"] * (1 - taken[step["name"]] / there),
                 step=number,
             )
 

@@ -1,4 +1,4 @@
-"""Comparisons of two programs: what differs, by kind of cycles and memory, by step, layer, codelet, variable and tile."""
+"""Comparisons of two programs: what differs by kind of cycles and memory, step, layer, codelet, variable and tile."""
 
 from __future__ import annotations
 

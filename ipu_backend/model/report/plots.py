@@ -71,6 +71,13 @@ def _hover(figure: Any, renderers: list[Any], *rows: tuple[str, str]) -> None:
     figure.add_tools(bokeh("models").HoverTool(renderers=renderers, tooltips=list(rows)))
 
 
+def _key(figure: Any, mapper: Any) -> None:
+    """What the colours of a figure stand for, at its right."""
+    models = bokeh("models")
+    bar = models.ColorBar(color_mapper=mapper, formatter=models.NumeralTickFormatter(format="0,0"))
+    figure.add_layout(bar, "right")
+
+
 def memory_plot(kinds: list[str]) -> Any:
     """Bytes on each tile, or stretch of tiles, stacked by kind, and what a tile has as a line."""
     figure = _figure("memory", "tile", "bytes")

@@ -60,6 +60,7 @@ def vertices_table(profile: Profile, placement: Placement, turns: dict[str, int]
                 "phase": PHASES[phase_of(name)],
                 "line": str(family.line(0)) if family.num_vertices else "",
                 "vertices": family.num_vertices,
+                "workers": profile.target.num_workers if any(own.shared for own in cycles.distinct) else 1,
                 "edges": count_edges(family),
                 "turns": turns.get(name, 0),
                 "cycles": cycles.total(family.num_vertices) * turns.get(name, 0),
@@ -67,4 +68,4 @@ def vertices_table(profile: Profile, placement: Placement, turns: dict[str, int]
             }
         )
     types: dict[str, type] = dict.fromkeys(("compute_set", "codelet", "layer", "phase", "line"), str)
-    return columns_of(rows, types | dict.fromkeys(("vertices", "edges", "turns", "cycles", "tiles"), int))
+    return columns_of(rows, types | dict.fromkeys(("vertices", "workers", "edges", "turns", "cycles", "tiles"), int))

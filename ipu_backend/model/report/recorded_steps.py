@@ -123,6 +123,10 @@ def regions_of(num_tiles: int) -> np.ndarray:
     return np.arange(num_tiles) * min(MOST_REGIONS, num_tiles) // max(1, num_tiles)
 
 
+_TRAFFIC: tuple[str, ...] = ("step", "sender", "receiver", "bytes")
+_MOVES: tuple[str, ...] = ("step", "variable", "bytes", "different_bytes")
+
+
 def moved_tables(liveness: Liveness) -> tuple[Columns, Columns]:
     """What moves in one turn of each step: from region to region, and by variable.
 
@@ -143,10 +147,8 @@ def moved_tables(liveness: Liveness) -> tuple[Columns, Columns]:
             between, by_variable = known[transfer]
             pairs.append(np.concatenate([np.full((1, between.shape[1]), number), between]))
             moves += [(number, *own) for own in by_variable]
-    traffic = dict(zip(("step", "sender", "receiver", "bytes"), np.concatenate(pairs, axis=1), strict=True))
-    columns = np.array(moves, np.int64).reshape(-1, 4).T
-    names = ("step", "variable", "bytes", "different_bytes")
-    return traffic, dict(zip(names, columns, strict=True))
+    traffic: Columns = dict(zip(_TRAFFIC, np.concatenate(pairs, axis=1), strict=True))
+    return traffic, dict(zip(_MOVES, np.array(moves, np.int64).reshape(-1, 4).T, strict=True))
 
 
 def _moved(transfer: Transfer, region: np.ndarray, count: int) -> tuple[np.ndarray, list[tuple[int, int, int]]]:

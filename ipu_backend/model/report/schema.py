@@ -167,6 +167,7 @@ TABLES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             **_PLACE,
             **_LINE,
             "vertices": (_WHOLE, "how many there are"),
+            "workers": (_WHOLE, "how many workers of its tile each takes"),
             "edges": (_WHOLE, "how many edges they have"),
             "turns": (_WHOLE, "how often they run"),
             "cycles": (_WHOLE, "of all of them and all turns on one worker"),
