@@ -20,6 +20,7 @@ from codelet.errors import CodeletError, TileError
 from codelet.graphs.family import Family
 from codelet.target import Target
 from ipu_backend.files import written_whole
+from ipu_backend.model.report.advice import Advice, advice_of
 from ipu_backend.model.report.page import Page, page_of
 from ipu_backend.model.report.picture import picture_of_graph
 from ipu_backend.model.report.record import Record
@@ -381,6 +382,17 @@ class Profile(CountedByKind):
         text = page_of(record_of(self, title, layer_of), picture=picture_of_graph(self, picture))
         with written_whole(path) as file:
             file.write(text)
+
+    def advice(self, most: int = 20) -> tuple[Advice, ...]:
+        """What is most worth mending, with what it costs, the largest share of the program or of a tile first.
+
+        Args:
+            most: how many at most.
+
+        Raises:
+            ReportError: a profile that was counted without a plan on the machine.
+        """
+        return advice_of(record_of(self), most)
 
     def show(self, title: str = "", height: int = 800) -> Page:
         """The page of `report` in a notebook, of a height in pixels.

@@ -93,4 +93,5 @@ def _part(name: str) -> str:
 def _library() -> str:
     """Bokeh's own script, which draws the plots."""
     resources = bokeh("resources").Resources(mode="inline", components=["bokeh"], minified=True)
-    return "\n".join(text.replace("</script", "<\\/script") for text in resources.js_raw)
+    scripts = [text for text in resources.js_raw if not text.startswith("Bokeh.set_log_level")]
+    return "\n".join(text.replace("</script", "<\\/script") for text in scripts)

@@ -129,10 +129,11 @@ def live_plot() -> Any:
     )
     peak = _source("live_peak", "x", "y", "text")
     figure.scatter("x", "y", source=peak, marker="inverted_triangle", size=10, color="#d04040")
-    figure.text("x", "y", text="text", source=peak, x_offset=8, y_offset=-4, text_font_size="11px", name="live_text")
+    figure.text("x", "y", text="text", source=peak, x_offset=8, y_offset=4, text_font_size="11px", name="live_text")
     _hover(figure, bars, ("moment", "@moment"), ("", "@name"), ("live", "@total{0,0}"))
     figure.add_layout(figure.legend[0], "right")
     figure.y_range.start = 0
+    figure.y_range.range_padding = 0.3  # for the word at the peak
     return figure
 
 

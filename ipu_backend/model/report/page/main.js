@@ -119,6 +119,7 @@ function prepare() {
 }
 
 (async () => {
+  Bokeh.logger.set_level("error"); // it warns of every plot that has no data yet
   await unpack();
   readAddress();
   prepare();
