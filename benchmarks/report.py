@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from itertools import pairwise
 from typing import NamedTuple
 
 from benchmarks.fresh import in_fresh_process
@@ -43,7 +44,7 @@ def report_network(network: str, grain: int | None) -> Reported:
     times.append(time.perf_counter())
     page = page_of(record)
     times.append(time.perf_counter())
-    seconds = [after - before for before, after in zip(times, times[1:], strict=False)]
+    seconds = [after - before for before, after in pairwise(times)]
     return Reported(profile.num_vertices, *seconds, len(page.encode()) / 2**20)
 
 
