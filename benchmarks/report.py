@@ -56,9 +56,7 @@ def report(
     for network, grain in programs:
         own = in_fresh_process(report_network, network, grain)
         name = f"report/{network}" + ("" if grain is None else "_fine")
-        note = f"{own.vertices:,} vertices; profiled in {own.profile:.1f} s"
-        yield Row(f"{name}/collect", own.collect, None, None, None, note)
+        yield Row(f"{name}/collect", own.collect, None, None, None)
         yield Row(f"{name}/write", own.write, None, None, None)
-        yield Row(
-            f"{name}/size", None, None, own.mebibytes / MOST_MIB, 1.0, f"{own.mebibytes:.1f} of {MOST_MIB:.0f} MiB"
-        )
+        note = f"{own.mebibytes:.1f} of {MOST_MIB:.0f} MiB; {own.vertices:,} vertices, profiled in {own.profile:.1f} s"
+        yield Row(f"{name}/size", None, None, own.mebibytes / MOST_MIB, 1.0, note)
