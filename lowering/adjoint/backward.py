@@ -402,7 +402,8 @@ class Backward:
             raise ProgramError(
                 "a loop without a bound is differentiated: what its turns overwrite has to be kept",
                 given=f"RepeatWhile over {source_text(step.predicate.source)}",
-                expected="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+                expected="a bound on how many turns there are",
+                fix="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
                 line=step.line,
             )
         count = self.saved.count_of(body, number, loop)

@@ -97,7 +97,9 @@ class Frame:
             when = "before"
         value = Value(variable, when)
         if value not in self.parameters:
-            self.parameters[value] = new_variable(variable.graph, f"given/{variable.name}", variable)
+            held = self.saved.held_by(variable) if when == "saved" else None
+            name = f"given/{(variable if held is None else held.origin).name}"
+            self.parameters[value] = new_variable(variable.graph, name, variable)
             self.needed[value] = needed
         self.needed[value] |= needed
         return self.parameters[value]

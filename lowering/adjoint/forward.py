@@ -36,7 +36,8 @@ def forward_program(plan: Plan, body: Body) -> Program:
         if isinstance(loop.step, RepeatStep) and loop.step.index is None:
             found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
             continue
-        count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
+        with plan.graph.scope(body.scope):
+            count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
         inside[-1] = ProgramSequence(inside[-1], count)
         found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
     return ProgramSequence(*found, *body.before.get(len(body.steps), []))

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import codelet as cl
 from codelet.graphs.graph import Graph
+from codelet.graphs.phases import SAVED
 from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.functions import Function
 from codelet.programs.program import Program
@@ -106,6 +107,13 @@ class Body:
         return outer if self.loop is None else (*outer, self.loop)
 
     @property
+    def scope(self) -> str:
+        """The scope of what saves values that are made in it: they are the forward pass's, unless it runs again."""
+        if self.is_again:
+            return "again"
+        return SAVED if self.around is None else self.around[0].scope
+
+    @property
     def inner(self) -> Iterator[Body]:
         """The bodies of its steps that the backward pass goes through."""
         return itertools.chain.from_iterable(self.children.values())
@@ -143,6 +151,11 @@ class _Saved:
     held: Variable
     stack: Tensor | None
     of: _Saved | None = None
+
+    @property
+    def origin(self) -> Variable:
+        """The variable that the forward pass has the value in."""
+        return self.variable if self.of is None else self.of.origin
 
     @property
     def elements(self) -> Elements:
@@ -229,8 +242,8 @@ class Saved:
 
     def _saved(self, variable: Variable, body: Body, number: int, needed: Elements, of: _Saved | None) -> _Saved:
         graph, loops = self.graph, body.loops
-        with graph.scope("saved"):
-            name = graph.free_name(variable.name)
+        with graph.scope(body.scope):
+            name = graph.free_name((variable if of is None else of.origin).name)
             if not loops:
                 held = graph.add_variable(name, variable.shape, variable.dtype)
                 return _Saved(variable, body, number, needed, variable_of(held), None, of)
@@ -238,10 +251,10 @@ class Saved:
             for loop in loops:
                 turns *= loop.turns
             stack = graph.add_variable(name, (turns, *variable.shape), variable.dtype)
-            _, backward = self._places(body)
-            with graph.record() as taken:
-                row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
-            body.prelude.append(taken)
+        _, backward = self._places(body)
+        with graph.record() as taken:
+            row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
+        body.prelude.append(taken)
         return _Saved(variable, body, number, needed, variable_of(row), stack, of)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
@@ -255,7 +268,8 @@ class Saved:
                 )
             else:
                 forward, backward = self._places(outer)
-                body.forward = self._place(forward, body.loop.turn, body.loop.turns, body.before.setdefault(0, []))
+                with self.graph.scope(body.scope):
+                    body.forward = self._place(forward, body.loop.turn, body.loop.turns, body.before.setdefault(0, []))
                 body.backward = self._place(backward, body.loop.back, body.loop.turns, body.prelude)
         return body.forward, body.backward
 
@@ -286,7 +300,7 @@ class Saved:
             if own.of is not None:
                 is_made = own.body.around is None  # where a call is, so is what it leaves
             return [] if is_made else [cl.Copy(0, whole_view(own.held))]
-        with graph.scope("saved"):
+        with graph.scope(own.body.scope):
             first: list[Program] = [cl.Copy(0, own.stack)]
             if not elements.is_all:
                 row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)
