@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.draw.groups import PHASES, phase_of
 from codelet.graphs.edge_counts import count_edges
+from codelet.graphs.phases import PHASES, phase_of
 from codelet.graphs.vertex_cycles import family_cycles
 from codelet.views.sources import type_text
 from ipu_backend.model.report.record import Columns, columns_of

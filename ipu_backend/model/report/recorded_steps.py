@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codelet.draw.groups import PHASES, phase_of
+from codelet.graphs.phases import PHASES, phase_of
 from ipu_backend.model.report.record import Columns, columns_of
 from lowering.machine.exchange import Exchange, Transfer
 from lowering.machine.liveness import Liveness
