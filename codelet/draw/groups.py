@@ -6,7 +6,6 @@ from all others. What is small beside the whole belongs to the layer that it has
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ from itertools import groupby
 import numpy as np
 
 from codelet.draw.links import Links
+from codelet.graphs.phases import phase_of, without_phase
 
-PHASES = ("forward", "backward", "update")
 MOST_LAYERS = 24
 """How many layers may have names of several parts."""
 
@@ -51,22 +50,6 @@ class Groups:
     def sizes(self) -> np.ndarray:
         """The number of points of each, int64."""
         return np.diff(self.first)
-
-
-def _phase(part: str) -> int | None:
-    """The place in `PHASES` that a part of a name says; of `backward_2`, the scope of a second gradient, too."""
-    name = re.sub(r"_\d+$", "", part)
-    return PHASES.index(name) if name in PHASES else None
-
-
-def phase_of(name: str) -> int:
-    """The place in `PHASES` of a compute set, by its name.
-
-    >>> [PHASES[phase_of(name)] for name in ("conv 1/dot", "backward_2/conv 1/dot", "update/conv 1")]
-    ['forward', 'backward', 'update']
-    """
-    found = {_phase(part) for part in re.split(r"[/ ]", name)}
-    return next((place for place in (2, 1) if place in found), 0)
 
 
 def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
@@ -111,7 +94,7 @@ def _by_parts(names: Sequence[str]) -> LayerOf:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.split("/") if _phase(part) is None)
+    return tuple(without_phase(name))
 
 
 def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:

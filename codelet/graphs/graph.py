@@ -204,9 +204,13 @@ class Graph:
         """All compute sets, in the order in which they were added."""
         return tuple(self._compute_sets.values())
 
-    def record(self) -> contextlib.AbstractContextManager[Recording]:
-        """The compute sets made inside become a program: run them in the order in which they were made."""
-        return self._recordings.record()
+    def record(self, *, aside: bool = False) -> contextlib.AbstractContextManager[Recording]:
+        """The compute sets made inside become a program: run them in the order in which they were made.
+
+        Args:
+            aside: whether they run only where a program names them, and are not part of what runs when none is given.
+        """
+        return self._recordings.record(aside)
 
     def add_function(
         self,
@@ -295,8 +299,11 @@ class Graph:
 
     @property
     def default_program(self) -> Program:
-        """All compute sets in the order in which they were added: what runs when no program is given."""
-        return Sequence(*self.compute_sets)
+        """All compute sets in the order in which they were added: what runs when no program is given.
+
+        Those of a gradient, and what else is recorded aside, are left out.
+        """
+        return Sequence(*(own for own in self.compute_sets if not getattr(own.recording, "is_aside", False)))
 
     # --- vertices -------------------------------------------------------------------------------------
 

@@ -12,12 +12,13 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
 from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
 from codelet.tracing.field_types import FieldType
 from codelet.views.sources import Variable, source_variables
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -162,7 +163,8 @@ class Flows:
             connected = field.is_read and field.tensor is not None and field.tensor.size
             if connected and not self.touched(family, field).is_empty:
                 wrt.append(field.name)
-        adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
+        with at_line(family.lines[0] if family.lines else None):
+            adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
         names = () if adjoint is None else adjoint.fields.contributions
         received = {name: self.touched(family, family.by_name[name]) for name in names}
         return FamilyFlow(family, adjoint, written, received)
@@ -176,7 +178,13 @@ class Flows:
     def _before(self, step: Step, present: ElementSet) -> ElementSet:
         match step:
             case CallStep() if step.function.derivative is None:
-                return self.before(step.function.body, present)
+                arguments = [*zip(map(whole_view, step.function.parameters), step.arguments, strict=True)]
+                for k in reversed(step.function.written):
+                    present = self._before_copy(*arguments[k], present)
+                present = self.before(step.function.body, present)
+                for own, given in reversed(arguments):
+                    present = self._before_copy(given, own, present)
+                return present
             case ExecuteStep() | CallStep():
                 flows = [self.of_family(family, present) for family in self.families(step)]
                 for flow in flows:
@@ -186,10 +194,7 @@ class Flows:
                         present = present | own
                 return present
             case CopyStep(source, destination):
-                written = self.elements(destination)
-                flows_on = not (written & present).is_empty
-                present = present - written
-                return present | self.elements(source) if flows_on else present
+                return self._before_copy(source, destination, present)
             case StreamStep(_, tensor):
                 return present - self.elements(tensor) if step.stream.is_input else present
             case UndefStep(tensor):
@@ -201,6 +206,12 @@ class Flows:
             case SwitchStep(_, _, branches):
                 return functools.reduce(ElementSet.__or__, [self.before(branch, present) for branch in branches])
         return present
+
+    def _before_copy(self, source: Tensor, destination: Tensor, present: ElementSet) -> ElementSet:
+        written = self.elements(destination)
+        if (written & present).is_empty:
+            return present
+        return (present - written) | self.elements(source)
 
     def around(self, step: RepeatStep | WhileStep, present: ElementSet) -> ElementSet:
         """The elements that have cotangents wherever a turn of a loop begins or ends, given those behind it."""

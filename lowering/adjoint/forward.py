@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codelet as cl
+from codelet.programs.functions import Call
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from lowering.adjoint.added import new_vertices
@@ -10,7 +11,7 @@ from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
 from lowering.plan.plan import Plan
-from lowering.plan.steps import RepeatStep
+from lowering.plan.steps import CallStep, RepeatStep
 from lowering.plan.walk import bodies
 
 
@@ -19,6 +20,14 @@ def forward_program(plan: Plan, body: Body) -> Program:
     found: list[Program] = []
     for number, step in enumerate(body.steps):
         found += body.before.get(number, [])
+        if number in body.instead:
+            found.append(body.instead[number])
+            continue
+        if number in body.calls:
+            assert isinstance(step, CallStep)
+            function = body.calls[number].forward(plan)
+            found.append(Call(function, **dict(zip(function.parameters, step.arguments, strict=True))))
+            continue
         children = body.children.get(number, ())
         if not children or children[0].is_again:  # which saves when it runs again
             children = [Body(own, (body, number)) for own in bodies(step)]
@@ -30,7 +39,8 @@ def forward_program(plan: Plan, body: Body) -> Program:
         if isinstance(loop.step, RepeatStep) and loop.step.index is None:
             found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
             continue
-        count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
+        with plan.graph.scope(body.scope):
+            count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
         inside[-1] = ProgramSequence(inside[-1], count)
         found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
     return ProgramSequence(*found, *body.before.get(len(body.steps), []))
