@@ -16,6 +16,7 @@ from codelet.interpret import interpret as interpret
 from codelet.programs.control import If as If
 from codelet.programs.control import Repeat as Repeat
 from codelet.programs.control import RepeatWhile as RepeatWhile
+from codelet.programs.control import Revolve as Revolve
 from codelet.programs.control import Switch as Switch
 from codelet.programs.copies import Copy as Copy
 from codelet.programs.functions import Call as Call
