@@ -17,6 +17,7 @@ from dataclasses import replace
 import codelet as cl
 from codelet.errors import ProgramError
 from codelet.graphs.family import Field
+from codelet.programs.control import Revolve
 from codelet.programs.program import Program
 from codelet.tracing.adjoints import adjoint_of
 from codelet.views.grids import Axis
@@ -31,6 +32,7 @@ from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import Piece
+from lowering.adjoint.revolved import go_back_revolved
 from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.sums import Sums, is_injective, of_other_variables
 from lowering.adjoint.units import go_back_again
@@ -313,6 +315,8 @@ class Backward:
                 self.present = self.present - self.flows.elements(tensor)
             case UndefStep(tensor):
                 self.present = self.present - self.flows.elements(tensor)
+            case RepeatStep() if step.count and isinstance(step.checkpoint, Revolve):
+                go_back_revolved(self, body, number, step)
             case RepeatStep() if step.count:
                 self._repeat(body, number, step)
             case WhileStep():

@@ -20,6 +20,9 @@ def forward_program(plan: Plan, body: Body) -> Program:
     found: list[Program] = []
     for number, step in enumerate(body.steps):
         found += body.before.get(number, [])
+        if number in body.instead:
+            found.append(body.instead[number])
+            continue
         if number in body.calls:
             assert isinstance(step, CallStep)
             function = body.calls[number].forward(plan)

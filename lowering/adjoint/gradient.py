@@ -136,6 +136,8 @@ def gradient(
         NotInGraphError: a name that no variable has.
         CodeletTraceError: a codelet that JAX has no derivative of.
 
+    Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
+
     >>> import codelet as cl, jax.numpy as jnp
     >>> @cl.codelet
     ... def square(x):

@@ -85,6 +85,7 @@ class Body:
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
         calls: the functions that its steps call, by their places, likewise.
+        instead: what the forward pass runs in the place of steps.
     """
 
     steps: tuple[Step, ...]
@@ -97,6 +98,7 @@ class Body:
     backward: Tensor | None = None
     children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
     calls: dict[int, Called] = field(default_factory=dict)
+    instead: dict[int, Program] = field(default_factory=dict)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -123,7 +125,12 @@ class Body:
         """Whether the forward pass does more here than its steps."""
         counted = self.loop is not None and self.loop.is_counted
         inside = (own.is_changed for own in self.inner if not own.is_again)
-        return counted or bool(self.before) or any(inside) or any(own.is_changed for own in self.calls.values())
+        return (
+            counted
+            or bool(self.before or self.instead)
+            or any(inside)
+            or any(own.is_changed for own in self.calls.values())
+        )
 
     def writer(self, variable: Variable, number: int) -> int | None:
         """The place of the last step before another that writes a variable."""
