@@ -63,6 +63,14 @@ def _draw(arguments: argparse.Namespace) -> None:
     print(f"{draw_function(arguments.name, path, **options)!r}: {path}")
 
 
+def _report(arguments: argparse.Namespace) -> None:
+    from ipu_backend.jobs.report import report_function
+
+    path = arguments.output or f"{arguments.name.replace(':', '.')}.html"
+    chosen = {name: getattr(arguments, name) for name in ("grain", "batch", "picture", "json")}
+    print(f"{report_function(arguments.name, path, **chosen)!r}: {path}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="codelet", description="Graphs of millions of small differentiable programs, on JAX."
@@ -153,6 +161,29 @@ def _parser() -> argparse.ArgumentParser:
         help="profile it first, so that the tiles of all vertices are known (--colour tile does so by itself)",
     )
     draw.set_defaults(run=_draw)
+    report = jobs.add_parser(
+        "report",
+        help="what a network's training step, or any function of JAX, costs, as a page of HTML",
+        description=(
+            "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
+            "needs no server and no network. Needs the extra `report`: pip install 'codelet[report]'."
+        ),
+    )
+    report.add_argument("name", metavar="NAME", help="what is profiled, as `codelet build` takes it")
+    report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")
+    for option, meaning in (
+        ("--grain", "about how many multiplications or elements a vertex has (default: planned for the tiles)"),
+        ("--batch", "how many examples a network takes (default: its own)"),
+    ):
+        report.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    report.add_argument(
+        "--picture",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="draw the graph (default: if it is small)",
+    )
+    report.add_argument("--json", metavar="PATH", help="write all that the page shows there as well, as JSON")
+    report.set_defaults(run=_report)
     return parser
 
 

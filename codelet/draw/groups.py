@@ -66,7 +66,7 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     sizes += np.diff(np.append(cuts, len(links.input_family))).tolist()
     family = np.concatenate([np.arange(len(families)), links.input_family[cuts]]).astype(np.int32)
     names = [own.compute_set.name for own in families]
-    layer, layers = _layers(names, layer_of or _by_parts(names))
+    layer, layers = _layers(names, layer_of or layers_by_name(names))
     return Groups(
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
         family,
@@ -77,8 +77,15 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     )
 
 
-def _by_parts(names: Sequence[str]) -> LayerOf:
-    """The first parts of names, as many as tell a stretch of the forward pass from all others; "" of other passes'."""
+def layers_by_name(names: Sequence[str]) -> LayerOf:
+    """The layers that names tell: their first parts, as many as tell a stretch of the forward pass from all others.
+
+    Args:
+        names: of compute sets, in the order of the program.
+
+    Returns:
+        The layer of a name, "" where it is of none.
+    """
     paths = [_parts(name) for name in names if phase_of(name) == 0]
     chosen: set[tuple[str, ...]] = set()
     for depth in range(1, 1 + max(map(len, paths), default=0)):

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.errors import Line
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
@@ -103,6 +104,11 @@ class Graph:
             VariableError: a name that is none.
         """
         return self._names.scope(name, unique)
+
+    @property
+    def lines(self) -> Mapping[str, Line | None]:
+        """The user's line that gave each name, by the name with its scopes."""
+        return self._names.lines
 
     def free_name(self, name: str) -> str:
         """`name`, or `name_2`, `name_3`, ...: the first that nothing has in the scopes around it."""
