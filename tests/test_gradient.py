@@ -196,7 +196,7 @@ class TestGathered:
         return graph, x, w, y
 
     @staticmethod
-    def check(graph, of, wrt, holds: str | None) -> None:
+    def check(graph, of, wrt, holds: str | None, by_tables: bool = False) -> None:
         random = np.random.default_rng(0)
         values = {own.name: random.uniform(-1, 1, own.shape).astype(np.float32) for own in wrt}
         cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
@@ -214,7 +214,7 @@ class TestGathered:
         if holds is not None:
             assert holds in str(lowered.plan)
         # What is gathered is read through no table, and no contribution is held.
-        for family in lowered.families:
+        for family in () if by_tables else lowered.families:
             assert not any(own.tensor.index.tables for own in family.fields if own.tensor is not None)
 
     @pytest.mark.parametrize(
@@ -246,6 +246,15 @@ class TestGathered:
         graph.add_vertex("dots", dot, x=cl.concat([a, b])[i : i + 3], w=w, out=y[i])
         self.check(graph, y, [a, b, w], None)
 
+    @pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "twice"])
+    def test_what_holds_an_element_twice(self, mode: str):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        x, w, y = (graph.add_variable(name, shape) for name, shape in (("x", (6,)), ("w", (3,)), ("y", (6,))))
+        i = cl.grid(6)
+        padded = cl.concat([x, x[2:]]) if mode == "twice" else x.pad(1, mode)
+        graph.add_vertex("dots", cl.codelet(lambda x, w: jnp.vdot(x, w)), x=padded[i : i + 3], w=w, out=y[i])
+        self.check(graph, y, [x, w], None, by_tables=True)
+
     def test_beside_differences_in_float64(self):
         with jax.enable_x64(True):
             graph = cl.Graph(cl.IPU(num_tiles=8))
@@ -265,3 +274,86 @@ class TestGathered:
             made = run({n: values[n] for n in "xw"})
             slope = sum(np.vdot(made[found[own].source.name], way[own.name]) for own in (x, w))
             assert abs((at(1e-4) - at(-1e-4)) / 2e-4 - slope) < 1e-8 * max(1, abs(slope))
+
+
+@cl.codelet
+def softest(x):
+    """No inner product: what an element contributes depends on all of the window."""
+    return jnp.log(jnp.sum(jnp.exp(x)))
+
+
+class TestShifted:
+    """Contributions to one variable at shifted places: summed together, through no tables."""
+
+    @staticmethod
+    def sums(graph: cl.Graph) -> list[str]:
+        """The compute sets of the backward pass."""
+        return [own.name for own in graph.compute_sets if own.name.startswith("backward")]
+
+    @staticmethod
+    def stencil(kind: cl.Codelet, stride: int = 1, flat: bool = False) -> tuple[cl.Graph, cl.Tensor, cl.Tensor]:
+        graph, side = cl.Graph(cl.IPU(num_tiles=8)), 8
+        u, count = graph.add_variable("u", (side * side,) if flat else (side, side)), 6 // stride
+        v, (p, q) = graph.add_variable("v", (count, count)), cl.grid(count, count)
+        i, j = stride * p + 1, stride * q + 1
+        at = (lambda i, j: u[side * i + j]) if flat else (lambda i, j: u[i, j])
+        near = {
+            "here": at(i, j),
+            "north": at(i - 1, j),
+            "south": at(i + 1, j),
+            "west": at(i, j - 1),
+            "east": at(i, j + 1),
+        }
+        graph.add_vertex("step", kind, **near, out=v[p, q])
+        return graph, u, v
+
+    @pytest.mark.parametrize("flat", [False, True])
+    @pytest.mark.parametrize("stride", [1, 2])
+    def test_a_stencil_with_constant_weights_is_a_stencil_over_cotangents(self, stride: int, flat: bool):
+        diffuse = cl.codelet(lambda here, north, south, west, east: here + north + 2 * south - west + east / 3)
+        graph, u, v = self.stencil(diffuse, stride, flat)
+        before = len(graph.variables)
+        TestGathered.check(graph, v, [u], None)
+        # Of every second point the one in the middle is read by one vertex alone, which writes straight.
+        assert self.sums(graph) == [*["backward/step"] * (stride == 2), "backward/step/u/sum"]
+        assert [own.name for own in graph.variables[before:]] == ["backward/v", "backward/copied", "backward/u"]
+
+    @pytest.mark.parametrize("stride", [1, 2])
+    def test_any_other_is_one_sum_of_what_is_held(self, stride: int):
+        bend = cl.codelet(lambda here, north, south, west, east: jnp.tanh(here * north + south) * west + east)
+        graph, u, v = self.stencil(bend, stride)
+        TestGathered.check(graph, v, [u], None)
+        assert self.sums(graph) == ["backward/step", "backward/step/u/sum"]
+
+    @pytest.mark.parametrize(("stride", "window"), [(1, 3), (2, 3), (3, 5), (1, 9)])
+    def test_windows_that_overlap(self, stride: int, window: int):
+        graph, count = cl.Graph(cl.IPU(num_tiles=8)), 5
+        x, y = graph.add_variable("x", (3, stride * count + window)), graph.add_variable("y", (3, count))
+        n, i = cl.grid(3, count)
+        graph.add_vertex("soften", softest, x=x[n, stride * i : stride * i + window], out=y[n, i])
+        TestGathered.check(graph, y, [x], None)
+        assert self.sums(graph) == ["backward/soften", "backward/soften/x/sum"]
+
+    def test_rows_whose_shifts_are_along_the_field(self):
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        u, v = graph.add_variable("u", (6, 8)), graph.add_variable("v", (4, 6))
+        i = cl.grid(range(1, 5))
+        kind = cl.codelet(lambda north, south, west, east: north * south - west * east)
+        inner = slice(1, 7)
+        near = {"north": u[i - 1, inner], "south": u[i + 1, inner], "west": u[i, :6], "east": u[i, 2:]}
+        graph.add_vertex("step", kind, **near, out=v[i - 1])
+        TestGathered.check(graph, v, [u], None)
+        assert self.sums(graph) == ["backward/step", "backward/step/u/sum"]
+
+    def test_a_part_that_is_much_smaller_is_added_by_itself(self):
+        graph = cl.Graph(cl.IPU(num_tiles=1))
+        x, y, z = (
+            graph.add_variable(name, shape) for name, shape in (("x", (200, 50)), ("y", (200, 50)), ("z", (50,)))
+        )
+        scale, bend = cl.codelet(lambda x: 3 * x), cl.codelet(jnp.sin)
+        i, j, k = (*cl.grid(200, 50), cl.grid(50))
+        graph.add_vertex("step", scale, x=x[i, j], out=y[i, j])
+        graph.add_vertex("step", bend, x=x[17, k], out=z[k])
+        total = graph.add_vertex("sum", cl.codelet(lambda y, z: jnp.sum(y) * jnp.sum(z)), y=y, z=z)
+        TestGathered.check(graph, total, [x], None)
+        assert "backward/step/x/sum" not in self.sums(graph)

@@ -11,30 +11,31 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import codelet as cl
 from codelet.errors import ProgramError
-from codelet.graphs.family import Field
 from codelet.programs.program import Program
 from codelet.tracing.adjoints import adjoint_of
 from codelet.views.grids import Axis
-from codelet.views.index import Index
-from codelet.views.sources import Source, Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_tensor, new_variable, new_vertices, variable_of
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices
+from lowering.adjoint.contributions import Contributions
 from lowering.adjoint.counting import from_the_end, is_left, one_less
-from lowering.adjoint.fields import constant_of, contributions_of, places_of
+from lowering.adjoint.fields import constant_of, contributions_of, is_injective, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import program_of, writes_of
 from lowering.adjoint.recompute import Segment, made_again
 from lowering.adjoint.saved import Body, Loop, Saved, parts
-from lowering.adjoint.sums import Sums, is_injective, of_other_variables
+from lowering.adjoint.shifted import Contribution
+from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.check.initialized import read_before_written, written_by
-from lowering.plan.elements import Elements, ElementSet
+from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     CallStep,
@@ -56,6 +57,7 @@ class Backward:
     Attributes:
         graph: where it is added.
         flows: which elements have cotangents where.
+        contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
         cotangents: the variable that holds those of each variable.
         present: the elements that have a cotangent where the backward pass has come to.
@@ -68,6 +70,7 @@ class Backward:
         self.plan, self.graph, self.flows = plan, plan.graph, flows
         self.saved = Saved(self.graph, written_by(plan))
         self.sums = Sums(self.graph)
+        self.contributions = Contributions(self.sums, flows.varied, self.cotangent)
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
         self.needed: set[Variable] = set()
@@ -123,48 +126,32 @@ class Backward:
         else:
             given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
             self.sums.programs.append(cl.Copy(cotangent, given))  # type: ignore[arg-type]
-            self.contribute("cotangent", given, of.index, of.source)
+            self._contribute("cotangent", given, of)
 
     # --- contributions ------------------------------------------------------------------------------------
 
-    def contribute(self, name: str, values: Tensor, places: Index, source: Source) -> None:
-        """Add contributions to the cotangents of a source's elements.
+    def _contribute(self, name: str, values: Tensor, to: Tensor) -> None:
+        """Add values to the cotangents of a tensor's elements."""
+        given = Contribution(name, "", {"": values}, to.index, to.source, self.flows.elements(to))
+        self.present = self.contributions.add([given], self.present, ElementSet())
 
-        Args:
-            name: of what does it.
-            values: the contributions, without symbols.
-            places: the flat position in the source that each is for, of the same shape.
-            source: a variable, or a patchwork, whose padding nothing comes back to.
-        """
-        if isinstance(source, Variable):
-            if source in self.flows.varied:
-                held = self.present.of(source)
-                now = self.sums.add(name, values, places, self.cotangent(source), held)
-                self.present = self.present | ElementSet({source: now})
-            return
-        joined = variable_of(new_tensor(self.graph, f"{name}/joined", source.shape, source.dtype))
-        held = self.sums.add(name, values, places, joined, Elements.nothing(joined.size))
-        for patch in source.patches:
-            if patch.variable in self.flows.varied:
-                own = Elements.of_view(patch.places, (), joined.size, joined.name)
-                if (own & held).first is not None:
-                    self.sums.zero(joined, own - held)
-                    held = held | own
-                    self.contribute(name, Tensor(joined, patch.places), patch.index, patch.variable)
-
-    def family(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> None:
-        """Run the adjoint of a family.
+    def family(
+        self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, kept: ElementSet
+    ) -> list[Contribution]:
+        """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
         Args:
             body: the body that its compute set is run in.
             number: the place of the step there.
             flow: what is made of it.
             later: the elements that are written after the vertices have read: by themselves, too.
+            kept: the elements to which the families of the compute set contribute.
         """
         flow = self._gathered(body, number, flow, later)
+        flow, contributions = self._summed(flow, kept)
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
-            return
+            return contributions
         names, fields, axes = adjoint.fields, dict[str, object](), family.axes
         for name, own in names.inputs.items():
             field = family.by_name[name]
@@ -180,36 +167,66 @@ class Backward:
             tensor = family.by_name[name].tensor
             assert tensor is not None
             fields[own] = self.cotangents_of(tensor)
-        kept: list[tuple[Tensor, Field]] = []
         taken = ElementSet()
         for name, own in names.contributions.items():
             field, received = family.by_name[name], flow.received[name]
             assert field.tensor is not None
-            meets = not (received & self.present).is_empty
-            in_place = not (received & flow.written).is_empty
             if own in names.cotangents.values():
                 taken = taken | received  # what comes out takes the place of what came in
-            elif (
-                isinstance(field.tensor.source, Variable)
-                and not (meets and in_place)
-                and (received & taken).is_empty
-                and is_injective(places_of(family, field.tensor))
-            ):
-                if meets:
+            elif flow.is_straight(name, self.present):
+                if not (received & self.present).is_empty:
                     self.fill(received)
                     adjoint = adjoint.adding([name])
                 taken = taken | received
                 fields[own] = self.cotangents_of(field.tensor)
             else:
                 held, fields[own] = contributions_of(self.graph, f"{step}/{name}", family, field)
-                kept.append((held, field))
+                places = places_of(family, field.tensor)
+                contributions.append(Contribution(step, name, {"": held}, places, field.tensor.source, received))
         if family.tile is not None:
             fields["tile"] = family.tile
         self.sums.run(step, adjoint, **fields)
         self.present = self.present | taken
-        for held, field in kept:
+        return contributions
+
+    def _summed(self, flow: FamilyFlow, kept: ElementSet) -> tuple[FamilyFlow, list[Contribution]]:
+        """What a family contributes by sums over cotangents, and what is left of it."""
+        family, adjoint = flow.family, flow.adjoint
+        if adjoint is None or family.rows:
+            return flow, []
+        views = {}
+        for name in adjoint.fields.cotangents:
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            tensor = self.cotangents_of(tensor)
+            views[name] = Tensor(tensor.source, tensor.index.lifted(family.axes))
+        found, left = [], []
+        for name in adjoint.fields.contributions:
+            field, of = family.by_name[name], adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
             assert field.tensor is not None
-            self.contribute(f"{step}/{field.name}", held, places_of(family, field.tensor), field.tensor.source)
+            assert of is not None
+            read = ElementSet()
+            for own in of.fields.cotangents:
+                read = read | self.flows.touched(family, family.by_name[own])
+            is_linear = not (of.fields.inputs or of.fields.results) and name not in of.fields.cotangents
+            size = sum(math.prod(family.by_name[own].type.shape) for own in of.fields.cotangents)
+            if (
+                is_linear
+                and field.tensor.size == 1
+                and size <= 2
+                and (read & kept).is_empty
+                and not flow.is_straight(name, self.present)
+            ):
+                places = places_of(family, field.tensor).reshape(family.extents)
+                given = {held: views[own] for own, held in of.fields.cotangents.items()}
+                made = Contribution(
+                    family.compute_set.name, name, given, places, field.tensor.source, flow.received[name], of
+                )
+                if self.contributions.is_summed(made, flow.written):
+                    found.append(made)
+                    continue
+            left.append(name)
+        return flow.of(left) if found else flow, found
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
         """Gather what can be gathered of what a family contributes; what is left of it."""
@@ -234,10 +251,7 @@ class Backward:
                     self.present = self.present | received
                     continue
             left.append(name)
-        if len(left) == len(adjoint.fields.contributions):
-            return flow
-        rest = adjoint_of(family.codelet, left, [*adjoint.fields.cotangents]) if left else None
-        return replace(flow, adjoint=rest)
+        return flow.of(left) if len(left) < len(adjoint.fields.contributions) else flow
 
     # --- steps --------------------------------------------------------------------------------------------
 
@@ -296,11 +310,15 @@ class Backward:
             if flow.adjoint is not None:
                 for name in flow.adjoint.fields.cotangents:
                     self.fill(self.flows.touched(flow.family, flow.family.by_name[name]))
+        written, received = ElementSet(), ElementSet()
         for flow in flows:
-            self.present = self.present - flow.written
+            written = written | flow.written
+            received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
+        self.present, found = self.present - written, []
         for flow in flows:
             if flow.adjoint is not None:
-                self.family(body, number, flow, self.later | self._written(step))
+                found += self.family(body, number, flow, self.later | self._written(step), received)
+        self.present = self.contributions.add(found, self.present, written)
 
     def _copy(self, body: Body, number: int, source: Tensor, destination: Tensor) -> None:
         written = self.flows.elements(destination)
@@ -310,13 +328,13 @@ class Backward:
             self.present = self.present - written
             return
         self.fill(written)
-        values, name = self.cotangents_of(destination), "copy"
+        values = self.cotangents_of(destination)
         if not set(source_variables(source.source)).isdisjoint(source_variables(destination.source)):
             apart = new_tensor(self.graph, "copied", values.shape, values.dtype)
             self.sums.programs.append(cl.Copy(values, apart))
             values = apart
         self.present = self.present - written
-        self.contribute(name, values, source.index, source.source)
+        self._contribute("copy", values, source)
 
     # --- loops and choices --------------------------------------------------------------------------------
 
@@ -342,6 +360,7 @@ class Backward:
         self.later = self.later | self._written(step)
         (inner,) = self._bodies(body, number, Loop(self.graph, step, step.count))
         programs = self._inside(inner, around)
+        self.present = around  # and zeros, of which no turn but the last knows
         loop = inner.loop
         assert loop is not None
         if not programs:
@@ -391,6 +410,7 @@ class Backward:
         self.fill(around)
         filled, self.sums.programs = self.sums.programs, outer
         turn = [*self._inside(inner), *condition.prelude, *self._inside(condition, around)]
+        self.present = around
         if not last and not turn:
             return
         if step.max_steps is None:

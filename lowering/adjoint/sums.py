@@ -9,7 +9,7 @@ other are listed by the element that receives them. Of inner products no contrib
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ import numpy as np
 
 import codelet as cl
 from codelet import ops
-from codelet.errors import ViewError
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.index import Index
@@ -25,7 +24,9 @@ from codelet.views.integers import affine_length
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_variable, new_vertices
+from lowering.adjoint.fields import dropped_dimensions, is_injective
 from lowering.adjoint.gathered import Gathering, gathered, product_of, targets_of
+from lowering.adjoint.sum_vertices import Summed
 from lowering.plan.elements import Elements
 
 
@@ -75,6 +76,18 @@ class Sums:
         """Run vertices next."""
         self.programs.append(new_vertices(self.graph, name, codelet, **fields)[0])
 
+    @property
+    def num_workers(self) -> int:
+        """How many vertices run at once."""
+        return self.graph.target.num_tiles * self.graph.target.num_workers
+
+    def run_all(self, name: str, made: Iterable[Summed]) -> None:
+        """Run families of sums next, in one compute set."""
+        compute_set = self.graph.add_compute_set(self.graph.free_name(name))
+        for codelet, fields in made:
+            self.graph.add_vertex(compute_set, codelet, **fields)
+        self.programs.append(cl.Execute(compute_set))
+
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
         if elements.is_all and variable.size:
@@ -102,14 +115,14 @@ class Sums:
         is_added = before.first is not None
         if is_added:
             self.zero(variable, region - present)
-        dropped = [d for d in range(places.ndim) if places.shape[d] > 1 and d not in places.keys]
+        dropped = dropped_dimensions(places)
         kept = [d for d in range(places.ndim) if d not in dropped]
         few = places[tuple(0 if d in dropped else slice(None) for d in range(places.ndim))]
         if not is_injective(few):
             self._listed(name, values, places, variable, is_added)
         else:
             if dropped:
-                values = self._reduced(name, values, dropped)
+                values = self.reduced(name, values, dropped)
             assert values.shape == tuple(places.shape[d] for d in kept)
             self._put(name, values, Tensor(variable, few), is_added)
         return present | region
@@ -164,7 +177,7 @@ class Sums:
         symbols = _symbols(self.graph, target.shape)
         self.run(f"{name}/add", add_to, acc=target[symbols], x=values[symbols])
 
-    def _reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
+    def reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
         """Values summed over some dimensions."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
             made = ops.sum(self.graph, values, axis=tuple(dropped))
@@ -189,15 +202,6 @@ class Sums:
             self.run(f"{name}/sum", add_sum_of, acc=target[at], x=lists)
         else:
             self.run(f"{name}/sum", sum_of, x=lists, out=target[at])
-
-
-def is_injective(index: Index) -> bool:
-    """Whether an index without symbols names no element twice."""
-    try:
-        index.inverse()
-    except ViewError:
-        return False
-    return True
 
 
 def _symbols(graph: Graph, shape: Sequence[int]) -> tuple[object, ...]:
