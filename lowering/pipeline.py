@@ -44,7 +44,7 @@ machine is planned by `plan_machine`, from the unfused plan:
     machine -> the tile of every element and vertex   place: the cheapest by step_cycles (superstep, phases) of
                                                       candidates (placer, linear, votes, balance, blocks, footprint)
             -> what moves between tiles in every step exchange (touched, region, messages, words)
-            -> what is live when, and where           liveness
+            -> what is live when, and where           liveness (live_variables: of the plan alone)
             -> an address for all of it               memory
 """
 

@@ -363,6 +363,13 @@ class TestKinks:
         report = check(cl.codelet(lambda x: function(x - 1)), 1 + np.array([-distance, distance]), directions=0)
         assert {own.kind for own in report.findings} <= {"kink"}
 
+    def test_one_of_an_array_names_its_elements(self):
+        own = cl.codelet(lambda x: jnp.sum(3 * jnp.abs(x)))
+        report = check(own, [[1.0, 0.0, 2.0], [0.0, 3.0, 5.0]], directions=0)
+        assert [one.quantity for one in report.kinks] == ["d out / d x[1]", "d out / d x[0]"]
+        for one in report.kinks:
+            np.testing.assert_allclose((one.verdict.left, one.verdict.right), (-3, 3), 1e-6)
+
     def test_a_kink_does_not_hide_what_is_wrong(self):
         own = cl.codelet(with_rule(jnp.abs, lambda x, g: (1.5 * jnp.sign(x) * g,)))
         error = found(own, [0.0, 1.0])
@@ -435,7 +442,9 @@ class TestReport:
         assert " ".join(heads.split()) == "compute set codelet checked in greatest error kinks unstable wrong notes"
         assert row.split()[:7] == ["own", "relu", "3", "of", "3", "float64", row.split()[6]]
         assert row.split()[7:] == ["1", "0", "0"]
-        assert kink.startswith("kink: vertex of own / relu at i=1: the slope along a direction of 'x' is ")
+        assert kink == (
+            "kink: vertex of own / relu at i=1: d out / d x is 0 by the gradient, 0 from the left, 1 from the right"
+        )
         assert repr(report) == "<GradientCheck: gradient of result by x: right>"
         assert "<table>" in report._repr_html_()
         assert "<summary>1 finding</summary>" in report._repr_html_()

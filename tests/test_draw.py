@@ -31,7 +31,7 @@ from codelet.draw.layout import lay_out
 from codelet.draw.libraries import need
 from codelet.draw.links import find_links
 from codelet.draw.picture import Picture
-from codelet.draw.raster import draw_links, draw_points
+from codelet.draw.raster import draw_links, draw_points, pixels_of
 from ipu_backend.cli import main
 from ipu_backend.jobs.draw import draw_function
 
@@ -182,7 +182,7 @@ def test_the_light_is_the_sum_of_the_weights(layout):
         for layer in range(2):
             assert light[..., layer].sum() == pytest.approx(weight[which == layer].sum(), rel=1e-4)
     between = which[links.source] != which[links.target]
-    light = draw_links(place, links, which, np.arange(2), colours, (512, 512), boost=10.0)
+    light = draw_links(pixels_of(layout.place, (512, 512)), links, which, np.arange(2), colours, (512, 512), boost=10.0)
     assert light.sum() == pytest.approx((~between).sum() + 10 * between.sum(), rel=1e-4)
 
 
@@ -191,7 +191,8 @@ def test_lines_are_the_same_in_any_order_of_vertices(layout):
     drawn = layout.links, which, np.arange(2), np.eye(3, dtype=np.float32)[:2], (512, 512)
     order = np.random.default_rng(2).permutation(layout.links.num_vertices).astype(np.int32)
     for many in (0, 1 << 22):
-        plain, other = (draw_links(layout.place * 512, *drawn, many=many, order=own) for own in (None, order))
+        pixel = pixels_of(layout.place, (512, 512))
+        plain, other = (draw_links(pixel, *drawn, many=many, order=own) for own in (None, order))
         assert plain.sum() > 0
         np.testing.assert_allclose(other, plain, rtol=1e-5, atol=1e-6)
 
@@ -200,7 +201,8 @@ def test_many_links_keep_their_light_on_coarser_pixels(layout):
     which = np.repeat(layout.groups.layer, layout.groups.sizes).astype(np.uint16)
     colours = np.eye(3, dtype=np.float32)[:2]
     drawn = layout.links, which, np.arange(2), colours, (1024, 1024)
-    fine, coarse = (draw_links(layout.place * 1024, *drawn, many=many) for many in (1 << 22, 0))
+    pixel = pixels_of(layout.place, (1024, 1024))
+    fine, coarse = (draw_links(pixel, *drawn, many=many) for many in (1 << 22, 0))
     assert coarse.sum() == pytest.approx(fine.sum(), rel=1e-4)
     assert (coarse != fine).any()
     blocks = lambda light: light.reshape(16, 64, 16, 64, 3).sum(axis=(1, 3))  # noqa: E731

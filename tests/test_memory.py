@@ -16,7 +16,8 @@ from codelet.models.mnist import init_parameters, network
 from codelet.views.sources import Variable
 from lowering.machine import offsets
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.liveness import lifetimes, live_ranges
+from lowering.machine.live_variables import lifetimes
+from lowering.machine.liveness import live_ranges
 from lowering.machine.memory import (
     EDGE_BYTES,
     KINDS,

@@ -14,7 +14,8 @@ from codelet.views.sources import Variable, source_variables
 from lowering.check.initialized import check_initialized, given_elements, read_before_written
 from lowering.fast import prune as pruning
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.liveness import lifetimes, live_ranges
+from lowering.machine.live_variables import lifetimes
+from lowering.machine.liveness import live_ranges
 from lowering.machine.place import place as placed
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow

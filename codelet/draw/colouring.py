@@ -38,6 +38,11 @@ class Colouring:
     colours: np.ndarray
     legend: tuple[tuple[str, int], ...]
 
+    @property
+    def links_which(self) -> np.ndarray:
+        """The class of the links at every point, uint16."""
+        return self.of_links[self.which]
+
 
 def colour_by(
     kind: str, links: Links, groups: Groups, tile: np.ndarray | None = None, *, style: str, palette: str

@@ -217,28 +217,30 @@ def write_labels(
     """Write names, a title and what is shown on a picture of PIL, and say where the names stand."""
     side = picture.size[0]
     pen = need("PIL.ImageDraw").Draw(picture, "RGBA")
-    large, small = font(96 / 4096 * side), font(44 / 4096 * side)
+    large, small = 96 / 4096 * side, 44 / 4096 * side
     x, edge = 90 / 4096 * side, side - 90 / 4096 * side
-    line = small.getbbox(about)
-    top = large.getbbox(title or " ")
+    line = font(small).getbbox(about)
+    top = font(large).getbbox(title or " ")
     y_about = edge - line[3]
     y_title = y_about - 0.35 * (top[3] - top[1]) - top[3]
     written = [(x, y_about + line[1], x + line[2], edge)] if about else []
     if title:
         written.append((x, y_title + top[1], x + top[2], y_title + top[3]))
     labels = place_labels(names_seen(layout, window), side, written)
+
+    def write(text: str, where: tuple[float, float], height: float, opaque: int) -> None:
+        letters = font(height)
+        # Letters over what is bright have a rim.
+        rim = {"stroke_width": max(1, round(height / 10)), "stroke_fill": (*ground, 220)}
+        pen.text(where, text, font=letters, fill=(*ink, 0), **rim)
+        pen.text(where, text, font=letters, fill=(*ink, opaque))
+
     for label in labels:
         pen.line(label.leader, fill=(*ink, 120), width=max(1, round(3 / 4096 * side)))
     for label in labels:
-        letters, room = font(label.height), 0.25 * label.height
-        left, above, _, _ = letters.getbbox(label.text)
-        where = label.box[0] + room - left, label.box[1] + room - above
-        # Letters over what is bright have a rim.
-        rim = {"stroke_width": max(1, round(label.height / 10)), "stroke_fill": (*ground, 220)}
-        pen.text(where, label.text, font=letters, fill=(*ink, 0), **rim)
-        pen.text(where, label.text, font=letters, fill=(*ink, 235))
-    if title:
-        pen.text((x, y_title), title, font=large, fill=(*ink, 235))
-    if about:
-        pen.text((x, y_about), about, font=small, fill=(*ink, 200))
+        room = 0.25 * label.height
+        left, above, _, _ = font(label.height).getbbox(label.text)
+        write(label.text, (label.box[0] + room - left, label.box[1] + room - above), label.height, 235)
+    write(title, (x, y_title), large, 235)
+    write(about, (x, y_about), small, 200)
     return labels

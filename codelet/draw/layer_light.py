@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from codelet.draw.libraries import need
-from codelet.draw.raster import draw_links_seen, draw_points
+from codelet.draw.links_seen import draw_links_seen
+from codelet.draw.raster import draw_points
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture
@@ -33,6 +34,7 @@ def shares_of_light(picture: Picture) -> np.ndarray:
     place = (layout.place - np.array([left, top], np.float32)) * np.float32(SIDE / side)
     # As the picture has it, links are of as much light as points.
     brightness = colouring.colours.max(axis=1)
+    links_which = colouring.links_which
     lights = np.zeros((2, count, SIDE, SIDE), np.float32)
     for begin in range(0, count, 3):
         own = range(begin, min(begin + 3, count))
@@ -40,7 +42,7 @@ def shares_of_light(picture: Picture) -> np.ndarray:
         for channel, layer in enumerate(own):
             channels[colouring.layer == layer, channel] = brightness[colouring.layer == layer]
         points = draw_points(place, colouring.which, picture.weight, channels, (SIDE, SIDE), SIDE / 200)
-        seen = (place, layout.links, colouring.which, colouring.layer, channels, (SIDE, SIDE), _MOST_LINKS)
+        seen = (place, layout.links, links_which, colouring.layer, channels, (SIDE, SIDE), _MOST_LINKS)
         for light, drawn in zip(lights, (points, draw_links_seen(*seen)), strict=True):
             light[own.start : own.stop] = drawn.transpose(2, 0, 1)[: len(own)]
     lights /= np.maximum(lights.sum(axis=(1, 2, 3), keepdims=True), 1e-12)

@@ -15,8 +15,9 @@ from codelet.draw.colouring import Colouring
 from codelet.draw.labels import write_labels
 from codelet.draw.layout import Layout
 from codelet.draw.libraries import need
+from codelet.draw.links_seen import draw_links_seen
 from codelet.draw.page import write_page
-from codelet.draw.raster import draw_links, draw_links_seen, draw_points
+from codelet.draw.raster import draw_links, draw_points, pixels_of
 from codelet.draw.tone import LINES, POINTS, Exposure, develop, expose
 from codelet.draw.widget import picture_widget
 from codelet.errors import DrawError
@@ -186,12 +187,13 @@ def light_of(
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
     radius = float(np.clip(crowd / window.side**0.5, 0, size / 80))
     points = draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius)
-    which = colouring.of_links[colouring.which]
-    drawn = place, layout.links, which, colouring.layer, colouring.colours, (size, size)
-    if window == Window():
-        # Vertices of near tiles lie together, with lines between the same pixels.
-        return points, draw_links(*drawn, order=order_of_tiles(layout.groups, layout.tile))
-    return points, draw_links_seen(*drawn, most=int(SEEN / window.side))
+    drawn = layout.links, colouring.links_which, colouring.layer, colouring.colours, (size, size)
+    if window != Window():
+        return points, draw_links_seen(place, *drawn, most=int(SEEN / window.side))
+    del place  # There may be hundreds of megabytes of them.
+    # Vertices of near tiles lie together, with lines between the same pixels.
+    order = order_of_tiles(layout.groups, layout.tile)
+    return points, draw_links(pixels_of(layout.place, (size, size)), *drawn, order=order)
 
 
 def picture_of(

@@ -10,6 +10,8 @@ millions is no more than a haze. Lines between the same two pixels are drawn onc
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+
 import numpy as np
 
 from codelet.draw.libraries import SHARES, compiled, shares_of, side_by_side, summed
@@ -18,8 +20,8 @@ from codelet.draw.links import Links
 MANY = 1 << 22
 """From how many links on the long ones are drawn on coarser pixels."""
 
-COARSE = (48, 96)
-"""From how many pixels on a line is long: drawn at half the resolution, and at a quarter."""
+COARSE = (32, 64, 192)
+"""From how many pixels on a line is long: drawn at half the resolution, at a quarter, and at an eighth."""
 
 CHUNK = 4096
 """How many vertices are looked through together, or not at all, for lines of a class."""
@@ -95,8 +97,12 @@ def draw_points(
 
 
 @compiled
-def _draw_line(buffer: np.ndarray, blocks: int, x0: int, y0: int, x1: int, y1: int, weight: float, half: int) -> None:
-    """Add a line to a buffer in blocks of pixels: all of it, or the half at its first (1) or second (2) end."""
+def _draw_line(
+    buffer: np.ndarray, begin_at: int, blocks: int, x0: int, y0: int, x1: int, y1: int, weight: float, half: int
+) -> None:
+    """Add a line to pixels in blocks, from a place in a buffer on: all of it, or the half at its first (1) or second
+    (2) end.
+    """
     dx = x1 - x0
     dy = y1 - y0
     count = max(abs(dx), abs(dy)) + 1
@@ -116,7 +122,8 @@ def _draw_line(buffer: np.ndarray, blocks: int, x0: int, y0: int, x1: int, y1: i
     for _ in range(begin, end):
         column = x >> 16
         line = y >> 16
-        buffer[(((line >> 4) * blocks + (column >> 4)) << 8) + ((line & 15) << 4) + (column & 15)] += each
+        pixel = (((line >> 4) * blocks + (column >> 4)) << 8) + ((line & 15) << 4) + (column & 15)
+        buffer[begin_at + pixel] += each
         x += step_x
         y += step_y
 
@@ -141,19 +148,18 @@ def _draw_class(
     chunks: np.ndarray,
     chunk: int,
     boost: float,
-    blocks: int,
-    long: tuple[int, int],
+    blocks: np.ndarray,
+    starts: np.ndarray,
+    long: tuple[int, int, int],
     keys: np.ndarray,
     counts: np.ndarray,
     slots: np.ndarray,
-    fine: np.ndarray,
-    half_fine: np.ndarray,
-    coarse: np.ndarray,
+    buffer: np.ndarray,
 ) -> None:
     """Draw the lines, or halves of lines, of one class, of the vertices in some chunks.
 
     Args:
-        pixel: int32 of shape (points, 2): column and line of each.
+        pixel: int16 of shape (points, 2): column and line of each.
         which: the class of each point.
         layer: the layer of each class.
         wanted: the class.
@@ -163,14 +169,13 @@ def _draw_class(
         chunks: the numbers of the chunks.
         chunk: how many vertices a chunk has.
         boost: how many times as heavy lines between layers are.
-        blocks: how many blocks of pixels stand side by side.
-        long: from which lengths on lines are drawn on coarser pixels, twice and four times as large.
+        blocks: how many blocks of pixels stand side by side, at each resolution.
+        starts: where the pixels of each resolution start in the buffer.
+        long: from which lengths on lines are drawn on coarser pixels, two, four and eight times as large.
         keys: int64, a hash table of lines; all -1, and left so. Its length is a power of two.
         counts: int32 of the same length, how often each is there.
         slots: int32, half as long: the places of the table that are taken, in the order in which they were.
-        fine: what is drawn into.
-        half_fine: what lines of the first length are drawn into.
-        coarse: what lines of the second length are drawn into.
+        buffer: what is drawn into.
     """
     mask = len(keys) - 1
     num_vertices = len(first) - 1
@@ -191,10 +196,11 @@ def _draw_class(
                     other = which[u]
                     half = _half_of(other, own, wanted)
                     if half >= 0:
-                        length = max(abs(pixel[u, 0] - pixel[v, 0]), abs(pixel[u, 1] - pixel[v, 1]))
-                        level = 2 if length >= long[1] else (1 if length >= long[0] else 0)
-                        ends = (np.int64(pixel[u, 0] >> level) << 14) | (pixel[u, 1] >> level)
-                        ends = (((ends << 14) | (pixel[v, 0] >> level)) << 14) | (pixel[v, 1] >> level)
+                        x0, y0 = np.int64(pixel[u, 0]), np.int64(pixel[u, 1])
+                        x1, y1 = np.int64(pixel[v, 0]), np.int64(pixel[v, 1])
+                        length = max(abs(x0 - x1), abs(y0 - y1))
+                        level = (length >= long[0]) + (length >= long[1]) + (length >= long[2])
+                        ends = ((((x0 >> level) << 14 | y0 >> level) << 14 | x1 >> level) << 14) | y1 >> level
                         joins = 1 if layer[own] != layer[other] else 0
                         key = (((((ends << 2) | level) << 2) | half) << 1) | joins
                         mixed = (key ^ (key >> 29)) * np.int64(0x1F58476D1CE4E5B9)
@@ -216,9 +222,9 @@ def _draw_class(
                 ends = key >> 5
                 low = np.int64((1 << 14) - 1)
                 level = (key >> 3) & 3
-                buffer = fine if level == 0 else (half_fine if level == 1 else coarse)
-                x, y = (ends >> 42) & low, (ends >> 28) & low
-                _draw_line(buffer, blocks >> level, x, y, (ends >> 14) & low, ends & low, weight, (key >> 1) & 3)
+                x0, y0 = (ends >> 42) & low, (ends >> 28) & low
+                x1, y1 = (ends >> 14) & low, ends & low
+                _draw_line(buffer, starts[level], blocks[level], x0, y0, x1, y1, weight, (key >> 1) & 3)
             if taken == 0 and n < stop:
                 v = order[n] if len(order) else n
                 own = which[v]
@@ -227,8 +233,10 @@ def _draw_class(
                     other = which[u]
                     half = _half_of(other, own, wanted)
                     if half >= 0:
+                        x0, y0 = np.int64(pixel[u, 0]), np.int64(pixel[u, 1])
+                        x1, y1 = np.int64(pixel[v, 0]), np.int64(pixel[v, 1])
                         weight = boost if layer[own] != layer[other] else 1.0
-                        _draw_line(fine, blocks, pixel[u, 0], pixel[u, 1], pixel[v, 0], pixel[v, 1], weight, half)
+                        _draw_line(buffer, starts[0], blocks[0], x0, y0, x1, y1, weight, half)
                 n += 1
 
 
@@ -266,11 +274,16 @@ def _look(
 
 
 @compiled
-def _colour(buffer: np.ndarray, colour: np.ndarray, blocks: int, begin: int, end: int, out: np.ndarray) -> None:
-    """Add what was drawn in blocks of pixels to lines `begin` to `end` of a picture, in a colour, and clear it."""
+def _colour(
+    buffer: np.ndarray, begin_at: int, colour: np.ndarray, blocks: int, begin: int, end: int, out: np.ndarray
+) -> None:
+    """Add what was drawn in blocks of pixels to lines `begin` to `end` of a picture, in a colour, and clear it.
+
+    The pixels begin at a place in each row of `buffer`.
+    """
     for y in range(begin, end):
         for x in range(out.shape[1]):
-            place = (((y >> 4) * blocks + (x >> 4)) << 8) + ((y & 15) << 4) + (x & 15)
+            place = begin_at + (((y >> 4) * blocks + (x >> 4)) << 8) + ((y & 15) << 4) + (x & 15)
             light = np.float32(0)
             for share in range(len(buffer)):
                 light += buffer[share, place]
@@ -280,8 +293,26 @@ def _colour(buffer: np.ndarray, colour: np.ndarray, blocks: int, begin: int, end
                     out[y, x, c] += light * colour[c]
 
 
+def pixels_of(place: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The pixels that places lie in.
+
+    Args:
+        place: float32 of shape (points, 2), from 0 to 1: x and y of the width and height.
+        size: height and width in pixels, at most 16,384.
+
+    Returns:
+        int16 of shape (points, 2): the column and line of each.
+    """
+    pixel = np.empty(place.shape, np.int16)
+    sides = np.array(size[::-1], np.float32)
+    for begin in range(0, len(place), 1 << 16):
+        own = slice(begin, begin + (1 << 16))
+        pixel[own] = np.minimum(place[own] * sides, sides - 1)
+    return pixel
+
+
 def draw_links(
-    place: np.ndarray,
+    pixel: np.ndarray,
     links: Links,
     which: np.ndarray,
     layer: np.ndarray,
@@ -294,7 +325,7 @@ def draw_links(
     """Links as light, each the same, along a line between its ends.
 
     Args:
-        place: float32 of shape (points, 2): x and y in pixels, within the picture; it is overwritten.
+        pixel: int16 of shape (points, 2): the column and line of the pixel that each lies in.
         links: the links.
         which: the class of each point.
         layer: the layer of each class.
@@ -308,15 +339,12 @@ def draw_links(
         float32 of shape (height, width, 3).
     """
     height, width = size
-    blocks = width // 16
-    # In the memory of the places, of which there may be many.
-    pixel = place.view(np.int32)
-    for begin in range(0, len(place), 1 << 16):
-        own = slice(begin, begin + (1 << 16))
-        pixel[own] = np.minimum(place[own], np.array([width - 1, height - 1], np.float32))
-    long = COARSE if links.num_links >= many else (1 << 20, 1 << 20)
-    levels = [np.zeros((height >> level, width >> level, 3), np.float32) for level in range(3)]
-    buffers = [np.zeros((SHARES, own.shape[0] * own.shape[1]), np.float32) for own in levels]
+    long = COARSE if links.num_links >= many else (1 << 20,) * len(COARSE)
+    levels = range(len(COARSE) + 1 if long == COARSE else 1)
+    lights = [np.zeros((height >> level, width >> level, 3), np.float32) for level in levels]
+    down, across = ([-(-(own >> level) // 16) for level in levels] for own in size)
+    *starts, room = accumulate((256 * lines * blocks for lines, blocks in zip(down, across, strict=True)), initial=0)
+    buffer = np.zeros((SHARES, room), np.float32)
     tables = [
         (np.full(1 << 17, -1, np.int64), np.empty(1 << 17, np.int32), np.empty(1 << 16, np.int32))
         for _ in range(SHARES)
@@ -330,19 +358,17 @@ def draw_links(
 
         def draw(share: tuple[np.ndarray, int]) -> None:
             own, number = share  # chunks in turn, so that shares take about as long
-            lines = pixel, which, layer, wanted, links.first, links.source, order, own, CHUNK, boost, blocks, long
-            _draw_class(*lines, *tables[number], *(buffer[number] for buffer in buffers))
+            lines = pixel, which, layer, wanted, links.first, links.source, order, own, CHUNK, boost
+            _draw_class(*lines, np.array(across), np.array(starts), long, *tables[number], buffer[number])
 
         side_by_side(draw, ((chunks[number::SHARES], number) for number in range(SHARES)))
         colour = colours[wanted].astype(np.float32)
-        for level, (out, buffer) in enumerate(zip(levels, buffers, strict=True)):
-            if not level or long == COARSE:
-                add = lambda share: _colour(buffer, colour, blocks >> level, *share, out)  # noqa: E731
-                side_by_side(add, shares_of(len(out)))
-    if long == COARSE:
-        for small, large in ((levels[2], levels[1]), (levels[1], levels[0])):
-            side_by_side(lambda share: _enlarge(small, *share, large), shares_of(len(large)))
-    return levels[0]
+        for light, start, blocks in zip(lights, starts, across, strict=True):
+            add = lambda share: _colour(buffer, start, colour, blocks, *share, light)  # noqa: E731
+            side_by_side(add, shares_of(len(light)))
+    for large, small in reversed(list(pairwise(lights))):
+        side_by_side(lambda share: _enlarge(small, *share, large), shares_of(len(large)))
+    return lights[0]
 
 
 @compiled
@@ -360,86 +386,3 @@ def _enlarge(small: np.ndarray, begin: int, end: int, large: np.ndarray) -> None
                 near = np.float32(0.75) * small[near_y, near_x, c] + np.float32(0.25) * small[near_y, far_x, c]
                 far = np.float32(0.75) * small[far_y, near_x, c] + np.float32(0.25) * small[far_y, far_x, c]
                 large[y, x, c] += np.float32(0.25) * (np.float32(0.75) * near + np.float32(0.25) * far)
-
-
-@compiled
-def _draw_seen(
-    place: np.ndarray,
-    which: np.ndarray,
-    layer: np.ndarray,
-    first: np.ndarray,
-    source: np.ndarray,
-    begin: int,
-    end: int,
-    stride: int,
-    boost: float,
-    colours: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Draw what a window sees of every `stride`-th link to vertices from `begin` to `end`, each `stride` times."""
-    height, width, _ = out.shape
-    right = np.float32(width - 1.01)
-    bottom = np.float32(height - 1.01)
-    for v in range(begin, end):
-        bx = place[v, 0]
-        by = place[v, 1]
-        for k in range(first[v] + (-first[v]) % stride, first[v + 1], stride):
-            u = source[k]
-            ax = place[u, 0]
-            ay = place[u, 1]
-            if (
-                (ax < 0 and bx < 0)
-                or (ay < 0 and by < 0)
-                or (ax > right and bx > right)
-                or (ay > bottom and by > bottom)
-            ):
-                continue
-            dx = bx - ax
-            dy = by - ay
-            # From where to where of the way it is within the window. Source: Liang and Barsky (1984).
-            enters = np.float32(0)
-            leaves = np.float32(1)
-            if dx != 0:
-                enters = max(enters, min(-ax / dx, (right - ax) / dx))
-                leaves = min(leaves, max(-ax / dx, (right - ax) / dx))
-            if dy != 0:
-                enters = max(enters, min(-ay / dy, (bottom - ay) / dy))
-                leaves = min(leaves, max(-ay / dy, (bottom - ay) / dy))
-            if enters > leaves:
-                continue
-            count = int(max(abs(dx), abs(dy))) + 1
-            own = which[u]
-            other = which[v]
-            each = np.float32(stride / count * (boost if layer[own] != layer[other] else 1.0))
-            for step in range(int(enters * count), min(int(leaves * count) + 1, count)):
-                share = (step + np.float32(0.5)) / count
-                x = int(ax + dx * share)
-                y = int(ay + dy * share)
-                if 0 <= x < width and 0 <= y < height:
-                    nearer = own if share < 0.5 else other
-                    for c in range(3):
-                        out[y, x, c] += each * colours[nearer, c]
-
-
-def draw_links_seen(
-    place: np.ndarray,
-    links: Links,
-    which: np.ndarray,
-    layer: np.ndarray,
-    colours: np.ndarray,
-    size: tuple[int, int],
-    most: int = 1 << 25,
-    boost: float = 10.0,
-) -> np.ndarray:
-    """What a window sees of links, as light; of more than `most` links a regular sample of as many.
-
-    The arguments are those of `draw_links`, but places may lie outside.
-    """
-    stride = -(-links.num_links // most) or 1
-
-    def draw(share: tuple[int, int]) -> np.ndarray:
-        out = np.zeros((*size, 3), np.float32)
-        _draw_seen(place, which, layer, links.first, links.source, *share, stride, boost, colours, out)
-        return out
-
-    return summed(draw, links.shares(SHARES))

@@ -298,4 +298,8 @@ def adjoint_for(
             given=", ".join(f"{name}: {kind}" for name, kind in (*traced.inputs.items(), *traced.outputs.items())),
             expected="inputs in `wrt`, and results in `of`, of which some depend on each other",
         )
+    names = found.fields
+    kinds = {own: traced.inputs[name] for name, own in names.inputs.items()}
+    kinds |= {own: traced.outputs[name] for name, own in (*names.results.items(), *names.cotangents.items())}
+    found.trace(kinds, {})  # so that it prints
     return found

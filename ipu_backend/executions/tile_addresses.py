@@ -29,7 +29,7 @@ from codelet.views.tensor import Tensor, whole_view
 from ipu_backend.executions.tile_array import TileArray
 from lowering.arrays import Array, Arrays, constant
 from lowering.fast.steps import emit
-from lowering.machine.liveness import lifetimes
+from lowering.machine.live_variables import lifetimes
 from lowering.machine.memory import Memory, Occupant
 from lowering.pipeline import MachinePlan
 from lowering.plan.control import control

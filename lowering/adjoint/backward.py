@@ -29,8 +29,7 @@ from lowering.adjoint.fields import constant_of, contributions_of, is_injective,
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.gathered import as_gathering
-from lowering.adjoint.programs import program_of, writes_of
-from lowering.adjoint.recompute import Segment, made_again
+from lowering.adjoint.recompute import Piece
 from lowering.adjoint.saved import Body, Loop, Saved, parts
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
@@ -62,7 +61,7 @@ class Backward:
         cotangents: the variable that holds those of each variable.
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
-        needed: the variables of the forward pass that were read since the segment of steps began.
+        needed: the variables of the forward pass that are read to go back through a step.
         disturbed: those that hold something else afterwards, since steps run again that begin with another value.
     """
 
@@ -255,22 +254,22 @@ class Backward:
 
     # --- steps --------------------------------------------------------------------------------------------
 
-    def steps(self, body: Body, segments: Sequence[Segment] = ()) -> None:
-        """Go back through the steps of a body, of which some segments run again before."""
-        writers: dict[Variable, list[int]] = {}
-        for number, step in enumerate(body.steps if segments else ()):
-            for variable in writes_of([step]):
-                writers.setdefault(variable, []).append(number)
-        for segment in reversed(segments or [Segment(0, len(body.steps), False)]):
-            outer, self.sums.programs, self.needed = self.sums.programs, [], set()
-            for number in range(segment.end - 1, segment.first - 1, -1):
-                step = body.steps[number]
-                self._step(body, number, step)
-                self.later = self.later | self._written(step)
-            if segment.is_again:
-                again = made_again(body.steps, segment, self.needed, writers)
-                outer += [program_of(self.plan, body.steps[k], ()) for k in again]
-            self.sums.programs = outer + self.sums.programs
+    def steps(self, body: Body) -> None:
+        """Go back through the steps of a body."""
+        for piece in reversed(self.pieces(body)):
+            self.sums.programs += piece.programs
+
+    def pieces(self, body: Body) -> list[Piece]:
+        """What goes back through each step of a body."""
+        outer, found = self.sums.programs, []
+        for number in range(len(body.steps) - 1, -1, -1):
+            self.sums.programs, self.needed = [], set()
+            step = body.steps[number]
+            self._step(body, number, step)
+            self.later = self.later | self._written(step)
+            found.append(Piece(self.sums.programs, frozenset(self.needed)))
+        self.sums.programs = outer
+        return found[::-1]
 
     def _written(self, step: Step) -> ElementSet:
         """The elements that a step writes, or ends."""

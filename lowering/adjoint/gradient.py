@@ -26,7 +26,7 @@ from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
 from lowering.adjoint.programs import without_idle_copies
-from lowering.adjoint.recompute import Recompute, segments_of
+from lowering.adjoint.recompute import Recompute, in_order
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
@@ -172,10 +172,11 @@ def gradient(
     with graph.scope("backward", unique=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
         backward = Backward(plan, Flows(plan, varied))
-        outermost = Body(plan.steps)
+        outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
-            backward.steps(outermost, segments_of(recompute, plan.steps))
+            pieces = backward.pieces(outermost)
+        first, backward.sums.programs = backward.sums.programs, []
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.settle(outermost)
@@ -185,9 +186,11 @@ def gradient(
             for own in sorted(backward.disturbed, key=lambda own: own.number)
         }
         pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
-        programs = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *backward.sums.programs]
-        programs += [Copy(held, own) for own, held in pairs]
-        back = ProgramSequence(*programs)
+        first = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *first]
+        last = [*backward.sums.programs, *(Copy(held, own) for own, held in pairs)]
+        made = {variable for own in tensors.values() for variable in source_variables(own.source)}
+        both = ProgramSequence(forward, *first), ProgramSequence(*last)
+        back = ProgramSequence(*first, *in_order(recompute, plan, pieces, *both, made), *last)
         like = backward.likenesses() | {held: own for own, held in kept.items()}
         map_to_tiles(graph, graph.variables[num_before:], like, ProgramSequence(forward, back))
     made = {own if isinstance(own, Tensor) else by[own]: tensors[own] for own in by}

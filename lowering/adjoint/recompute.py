@@ -1,9 +1,11 @@
 """Recompute: values of the forward pass that are not kept, but made again when the backward pass comes to them.
 
+In come a policy, and what the backward pass is made of: what goes back through each step of the forward pass. Out comes
+the backward pass, with steps of the forward pass among it that run again (`again.py`).
+
 The steps of a program are cut into segments. What crosses from one segment to the next is kept; before the backward
-pass goes back through a segment, those of its compute sets run again that make what is read there. They are the same
-compute sets, which write the same variables: no vertex is added, and a variable holds nothing between its last reader
-in the forward pass and the second time it is made, so that its memory is others'.
+pass goes back through a segment, those of its steps run again that make what is read there. For a number of bytes
+segments lie within segments, as deep as it takes (`stages.py`, `budget.py`).
 
 Source: T. Chen, B. Xu, C. Zhang and C. Guestrin, Training Deep Nets with Sublinear Memory Cost (2016).
 """
@@ -16,28 +18,38 @@ from fnmatch import fnmatchcase
 from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple
 
+import codelet as cl
 from codelet.errors import ProgramError
+from codelet.programs.program import Program
+from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable
-from lowering.adjoint.programs import writes_of
-from lowering.plan.steps import CopyStep, ExecuteStep, Step
-from lowering.plan.walk import has_effects
+from codelet.views.tensor import whole_view
+from lowering.adjoint.again import Chain, Event, Segment, Turn
+from lowering.adjoint.budget import Peaks, cheapest_within, cycles_of
+from lowering.adjoint.programs import program_of
+from lowering.adjoint.stages import crossing, num_bytes
+from lowering.check.initialized import read_before_written
+from lowering.plan.plan import Plan
+from lowering.plan.steps import ExecuteStep, Step
 
 
 @dataclass(frozen=True)
 class Recompute:
     """What of a forward pass is made again in the backward pass rather than kept.
 
-    Made by `Recompute.all()`, `every(k)`, `sqrt()` and `scopes(...)`.
+    Made by `Recompute.all()`, `every(k)`, `sqrt()`, `scopes(...)` and `bytes(n)`.
 
     Attributes:
         kind: how its steps are cut into segments.
         steps: of `every`: the compute sets of a segment.
         patterns: of `scopes`: for the names of scopes, in which `*` stands for anything.
+        budget: of `bytes`: how many.
     """
 
-    kind: Literal["all", "every", "sqrt", "scopes"]
+    kind: Literal["all", "every", "sqrt", "scopes", "bytes"]
     steps: int = 0
     patterns: tuple[str, ...] = ()
+    budget: int = 0
 
     @staticmethod
     def all() -> Recompute:
@@ -67,26 +79,26 @@ class Recompute:
         """Make again what is made in scopes of the graph whose names match a pattern, each by itself."""
         return Recompute("scopes", patterns=patterns)
 
+    @staticmethod
+    def bytes(budget: int) -> Recompute:
+        """Make so little again that a training step takes at most a number of bytes.
 
-class Segment(NamedTuple):
-    """Steps of a program, from one place to another.
+        Args:
+            budget: the most bytes that variables which are not always live take at once, over all tiles, as the plan of
+                `cl.Sequence(found.forward, found.backward)` tells it (`machine.liveness.most_bytes_at_times`), where
+                what it is given is kept, and the gradients that were asked for. Exchange buffers are not counted.
 
-    Attributes:
-        first: the place of the first.
-        end: the place behind the last.
-        is_again: whether they run again in the backward pass.
-    """
-
-    first: int
-    end: int
-    is_again: bool
+        Raises:
+            ProgramError: a number that counts no bytes; by `cl.gradient`, fewer than can be kept, and how many can.
+        """
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+            raise ProgramError("a budget is no number of bytes", given=repr(budget), expected="a whole number of bytes")
+        return Recompute("bytes", budget=budget)
 
 
-def segments_of(policy: Recompute | None, steps: Sequence[Step]) -> list[Segment]:
-    """The segments of a program's steps, in order."""
-    count = len(steps)
-    if policy is None or not count:
-        return [Segment(0, count, False)]
+def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
+    """The segments of a program's steps, in order, by a policy that says where they are."""
+    steps, count = chain.steps, len(chain.steps)
     if policy.kind == "all":
         return [Segment(0, count, True)]
     if policy.kind == "scopes":
@@ -96,7 +108,7 @@ def segments_of(policy: Recompute | None, steps: Sequence[Step]) -> list[Segment
         cuts = [k for k, number in enumerate(ran) if isinstance(steps[k], ExecuteStep) and number > 1]
         ends = cuts[policy.steps - 1 :: policy.steps]
     else:
-        ends = _cheapest(steps)
+        ends = _cheapest(chain)
     # What the last segment makes is there still.
     places = [0, *ends, count]
     return [Segment(a, b, b < count) for a, b in pairwise(places)]
@@ -117,24 +129,11 @@ def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Seg
         first = end
 
 
-def _num_bytes(variables: Collection[Variable]) -> int:
-    return sum(variable.size * variable.dtype.itemsize for variable in variables)
-
-
-def _cheapest(steps: Sequence[Step]) -> list[int]:
+def _cheapest(chain: Chain) -> list[int]:
     """Where to cut steps so that what crosses, and what the largest segment makes, take least memory together."""
-    count = len(steps)
-    writes = [writes_of([step]) for step in steps]
-    made, last = set[Variable](), dict[Variable, int]()
-    for k, step in enumerate(steps):
-        last.update(dict.fromkeys((v for v in step.reads if v in made), k))
-        made |= writes[k]
-    crossing = [0] * (count + 1)
-    for k, own in enumerate(writes):
-        for variable in own:
-            for at in range(k + 1, last.get(variable, k) + 1):
-                crossing[at] += _num_bytes([variable])
-    sizes = [0, *accumulate(_num_bytes(own) for own in writes)]
+    count = len(chain.steps)
+    across = [num_bytes(own) for own in crossing(chain)]
+    sizes = [0, *accumulate(num_bytes(own) for own in chain.writes)]
     best: tuple[int, list[int]] = sizes[-1], []
     for parts in range(2, count + 1):
         cuts: list[int] = []
@@ -143,57 +142,70 @@ def _cheapest(steps: Sequence[Step]) -> list[int]:
             aim = next(k for k, size in enumerate(sizes) if size * parts >= sizes[-1] * part)
             near = range(max(low, aim - count // (2 * parts)), min(count, aim + count // (2 * parts) + 1))
             if near:
-                cuts.append(min(near, key=lambda k: (crossing[k], abs(k - aim))))
+                cuts.append(min(near, key=lambda k: (across[k], abs(k - aim))))
         ends = [0, *cuts, count]
         largest = max(sizes[b] - sizes[a] for a, b in pairwise(ends))
-        best = min(best, (sum(crossing[k] for k in cuts) + largest, cuts))
+        best = min(best, (sum(across[k] for k in cuts) + largest, cuts))
     return best[1]
 
 
-def made_again(
-    steps: Sequence[Step], segment: Segment, needed: Collection[Variable], writers: dict[Variable, list[int]]
-) -> list[int]:
-    """The places of those steps of a segment that make variables again, in order.
+class Piece(NamedTuple):
+    """What goes back through one step.
 
-    A variable is made again if only steps of the segment write it, none of which adds to what is there, and if all that
-    they read is what it was: made again too, or written by nobody later.
+    Attributes:
+        programs: what it runs.
+        needed: the variables of the forward pass that it reads where they are.
+    """
+
+    programs: Sequence[Program]
+    needed: frozenset[Variable]
+
+
+def in_order(
+    policy: Recompute | None,
+    plan: Plan,
+    pieces: Sequence[Piece],
+    before: Program,
+    after: Program,
+    keep: Collection[Variable],
+) -> list[Program]:
+    """The backward pass: what goes back through each step, with what runs again before it.
 
     Args:
-        steps: of the program.
-        segment: of them.
-        needed: what the backward pass reads.
-        writers: the places of the steps that write each variable.
+        policy: what is made again.
+        plan: the forward pass.
+        pieces: of the backward pass, for each of its steps.
+        before: what runs before these, the forward pass itself included.
+        after: what runs after them.
+        keep: what is needed of all of that.
+
+    Raises:
+        ProgramError: a number of bytes that cannot be kept.
     """
-    inside = range(segment.first, segment.end)
-    again = {
-        variable
-        for variable, places in writers.items()
-        if places[0] >= segment.first
-        and places[-1] < segment.end
-        and all(_is_plain(steps[k], variable) for k in places)
-    }
+    steps = plan.steps
+    if policy is None or not pieces:
+        return [program for own in reversed(pieces) for program in own.programs]
+    chain = Chain(steps, [own.needed for own in pieces], read_before_written(plan, ()))
 
-    def fails(variable: Variable) -> bool:
-        for k in writers[variable]:
-            if not writes_of([steps[k]]) <= again:
-                return True
-            if any(own not in again and writers.get(own, [-1])[-1] > k for own in steps[k].reads):
-                return True
-        return False
+    def program(turn: Turn) -> ProgramSequence:
+        if turn.is_back:
+            return ProgramSequence(*pieces[turn.number].programs)
+        return ProgramSequence(
+            *map(cl.WriteUndef, map(whole_view, turn.ended)), program_of(plan, steps[turn.number], ())
+        )
 
-    while failing := {variable for variable in again if fails(variable)}:
-        again -= failing
-    wanted, waiting = set[int](), [variable for variable in needed if variable in again]
-    while waiting:
-        for k in writers[waiting.pop()]:
-            if k not in wanted:
-                wanted.add(k)
-                waiting += [own for own in (*steps[k].reads, *steps[k].writes) if own in again]
-    return [k for k in inside if k in wanted]
+    if policy.kind == "bytes":
+        back = [ProgramSequence(*own.programs) for own in pieces]
+        cycles = [cycles_of(step, plan.graph) for step in steps]
+        peaks = Peaks(plan.graph, steps, before, back, after, keep)
+        turns = cheapest_within(policy.budget, chain, cycles, peaks)
+    else:
+        segments = segments_of(policy, chain)
+        events = [event for own in reversed(segments) for event in _events(own)]
+        turns = chain.turns(events, chain.makeable(segments))
+    return [*map(program, turns)]
 
 
-def _is_plain(step: Step, variable: Variable) -> bool:
-    """Whether a step gives a variable values that do not depend on those it has, and does nothing else to be seen."""
-    if not isinstance(step, (ExecuteStep, CopyStep)) or has_effects(step):
-        return False
-    return not any(touch.mode == "update" and variable in touch.variables for touch in step.touches())
+def _events(segment: Segment) -> list[Event]:
+    first, end, is_again = segment
+    return [*([Event(first, end, False)] if is_again else []), Event(first, end, True)]

@@ -19,7 +19,7 @@ from codelet.graphs.vertices import Vertex
 from codelet.tracing.adjoints import is_smooth
 from codelet.views.sources import Variable, source_variables
 from lowering.adjoint.flows import families_of, moves_of, reached, varied_variables
-from lowering.gradient_check.differences import Verdict
+from lowering.gradient_check.differences import Kind, Verdict
 from lowering.gradient_check.probes import Seen, Site, look
 from lowering.gradient_check.report import Checked, Finding
 from lowering.gradient_check.vertices import Checker, checker_of
@@ -202,13 +202,13 @@ class _Group:
         return [v._replace(**{n: getattr(v, n) / s for n in slopes}) for v, s in zip(found, sizes, strict=True)]
 
     def told(self, k: int, field: str, verdict: Verdict) -> tuple[str, Verdict]:
-        """A wrong gradient as that of one element of a result by one of a field, where one is wrong by itself."""
+        """A wrong gradient or a kink as one element of a result's by one of a field, where one is so by itself."""
         shape = self.values[field].shape[1:]
         size = int(np.prod(shape))
         elements = np.arange(size) if size <= _ONE_BY_ONE else np.sort(self.random.choice(size, _ONE_BY_ONE, False))
         weights = {name: drawn(self.random, kind.shape, kind.dtype) for name, kind in self.results.items()}
         every = {name: np.broadcast_to(own, (len(elements), *own.shape)) for name, own in weights.items()}
-        place, _ = _worst(self._try(k, field, elements, every))
+        place, _ = _worst(verdict.kind, self._try(k, field, elements, every))
         if place is None:
             return f"the slope along a direction of {field!r}", verdict
         element = int(elements[place])
@@ -217,17 +217,18 @@ class _Group:
         each = {name: np.zeros((len(outputs), *kind.shape), kind.dtype) for name, kind in self.results.items()}
         for row, (name, j) in enumerate(outputs):
             each[name].reshape(len(outputs), -1)[row, j] = 1
-        place, found = _worst(self._try(k, field, [element] * len(outputs), each))
+        place, found = _worst(verdict.kind, self._try(k, field, [element] * len(outputs), each))
         if place is None:
             return f"the slope along a direction of {field!r}", verdict
         name, j = outputs[place]
         return f"d {_element(name, self.results[name].shape, j)} / d {_element(field, shape, element)}", found
 
 
-def _worst(verdicts: Sequence[Verdict]) -> tuple[int | None, Verdict]:
-    """The place of the wrong verdict with the greatest error, and it."""
-    wrong = [k for k, own in enumerate(verdicts) if own.kind == "wrong"]
-    place = max(wrong, key=lambda k: verdicts[k].error, default=None)
+def _worst(kind: Kind, verdicts: Sequence[Verdict]) -> tuple[int | None, Verdict]:
+    """The place of the verdict of a kind that is off the most, of kinks that whose sides are, and it."""
+    size = lambda own: own.error if kind == "wrong" else abs(own.right - own.left)  # noqa: E731
+    alike = [k for k, own in enumerate(verdicts) if own.kind == kind]
+    place = max(alike, key=lambda k: size(verdicts[k]), default=None)
     return place, verdicts[place or 0]
 
 
@@ -281,7 +282,7 @@ def _check_site(site: Site, seen: Seen, options: Options, known: _Checkers) -> t
                 continue
             vertex = site.vertices[places[k]]
             what = f"the slope along a direction of {name!r}"
-            if verdict.kind == "wrong" and told[name, "wrong"] == 1:
+            if verdict.kind != "unstable":
                 what, verdict = group.told(k, name, verdict)
             findings.append(Finding(vertex, name, what, verdict, site.line or vertex.line))
     notes[:] = dict.fromkeys(notes)

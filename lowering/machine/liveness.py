@@ -2,18 +2,16 @@
 
 In come a placement and its exchange. Out comes for each variable the moments at which it is live, and the
 bytes it takes on each tile. A variable is live where something may have written it and something may read it
-before all of it is written anew; what a loop carries is therefore live throughout the loop, by the edge from
-its end to its head. Inputs, outputs, constants and what an engine keeps are always live. What arrives in a
-step is live while it computes, and so is what it sends home.
+before all of it is written anew (`live_variables.py`); what a loop carries is therefore live throughout the loop, by
+the edge from its end to its head. Inputs, outputs, constants and what an engine keeps are always live. What arrives in
+a step is live while it computes, and so is what it sends home.
 
 An output takes its input's place where this is the input's last use, both lie on the same tiles element by
 element, and each vertex reads of the input exactly what it writes of the output, each element for itself: see
 `jaxprs/elementwise.py`. A codelet that reads what it overwrites through a field that is in-out keeps what it still
 needs in its own registers and on its stack, which is not counted.
 
-Source: live variables and reaching definitions as data-flow equations over a flow graph, A. Aho, M. Lam,
-R. Sethi and J. Ullman, Compilers (2006), chapter 9.2; always live and not always live, Poplar and PopLibs User
-Guide, "Profiling: memory".
+Source: always live and not always live, Poplar and PopLibs User Guide, "Profiling: memory".
 """
 
 from __future__ import annotations
@@ -22,23 +20,19 @@ import functools
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from codelet.graphs.family import counted
 from codelet.views.index import Index
 from codelet.views.sources import Variable, source_variables
-from codelet.views.tensor import Tensor, whole_view
-from lowering.check.initialized import read_before_written
+from codelet.views.tensor import Tensor
 from lowering.jaxprs.elementwise import may_overwrite
 from lowering.machine.exchange import Exchange, StepExchange
+from lowering.machine.live_variables import LiveVariables, lifetimes, live_variables
 from lowering.machine.placement import Placement
-from lowering.plan.elements import ElementSet
-from lowering.plan.plan import Plan
 from lowering.plan.runs import stretches
-from lowering.plan.solver import Elementwise
-from lowering.plan.steps import CopyStep, ExecuteStep, RepeatStep, Step, UndefStep
+from lowering.plan.steps import CopyStep, ExecuteStep, Step
 from lowering.plan.timeline import Moment, Timeline, timeline
 
 WORD_BYTES = 4
@@ -101,6 +95,12 @@ class Liveness:
         live = np.stack([own.moments for own in chosen]).astype(np.float64)
         return (live.T @ np.stack([own.num_bytes for own in chosen]).astype(np.float64)).astype(np.int64)
 
+    @property
+    def most_bytes_at_times(self) -> int:
+        """The most bytes live at once, over all tiles, of variables that are not always live."""
+        sometimes = [own for own in self.ranges if not own.always]
+        return int(self.live_bytes(sometimes).sum(axis=1).max(initial=0))
+
     @functools.cached_property
     def most_live_bytes(self) -> np.ndarray:
         """The most bytes live at once on each tile, int64 of shape (num_tiles,)."""
@@ -120,138 +120,6 @@ class Liveness:
         if most.any():
             rows.append(f"  most live at once: {most.max():,} bytes, on tile {most.argmax()}")
         return "\n".join(rows)
-
-
-# --- what is kept -------------------------------------------------------------------------------------
-
-
-class Lifetimes(NamedTuple):
-    """The variables that hold a value before a program starts, after it ends, or both.
-
-    Attributes:
-        kept: from before it starts until after it ends.
-        given: from before it starts until it ends their life itself, which it may read before that.
-        results: until after it ends, from where it writes them: of a program that ends the life of anything alone.
-    """
-
-    kept: frozenset[Variable]
-    given: frozenset[Variable]
-    results: frozenset[Variable]
-
-
-def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes:
-    """Which variables hold a value beyond a program.
-
-    Kept are those that the caller names, constants, and those of which the program may read elements that it has
-    not written yet, on whatever way it takes; but for those whose life the program itself ends last.
-
-    A program that ends any says what it needs of what it was given: what is kept of the rest and written before it is
-    read, its results, then is live from there on.
-
-    Args:
-        plan: the plan.
-        keep: what must be kept; the plan's inputs and outputs when left off.
-    """
-    outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
-    kept = {*plan.inputs, *outputs} if keep is None else set(keep)
-    kept |= {variable for variable in plan.variables if variable.value is not None}
-    ended = plan.ended
-    if not ended:
-        return Lifetimes(frozenset(kept | read_before_written(plan, kept)), frozenset(), frozenset())
-    read_first = read_before_written(plan, ())
-    written = {variable for step in plan.steps for variable in step.writes}
-    results = frozenset(kept & written - read_first)
-    return Lifetimes(frozenset(kept | read_first) - ended - results, ended & read_first, results)
-
-
-# --- live variables -----------------------------------------------------------------------------------
-
-
-def _replaced(moment: Moment, wanted: Collection[Variable]) -> set[Variable]:
-    """Those of some variables of which a moment writes every element, or ends the life of, and reads none."""
-    if isinstance(moment.step, UndefStep):
-        tensor = moment.step.tensor
-        return {tensor.source} & set(wanted) if tensor.is_whole_variable else set()  # type: ignore[return-value]
-    candidates = set(moment.writes) & set(wanted) - set(moment.reads)
-    if isinstance(moment.step, RepeatStep) or not candidates:
-        return candidates  # the head of a loop sets all of what counts the turns
-    written = ElementSet()
-    for touch in moment.step.touches():
-        if touch.is_written and candidates & set(touch.variables):
-            written.add(touch.tensor, touch.axes)
-    return {variable for variable in candidates if written.first_missing(whole_view(variable), ()) is None}
-
-
-class _Bits(Elementwise[int]):
-    """A question asked of each of some variables, which are bits of a number; `facts` are those that reach moments."""
-
-    def __init__(self, moments: Sequence[Moment], variables: Sequence[Variable]):
-        super().__init__(0, (1 << len(variables)) - 1)
-        self.number = {variable: 1 << k for k, variable in enumerate(variables)}
-        self.once = {moment.step: moment for moment in moments}
-        self.reads = {step: self.bits(moment.reads) for step, moment in self.once.items()}
-        self.writes = {step: self.bits(moment.writes) for step, moment in self.once.items()}
-        self.facts: list[int] = []
-
-    def bits(self, chosen: Collection[Variable]) -> int:
-        """Some variables as a number."""
-        return sum({self.number[variable] for variable in chosen if variable in self.number})
-
-    def meet(self, one: int, other: int) -> int:
-        return one | other
-
-    def look(self, step: Step, fact: int) -> None:
-        self.facts.append(fact)
-
-
-class _Written(_Bits):
-    """Which variables something may have written."""
-
-    forward = True
-
-    def own(self, step: Step, fact: int) -> int:
-        return fact | self.writes[step]
-
-
-class _Needed(_Bits):
-    """Which variables something may read before all of them is written anew."""
-
-    forward = False
-
-    def __init__(self, moments: Sequence[Moment], variables: Sequence[Variable]):
-        super().__init__(moments, variables)
-        self.kept = {step: ~self.bits(_replaced(moment, variables)) for step, moment in self.once.items()}
-
-    def own(self, step: Step, fact: int) -> int:
-        return self.reads[step] | (fact & self.kept[step])
-
-
-class _Flow(NamedTuple):
-    """For each moment the variables that are live before and after it, and at it, as bits of a number."""
-
-    before: list[int]
-    after: list[int]
-    during: list[int]
-
-
-def _flow(
-    plan: Plan,
-    moments: Sequence[Moment],
-    variables: Sequence[Variable],
-    held: Collection[Variable],
-    wanted_after: Collection[Variable],
-) -> _Flow:
-    """The variables that are live at each moment: those that are written, or `held` before, and needed, or after."""
-    written, needed = _Written(moments, variables), _Needed(moments, variables)
-    written.visit(plan.steps, written.bits(held))
-    needed.visit(plan.steps, needed.bits(wanted_after))
-    flow = _Flow([], [], [])
-    for moment, has, wanted in zip(moments, written.facts, reversed(needed.facts), strict=True):
-        before, after = needed.own(moment.step, wanted) & has, wanted & written.own(moment.step, has)
-        flow.before.append(before)
-        flow.after.append(after)
-        flow.during.append(before | after | written.reads[moment.step] | written.writes[moment.step])
-    return flow
 
 
 # --- outputs in the place of inputs -------------------------------------------------------------------
@@ -314,7 +182,7 @@ class _Places:
 
 
 def _share_places(
-    moments: Sequence[Moment], variables: Sequence[Variable], flow: _Flow, placement: Placement
+    moments: Sequence[Moment], variables: Sequence[Variable], flow: LiveVariables, placement: Placement
 ) -> list[tuple[tuple[Variable, ...], int]]:
     """The variables, those that share a place together, and when each place is live, by bits."""
     number = {variable: 1 << k for k, variable in enumerate(variables)}
@@ -405,7 +273,7 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
     named |= {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
     named |= {*plan.inputs, *(keep or ())}
     passing = [v for v in plan.variables if v in named and v not in held.kept]
-    flow = _flow(plan, line.moments, passing, held.given, held.results)
+    flow = live_variables(plan, line, held, passing)
     count = len(line.moments)
     ranges = [
         LiveRange(variable.name, (variable,), True, np.ones(count, bool), _resident_bytes(variable, placement))
