@@ -93,11 +93,11 @@ class Contributions:
             for part in places:
                 shifted.setdefault(part.variable, []).append(part)
         step = self.sums.num_workers
-        for variable, parts in shifted.items():
+        for parts in shifted.values():
             for members, made in grouped(parts, step, lambda members, made: self._may_be(members, made, kept)):
-                present = self._summed(variable, members, made, present)
+                present = self._summed(members, made, present)
         for own in others:
-            present = self._alone(own, present)
+            present = self._alone(own, present, kept)
         return present
 
     def _may_be(self, members: Sequence[Located], made: Sequence[Box], kept: ElementSet) -> bool:
@@ -116,14 +116,12 @@ class Contributions:
         items = tuple(0 if d in dropped else slice(None) for d in range(given.places.ndim))
         return replace(given, given=own, places=given.places[items])
 
-    def _summed(
-        self, variable: Variable, members: Sequence[Located], made: Sequence[Box], present: ElementSet
-    ) -> ElementSet:
+    def _summed(self, members: Sequence[Located], made: Sequence[Box], present: ElementSet) -> ElementSet:
         """Sum contributions together; one alone that no two dimensions share is copied, or added."""
-        first = members[0].contribution
+        first, variable = members[0].contribution, members[0].variable
         is_alone = len(members) == 1 and first.adjoint is None and isinstance(first.source, Variable)
         if is_alone and is_injective(first.places):
-            return self._alone(first, present)
+            return self._alone(first, present, ElementSet())
         region = self.elements(made, members[0]).of(variable)
         held = present.of(variable)
         is_added = (region & held).first is not None
@@ -133,17 +131,18 @@ class Contributions:
         self.sums.run_all(name, summed(made, members[0].view, self.sums.num_workers, is_added))
         return present | ElementSet({variable: region})
 
-    def _alone(self, given: Contribution, present: ElementSet) -> ElementSet:
+    def _alone(self, given: Contribution, present: ElementSet, kept: ElementSet) -> ElementSet:
         """Add one contribution to a source: by itself, or, for the elements of a patchwork, to all of that first."""
         name, values, places, source = given.name, given.values, given.places, given.source
         if isinstance(source, Variable):
             if source not in self.varied:
                 return present
-            now = self.sums.add(name, values, places, self.cotangent(source), present.of(source))
+            now = self.sums.add(name, values, places, self.cotangent(source), present.of(source), kept.of(source))
             return present | ElementSet({source: now})
         assert isinstance(source, Patchwork)
         joined = variable_of(new_tensor(self.sums.graph, f"{name}/joined", source.shape, source.dtype))
-        held = self.sums.add(name, values, places, joined, Elements.nothing(joined.size))
+        nothing = Elements.nothing(joined.size)
+        held = self.sums.add(name, values, places, joined, nothing, nothing)
         for patch in source.patches:
             if patch.variable is not None and patch.variable in self.varied:
                 own = Elements.of_view(patch.places, (), joined.size, joined.name)
@@ -152,5 +151,5 @@ class Contributions:
                     held = held | own
                     of = {"": Tensor(joined, patch.places)}
                     part = Contribution(given.step, given.field, of, patch.index, patch.variable, given.elements)
-                    present = self._alone(part, present)
+                    present = self._alone(part, present, kept)
         return present

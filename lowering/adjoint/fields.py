@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from codelet.errors import ViewError
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
@@ -58,6 +60,13 @@ def dropped_dimensions(index: Index) -> list[int]:
 
 def is_injective(index: Index) -> bool:
     """Whether an index without symbols names no element twice."""
+    if index.tables:  # of which no inverse need be made
+        low, high = index.bounds() or (0, -1)
+        if index.size > high - low + 1:
+            return False
+        is_named = np.zeros(high - low + 1, bool)
+        is_named[index.values().reshape(-1) - low] = True
+        return int(np.count_nonzero(is_named)) == index.size
     try:
         index.inverse()
     except ViewError:
