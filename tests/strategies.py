@@ -995,29 +995,63 @@ class _Builder:
             return [cl.If(control, *bodies[:2])]
         return [cl.Switch(control, dict(enumerate(bodies[1:])), bodies[0])]
 
-    def calls(self) -> list[Any]:
-        """A function called several times: on the same tensors, on parts of one, in a chain, or on any."""
+    def called(self, size: int, *, writes_a: bool, depth: int = 0) -> cl.Function:
+        """A function of a, b and c, which writes c, and a if that is said, and variables of the graph that it names."""
         draw, graph, number = self.draw, self.case.graph, next(self.numbers)
-        size = draw(st.integers(1, 3))
         own = {name: graph.add_variable(f"parameter{number}{name}", (size,), self.dtype) for name in "abc"}
-        work = graph.add_compute_set(f"work{number}")
-        i = cl.grid(size)
-        flip = (lambda t: t[size - 1 - i]) if draw(st.booleans()) else (lambda t: t[i])
-        c = flip(own["c"])
-        outside = self.variable((size,))
-        graph.add_vertex(work, mixed, a=own["a"][i], b=flip(own["b"]), c=c)
-        body: list[Any] = [work]
-        if draw(st.booleans()):
-            also = graph.add_compute_set(f"also{number}")
-            graph.add_vertex(also, mixed, a=own["c"][i], b=own["a"][i], c=outside[i])
-            body.append(also)
+        alike = [v.name for v in graph.variables if v.shape == (size,) and v.dtype == self.dtype and v.value is None]
+        alike = [name for name in alike if not name.startswith(UNSURE)]
+        outside = (
+            graph.variable(draw(st.sampled_from(alike))) if alike and draw(st.booleans()) else self.variable((size,))
+        )
+        held, local = self.variable((size,)), self.short((size,))
+        inner: Any = self.called(size, writes_a=False, depth=depth + 1) if depth < 2 and draw(st.booleans()) else None
+        i, j = cl.grid(size), cl.grid(draw(st.integers(1, size)))
+        flip = (lambda t, i: t[size - 1 - i]) if draw(st.booleans()) else (lambda t, i: t[i])
+        body: list[Any] = [cl.Copy(own["b"], local)]
+
+        def mix(a: cl.Tensor, b: cl.Tensor, c: cl.Tensor, i: Any = i) -> Any:
+            made = graph.add_compute_set(f"work{next(self.numbers)}")
+            graph.add_vertex(made, mixed, a=a[i], b=flip(b, i), c=flip(c, i))
+            return made
+
+        kinds = ["plain", "plain", "part", "state", "reads", "local", "copy", "loop", "choice"]
+        for kind in draw(
+            st.lists(st.sampled_from(kinds + ["calls"] * 2 * (inner is not None)), min_size=1, max_size=4)
+        ):
+            body += {
+                "plain": lambda: [mix(own["a"], own["b"], own["c"])],
+                "part": lambda: [mix(own["b"], own["a"], own["c"], j)],
+                "state": lambda: [mix(own["c"], own["a"], outside)],
+                "reads": lambda: [mix(held, outside, own["c"])],
+                "local": lambda: [mix(own["a"], held, local), mix(local, own["a"], own["c"])],
+                "copy": lambda: [
+                    cl.Copy(own["c"][::-1], local),
+                    cl.Copy(draw(st.sampled_from([held, own["a"]])), own["c"]),
+                ],
+                "loop": lambda: [
+                    cl.Repeat(
+                        draw(st.integers(0, 3)),
+                        cl.Sequence(mix(own["c"], held, local), mix(local, own["a"], own["c"])),
+                        checkpoint=draw(checkpoints),
+                    )
+                ],
+                "choice": lambda: [cl.If(self.number(draw(st.integers(0, 1))), mix(local, own["a"], own["c"]))],
+                "calls": lambda: [
+                    cl.Call(inner, a=own["a"], b=held, c=local),
+                    cl.Call(inner, a=draw(st.sampled_from([local, own["b"]])), b=local, c=own["c"]),
+                ],
+            }[kind]()
+        body += [mix(own["b"], own["c"], own["a"])] * writes_a
+        return graph.add_function(body, own)
+
+    def calls(self) -> list[Any]:
+        """A function called several times: on the same tensors, on parts of one, in a chain, or on any; in a loop."""
+        draw, size = self.draw, self.draw(st.integers(1, 3))
         kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
-        if kinds["a"] in ("same", "own", "back") and kinds["c"] != "any" and draw(st.booleans()):
-            # Two arguments are written, which must be apart; what is only read may be any of them.
-            both = graph.add_compute_set(f"both{number}")
-            graph.add_vertex(both, mixed, a=own["b"][i], b=own["c"][i], c=own["a"][i])
-            body.append(both)
-        function = graph.add_function(body, own)
+        # Two arguments are written, which must be apart; what is only read may be any of them.
+        apart = kinds["a"] in ("same", "own", "back") and kinds["c"] != "any"
+        function = self.called(size, writes_a=apart and draw(st.booleans()))
         count = draw(st.integers(1, 5))
         parts = {name: self.variable((count + 1, size)) for name in "abc"}
 
@@ -1031,9 +1065,13 @@ class _Builder:
                 "any": lambda: self.draw(st.sampled_from([parts["a"], parts["c"]]))[self.draw(st.integers(0, count))],
             }[kind]()
 
-        return [
+        calls: list[Any] = [
             cl.Call(function, **{name: argument(name, kinds[name], turn) for name in "abc"}) for turn in range(count)
         ]
+        if draw(st.booleans()):
+            cut = draw(st.integers(0, count))
+            calls = [*calls[:cut], cl.Repeat(draw(st.integers(1, 3)), calls[cut:], checkpoint=draw(checkpoints))]
+        return calls
 
     def streamed(self) -> list[Any]:
         """A value in, something done with it, and a value out."""
@@ -1140,15 +1178,18 @@ def cases(
     loops: bool = False,
     bounded: bool = False,
     ragged: bool = False,
+    calls: bool = False,
 ) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
-    `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged.
+    `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged; those of
+    `calls` are of calls, or of steps with calls between.
     """
     builder = _Builder(draw, dtype, bounded)
     case = builder.case
     for _ in range(draw(st.integers(1, max_steps))):
         case.program += builder.passing() if loops else builder.ragged() if ragged else builder.step()
+        case.program += builder.calls() if calls else []
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
     unwritten = {v.name for v in case.graph.variables if v.name.startswith(("turn", *UNSURE))}

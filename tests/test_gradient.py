@@ -380,3 +380,49 @@ class TestShifted:
         total = graph.add_vertex("sum", cl.codelet(lambda y, z: jnp.sum(y) * jnp.sum(z)), y=y, z=z)
         TestGathered.check(graph, total, [x], None)
         assert "backward/step/x/sum" not in self.sums(graph)
+
+
+class TestListed:
+    """Contributions by tables, beside JAX's gradient."""
+
+    @staticmethod
+    def dots(tables: np.ndarray, size: int) -> tuple[cl.Graph, cl.Tensor, cl.Tensor]:
+        """Inner products of elements of one variable that two tables choose."""
+        graph = cl.Graph(cl.IPU(num_tiles=2))
+        x, y = graph.add_variable("x", (size,)), graph.add_variable("y", (tables.shape[1],))
+        v, (left, right) = cl.grid(tables.shape[1]), (cl.table(own) for own in tables)
+        graph.add_vertex("dots", cl.codelet(lambda a, b: jnp.vdot(a, b)), a=x[left[v]], b=x[right[v]], out=y[v])
+        return graph, x, y
+
+    @pytest.mark.parametrize(("low", "high", "size"), [(0, 300, 300), (40, 260, 300), (0, 3000, 3000), (7, 9, 20)])
+    def test_of_two_fields(self, low: int, high: int, size: int):
+        tables = np.random.default_rng(0).integers(low, high, (2, 80, 3))
+        graph, x, y = self.dots(tables, size)
+        TestGathered.check(graph, y, [x], None, by_tables=True)
+
+    def test_what_is_read_of_most_elements_is_summed_at_all_of_them(self):
+        tables = np.random.default_rng(0).integers(0, 300, (2, 200, 3))
+        graph, x, y = self.dots(tables, 300)
+        found = cl.gradient(graph, y, [x], cotangent=np.ones(200))
+        lines = [line.strip() for line in found.backward.lines()]
+        sums = [f"Execute(backward/dots/{name})" for name in ("a/sum", "b/sum")]
+        assert [line for line in lines if "Execute" in line] == ["Execute(backward/dots)", *sums]
+        assert not [line for line in lines if "Copy" in line and "of backward/x:" in line]
+
+    def test_tables_that_are_read_again_are_held_once(self):
+        tables = np.random.default_rng(0).integers(0, 300, (2, 200, 3))
+        graph, x, y = self.dots(tables, 300)
+        found = cl.gradient(graph, y, [x], cotangent=np.ones(200))
+        run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x], outputs=[y, *found])
+        # The cotangents, the two, and for each the element that each contribution is for.
+        assert len(jax.tree.leaves(run)) == 5
+
+    def test_long_lists_are_summed_in_parts(self):
+        graph = cl.Graph(cl.IPU(num_tiles=2))
+        x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (3000,))
+        where = np.where(np.arange(3000) % 7, 2, np.arange(3000) % 6)
+        v = cl.grid(3000)
+        graph.add_vertex("bend", cl.codelet(jnp.sin), x=x[cl.table(where)[v]], out=y[v])
+        TestGathered.check(graph, y, [x], None, by_tables=True)
+        (longest,) = [own.size for own in graph.variables if own.name == "backward/bend/x/parts"]
+        assert 6 < longest < 3000 // 32 + 6

@@ -11,35 +11,36 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import codelet as cl
 from codelet.errors import ProgramError
 from codelet.programs.program import Program
-from codelet.tracing.adjoints import adjoint_of
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_text, source_variables
-from codelet.views.tensor import Tensor, whole_view
+from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor, new_variable, new_vertices
+from lowering.adjoint.calls import Frame, call_backwards
 from lowering.adjoint.contributions import Contributions
 from lowering.adjoint.counting import from_the_end, is_left, one_less
 from lowering.adjoint.fields import constant_of, contributions_of, is_injective, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
-from lowering.adjoint.forward import forward_program
 from lowering.adjoint.gathered import as_gathering
+from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import Piece
-from lowering.adjoint.saved import Body, Loop, Saved, parts
+from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
-from lowering.check.initialized import read_before_written, written_by
-from lowering.plan.elements import ElementSet
+from lowering.adjoint.units import go_back_again
+from lowering.check.initialized import written_by
+from lowering.plan.elements import Elements, ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     CallStep,
     CopyStep,
     ExecuteStep,
+    FunctionBody,
     RepeatStep,
     Step,
     StreamStep,
@@ -47,7 +48,7 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import all_steps, bodies
+from lowering.plan.walk import bodies
 
 
 class Backward:
@@ -58,6 +59,8 @@ class Backward:
         flows: which elements have cotangents where.
         contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
+        frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
+        frames: the functions that were gone back through.
         cotangents: the variable that holds those of each variable.
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
@@ -67,7 +70,9 @@ class Backward:
 
     def __init__(self, plan: Plan, flows: Flows):
         self.plan, self.graph, self.flows = plan, plan.graph, flows
-        self.saved = Saved(self.graph, written_by(plan))
+        self.saved = Saved(self.graph, written_by(self.alone(plan.steps)))
+        self.frame: Frame | None = None
+        self.frames: dict[FunctionBody, Frame] = {}
         self.sums = Sums(self.graph)
         self.contributions = Contributions(self.sums, flows.varied, self.cotangent)
         self.cotangents: dict[Variable, Variable] = {}
@@ -93,6 +98,10 @@ class Backward:
         """The variables that hold something of another, element by element or row by row: of which."""
         return {made: of for of, made in self.cotangents.items()} | self.saved.likenesses()
 
+    def alone(self, steps: Sequence[Step]) -> Plan:
+        """Steps as a plan without calls."""
+        return replace(self.plan, steps=without_calls_or_idle_copies(self.plan, steps))
+
     def fill(self, elements: ElementSet) -> None:
         """Give elements without a cotangent one of zero, where they are to have one."""
         for variable in elements.variables:
@@ -104,17 +113,33 @@ class Backward:
 
     def given(self, body: Body, number: int, tensor: Tensor, axes: Sequence[Axis], later: ElementSet) -> Tensor:
         """A view of the forward pass before a step, for the backward pass."""
-        self.needed.update(source_variables(tensor.source))
-        certain = self.saved.certain
-        variables = [
-            v for v in source_variables(tensor.source) if later.of(v).first is not None or not certain.of(v).is_all
-        ]
-        if not variables:
-            return tensor
         needed = ElementSet()
         needed.add(tensor, tuple(axes))
-        others = {v: self.saved.value(body, number, v, needed.of(v), later) for v in variables}
-        return of_other_variables(tensor, others)
+        return self._given(body, number, tensor, needed, later)
+
+    def given_part(self, body: Body, number: int, tensor: Tensor, elements: Elements, later: ElementSet) -> Tensor:
+        """A view of the forward pass before a step, of which the backward pass reads some elements, by their places."""
+        needed, flat = ElementSet(), tensor.flatten()
+        for own in [tensor] if elements.is_all else [flat[at.values().reshape(-1)] for at in elements.indices()]:
+            needed.add(own, ())
+        return self._given(body, number, tensor, needed, later)
+
+    def _given(self, body: Body, number: int, tensor: Tensor, needed: ElementSet, later: ElementSet) -> Tensor:
+        variables = source_variables(tensor.source)
+        self.needed.update(variables)
+        others = {v: self.value(body, number, v, needed.of(v), later) for v in variables}
+        return of_other_variables(tensor, others) if any(own is not v for v, own in others.items()) else tensor
+
+    def value(self, body: Body, number: int, variable: Variable, needed: Elements, later: ElementSet) -> Variable:
+        """What holds the value of a variable of the forward pass before a step, of which some elements are read."""
+        frame = self.frame
+        if frame is None:
+            return self.saved.value(body, number, variable, needed, later)
+        is_lost = (needed & later.of(variable)).first is not None
+        if is_lost and made(body, number, variable) == (frame.body, 0):
+            return frame.given(variable, "before", needed)
+        own = self.saved.value(body, number, variable, needed, later)
+        return frame.given(variable, "after", needed) if own is variable else own
 
     def seed(self, of: Tensor, cotangent: object) -> None:
         """Begin with the cotangent of what is differentiated: a tensor, or numbers."""
@@ -132,10 +157,17 @@ class Backward:
     def _contribute(self, name: str, values: Tensor, to: Tensor) -> None:
         """Add values to the cotangents of a tensor's elements."""
         given = Contribution(name, "", {"": values}, to.index, to.source, self.flows.elements(to))
-        self.present = self.contributions.add([given], self.present, ElementSet())
+        self.present = self.contributions.add([given], self.present, self._unknown())
+
+    def _unknown(self) -> ElementSet:
+        """The elements that may have a cotangent though none is present: in a function, of what others read too."""
+        if self.frame is None:
+            return ElementSet()
+        own = {*self.frame.function.writes, *self.frame.function.parameters}
+        return ElementSet.of_variables(v for v in self.frame.touched if v not in own) - self.present
 
     def family(
-        self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, kept: ElementSet
+        self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, received: ElementSet, kept: ElementSet
     ) -> list[Contribution]:
         """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
@@ -144,10 +176,11 @@ class Backward:
             number: the place of the step there.
             flow: what is made of it.
             later: the elements that are written after the vertices have read: by themselves, too.
-            kept: the elements to which the families of the compute set contribute.
+            received: the elements to which the families of the compute set contribute.
+            kept: the elements whose cotangents are still to be read when all of them have run.
         """
         flow = self._gathered(body, number, flow, later)
-        flow, contributions = self._summed(flow, kept)
+        flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
             return contributions
@@ -168,64 +201,25 @@ class Backward:
             fields[own] = self.cotangents_of(tensor)
         taken = ElementSet()
         for name, own in names.contributions.items():
-            field, received = family.by_name[name], flow.received[name]
+            field, gets = family.by_name[name], flow.received[name]
             assert field.tensor is not None
             if own in names.cotangents.values():
-                taken = taken | received  # what comes out takes the place of what came in
+                taken = taken | gets  # what comes out takes the place of what came in
             elif flow.is_straight(name, self.present):
-                if not (received & self.present).is_empty:
-                    self.fill(received)
+                if not (gets & self.present).is_empty:
+                    self.fill(gets)
                     adjoint = adjoint.adding([name])
-                taken = taken | received
+                taken = taken | gets
                 fields[own] = self.cotangents_of(field.tensor)
             else:
                 held, fields[own] = contributions_of(self.graph, f"{step}/{name}", family, field)
                 places = places_of(family, field.tensor)
-                contributions.append(Contribution(step, name, {"": held}, places, field.tensor.source, received))
+                contributions.append(Contribution(step, name, {"": held}, places, field.tensor.source, gets))
         if family.tile is not None:
             fields["tile"] = family.tile
         self.sums.run(step, adjoint, **fields)
         self.present = self.present | taken
         return contributions
-
-    def _summed(self, flow: FamilyFlow, kept: ElementSet) -> tuple[FamilyFlow, list[Contribution]]:
-        """What a family contributes by sums over cotangents, and what is left of it."""
-        family, adjoint = flow.family, flow.adjoint
-        if adjoint is None or family.rows:
-            return flow, []
-        views = {}
-        for name in adjoint.fields.cotangents:
-            tensor = family.by_name[name].tensor
-            assert tensor is not None
-            tensor = self.cotangents_of(tensor)
-            views[name] = Tensor(tensor.source, tensor.index.lifted(family.axes))
-        found, left = [], []
-        for name in adjoint.fields.contributions:
-            field, of = family.by_name[name], adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
-            assert field.tensor is not None
-            assert of is not None
-            read = ElementSet()
-            for own in of.fields.cotangents:
-                read = read | self.flows.touched(family, family.by_name[own])
-            is_linear = not (of.fields.inputs or of.fields.results) and name not in of.fields.cotangents
-            size = sum(math.prod(family.by_name[own].type.shape) for own in of.fields.cotangents)
-            if (
-                is_linear
-                and field.tensor.size == 1
-                and size <= 2
-                and (read & kept).is_empty
-                and not flow.is_straight(name, self.present)
-            ):
-                places = places_of(family, field.tensor).reshape(family.extents)
-                given = {held: views[own] for own, held in of.fields.cotangents.items()}
-                made = Contribution(
-                    family.compute_set.name, name, given, places, field.tensor.source, flow.received[name], of
-                )
-                if self.contributions.is_summed(made, flow.written):
-                    found.append(made)
-                    continue
-            left.append(name)
-        return flow.of(left) if found else flow, found
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
         """Gather what can be gathered of what a family contributes; what is left of it."""
@@ -261,17 +255,17 @@ class Backward:
 
     def pieces(self, body: Body) -> list[Piece]:
         """What goes back through each step of a body."""
-        outer, found = self.sums.programs, []
+        outer, around, found = self.sums.programs, self.needed, []
         for number in range(len(body.steps) - 1, -1, -1):
             self.sums.programs, self.needed = [], set()
             step = body.steps[number]
             self._step(body, number, step)
-            self.later = self.later | self._written(step)
+            self.later = self.later | self.written(step)
             found.append(Piece(self.sums.programs, frozenset(self.needed)))
-        self.sums.programs = outer
+        self.sums.programs, self.needed = outer, around.union(*(piece.needed for piece in found))
         return found[::-1]
 
-    def _written(self, step: Step) -> ElementSet:
+    def written(self, step: Step) -> ElementSet:
         """The elements that a step writes, or ends."""
         if step not in self._writes:
             found = ElementSet()
@@ -280,18 +274,20 @@ class Backward:
                     found.add(touch.tensor, touch.axes)
             for own in bodies(step):
                 for inner in own:
-                    found = found | self._written(inner)
+                    found = found | self.written(inner)
             self._writes[step] = found
         return self._writes[step]
 
     def _step(self, body: Body, number: int, step: Step) -> None:
         match step:
-            case CallStep() if step.function.derivative is None:
-                self._unit(body, number, step)
+            case CallStep() if is_unit(step):
+                go_back_again(self, body, number, step)
+            case CallStep() if not has_derivative(step):
+                call_backwards(self, body, number, step)
             case ExecuteStep() | CallStep():
                 self._execute(body, number, step)
             case CopyStep(source, destination):
-                self._copy(body, number, source, destination)
+                self.copy(source, destination)
             case StreamStep(_, tensor) if step.stream.is_input:
                 self.present = self.present - self.flows.elements(tensor)
             case UndefStep(tensor):
@@ -314,12 +310,14 @@ class Backward:
             written = written | flow.written
             received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
         self.present, found = self.present - written, []
+        kept = written | self._unknown()
         for flow in flows:
             if flow.adjoint is not None:
-                found += self.family(body, number, flow, self.later | self._written(step), received)
-        self.present = self.contributions.add(found, self.present, written)
+                found += self.family(body, number, flow, self.later | self.written(step), received, kept)
+        self.present = self.contributions.add(found, self.present, written | self._unknown())
 
-    def _copy(self, body: Body, number: int, source: Tensor, destination: Tensor) -> None:
+    def copy(self, source: Tensor, destination: Tensor) -> None:
+        """Go back through a copy."""
         written = self.flows.elements(destination)
         if (written & self.present).is_empty or not source.size:
             return
@@ -337,7 +335,7 @@ class Backward:
 
     # --- loops and choices --------------------------------------------------------------------------------
 
-    def _inside(self, body: Body, around: ElementSet | None = None) -> list[Program]:
+    def inside(self, body: Body, around: ElementSet | None = None) -> list[Program]:
         """What goes back through a body; beyond it, some elements have cotangents, whatever it leaves."""
         outer, self.sums.programs = self.sums.programs, []
         self.steps(body)
@@ -346,19 +344,19 @@ class Backward:
         programs, self.sums.programs = self.sums.programs, outer
         return programs
 
-    def _bodies(self, body: Body, number: int, loop: Loop | None, is_again: bool = False) -> tuple[Body, ...]:
+    def _bodies(self, body: Body, number: int, loop: Loop | None) -> tuple[Body, ...]:
         """The bodies of a step."""
         if number not in body.children:
-            made = (Body(own, (body, number), loop, is_again) for own in bodies(body.steps[number]))
+            made = (Body(own, (body, number), loop) for own in bodies(body.steps[number]))
             body.children[number] = tuple(made)
         return body.children[number]
 
     def _repeat(self, body: Body, number: int, step: RepeatStep) -> None:
         around = self.flows.around(step, self.present)
         self.fill(around)
-        self.later = self.later | self._written(step)
+        self.later = self.later | self.written(step)
         (inner,) = self._bodies(body, number, Loop(self.graph, step, step.count))
-        programs = self._inside(inner, around)
+        programs = self.inside(inner, around)
         self.present = around  # and zeros, of which no turn but the last knows
         loop = inner.loop
         assert loop is not None
@@ -372,43 +370,19 @@ class Backward:
             programs = [placing, *inner.prelude, *programs]
         self.sums.programs.append(cl.Repeat(step.count, programs, index=turn))
 
-    def _unit(self, body: Body, number: int, step: CallStep) -> None:
-        """Run steps again, from what they began with, and go back through them."""
-        (inner,) = self._bodies(body, number, None, is_again=True)
-        later, self.later = self.later, ElementSet()
-        programs = self._inside(inner)
-        self.later = later
-        if not programs:
-            return
-        later, steps = later | self._written(step), inner.steps
-        needed = ElementSet()
-        for touch in (touch for own in all_steps(steps) for touch in own.touches() if touch.is_read):
-            needed.add(touch.tensor, touch.axes)
-        for variable in sorted(self._begun_with(steps), key=lambda own: own.number):
-            held = self.saved.value(body, number, variable, needed.of(variable), later)
-            if held is not variable:
-                pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
-                self.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
-                self.disturbed.add(variable)
-        self.sums.programs += [*self.saved.settle(inner), forward_program(self.plan, inner), *inner.prelude, *programs]
-
-    def _begun_with(self, steps: tuple[Step, ...]) -> frozenset[Variable]:
-        """The variables of which steps read what they hold before."""
-        return read_before_written(replace(self.plan, steps=steps), ())
-
     def _while(self, body: Body, number: int, step: WhileStep) -> None:
-        self.later = self.later | self._written(step)
+        self.later = self.later | self.written(step)
         most = step.max_steps or 0
         condition, inner = self._bodies(body, number, Loop(self.graph, step, most + 1))
         loop, outer = inner.loop, self.sums.programs
         assert loop is not None
-        last = self._inside(condition)
+        last = self.inside(condition)
         before = self.present
         around = self.flows.around(step, before)
         self.sums.programs = []
         self.fill(around)
         filled, self.sums.programs = self.sums.programs, outer
-        turn = [*self._inside(inner), *condition.prelude, *self._inside(condition, around)]
+        turn = [*self.inside(inner), *condition.prelude, *self.inside(condition, around)]
         self.present = around
         if not last and not turn:
             return
@@ -430,7 +404,7 @@ class Backward:
         present, later, made = self.present, self.later, []
         for own in self._bodies(body, number, None):
             self.present, self.later = present, later
-            made.append((own, self._inside(own), self.present))
+            made.append((own, self.inside(own), self.present))
         after = functools.reduce(ElementSet.__or__, [own for _, _, own in made])
         programs, outer = [], self.sums.programs
         for own, inside, left in made:
@@ -439,5 +413,5 @@ class Backward:
             programs.append([*own.prelude, *inside, *self.sums.programs])
         self.sums.programs, self.present, self.later = outer, after, later
         if any(programs):
-            control = self.given(body, number, step.control, (), later | self._written(step))
+            control = self.given(body, number, step.control, (), later | self.written(step))
             self.sums.programs.append(cl.Switch(control, dict(zip(step.values, programs, strict=False)), programs[-1]))

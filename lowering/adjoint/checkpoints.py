@@ -21,27 +21,45 @@ from lowering.adjoint.added import new_vertices
 from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import writes_of
 from lowering.plan.collect import collect
-from lowering.plan.dataflow import flow, flow_step
+from lowering.plan.dataflow import flow, flow_step, ordered
 from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step
 from lowering.plan.walk import bodies, with_bodies
 
 
-def unit(steps: Sequence[Step], name: str) -> CallStep:
-    """Steps that the backward pass runs again before it goes back through them: a function without parameters."""
+def unit(steps: Sequence[Step]) -> CallStep:
+    """Steps that the backward pass runs again before it goes back through them, as a function without a name."""
     body = tuple(steps)
     reads = tuple(dict.fromkeys(variable for step in body for variable in step.reads))
     writes = tuple(dict.fromkeys(variable for step in body for variable in step.writes))
-    made = flow_step(CallStep(FunctionBody(name, (), body, reads=reads, writes=writes), ()))
+    made = flow_step(CallStep(FunctionBody("", (), body, reads=reads, writes=writes), ()))
     assert isinstance(made, CallStep)
     return made
 
 
-def with_checkpoints(graph: Graph, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps with loops of units in the place of loops that are kept every so many turns."""
+def with_checkpoints(
+    graph: Graph, steps: Sequence[Step], functions: dict[FunctionBody, FunctionBody] | None = None
+) -> tuple[Step, ...]:
+    """Steps with loops of units in the place of loops that are kept every so many turns.
+
+    Args:
+        graph: where what counts turns is added.
+        steps: they, with calls.
+        functions: those of the functions called that have been gone through, each once.
+    """
     found: list[Step] = []
+    made = {} if functions is None else functions
     for step in steps:
-        if bodies(step) and not isinstance(step, CallStep):
-            step = flow_step(with_bodies(step, [with_checkpoints(graph, body) for body in bodies(step)]))
+        if isinstance(step, CallStep) and step.function.derivative is None:
+            own = step.function
+            if own not in made:
+                body = with_checkpoints(graph, own.body, made)
+                writes = ordered(v for part in body for v in part.writes)
+                made[own] = replace(
+                    own, body=body, reads=ordered(v for part in body for v in part.reads), writes=writes
+                )
+            step = flow_step(replace(step, function=made[own]))
+        elif bodies(step) and not isinstance(step, CallStep):
+            step = flow_step(with_bodies(step, [with_checkpoints(graph, body, made) for body in bodies(step)]))
         if isinstance(step, RepeatStep) and step.checkpoint is not None and step.count > 1:
             found += _in_units(graph, step, step.checkpoint)
         else:
@@ -58,7 +76,7 @@ def _in_units(graph: Graph, step: RepeatStep, every: int) -> list[Step]:
         body = (*count, *body)
     several, left = divmod(step.count, every)
     turns = [flow_step(replace(step, count=own, body=body, index=None, checkpoint=None)) for own in (every, left)]
-    loop = flow_step(replace(step, count=several, body=(unit(turns[:1], "turns"),), index=None, checkpoint=None))
+    loop = flow_step(replace(step, count=several, body=(unit(turns[:1]),), index=None, checkpoint=None))
     return [*before, *([loop] if several else []), *(turns[1:] if left else [])]
 
 

@@ -8,16 +8,20 @@ copied, or added. Any other is listed by the elements that receive it.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
+from codelet.tracing.adjoints import adjoint_of
 from codelet.views.sources import Patchwork, Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, variable_of
-from lowering.adjoint.fields import dropped_dimensions, is_injective
+from lowering.adjoint.fields import dropped_dimensions, is_injective, places_of
+from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.shifted import Box, Contribution, Located, boxes, elements_of, grouped, located
 from lowering.adjoint.sum_vertices import summed
-from lowering.adjoint.sums import Sums
+from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.plan.elements import Elements, ElementSet
 
 
@@ -54,17 +58,54 @@ class Contributions:
             found = found | Elements.of_view(index, (), variable.size, variable.name)
         return ElementSet({variable: found})
 
-    def is_summed(self, given: Contribution, kept: ElementSet) -> bool:
-        """Whether a contribution can be summed where it is made of others.
+    def linear(
+        self, flow: FamilyFlow, flows: Flows, present: ElementSet, received: ElementSet, kept: ElementSet
+    ) -> tuple[FamilyFlow, list[Contribution]]:
+        """What a family contributes that depends on nothing but cotangents, and what is left of it.
+
+        It is summed over cotangents where that reads no more than to hold it would read and write.
 
         Args:
-            given: the contribution.
+            flow: what the backward pass makes of the family.
+            flows: of the backward pass.
+            present: the elements that have a cotangent.
+            received: the elements to which the families of the compute set contribute.
             kept: the elements whose cotangents are still to be read.
         """
-        places = located(_first(given), self.held(given))
+        family, adjoint = flow.family, flow.adjoint
+        if adjoint is None or family.rows:
+            return flow, []
+        views, found, left = {}, [], []
+        for name in adjoint.fields.cotangents:
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            others = {variable: self.cotangent(variable) for variable in source_variables(tensor.source)}
+            own = of_other_variables(tensor, others)
+            views[name] = Tensor(own.source, own.index.lifted(family.axes))
+        for name in adjoint.fields.contributions:
+            tensor = family.by_name[name].tensor
+            of = adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
+            assert tensor is not None
+            assert of is not None
+            fields = [family.by_name[own] for own in of.fields.cotangents]
+            read = functools.reduce(ElementSet.__or__, (flows.touched(family, own) for own in fields), ElementSet())
+            is_linear = not (of.fields.inputs or of.fields.results) and name not in of.fields.cotangents
+            is_small = tensor.size == 1 and sum(math.prod(own.type.shape) for own in fields) <= 2
+            if is_linear and is_small and (read & received).is_empty and not flow.is_straight(name, present):
+                given = {held: views[own] for own, held in of.fields.cotangents.items()}
+                places, own = places_of(family, tensor).reshape(family.extents), flow.received[name]
+                made = Contribution(family.compute_set.name, name, given, places, tensor.source, own, of)
+                if self._is_shifted(located(_first(made), self.held(made)), kept):
+                    found.append(made)
+                    continue
+            left.append(name)
+        return flow.of(left) if found else flow, found
+
+    def _is_shifted(self, places: Sequence[Located] | None, kept: ElementSet) -> bool:
+        """Whether a contribution can be summed at shifted places, and no element is touched that is kept."""
         for own in places or ():
             made = boxes([own])
-            if made is None or not ((self.elements(made, own) - given.elements) & kept).is_empty:
+            if made is None or not self._may_be([own], made, kept):
                 return False
         return places is not None
 
@@ -86,8 +127,7 @@ class Contributions:
                 continue
             few = self._reduced(own)
             places = located(few, self.held(few))
-            is_shifted = places is not None and all(boxes([part]) is not None for part in places)
-            if places is None or not is_shifted:
+            if places is None or not self._is_shifted(places, kept):
                 others.append(few)
                 continue
             for part in places:

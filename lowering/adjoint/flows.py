@@ -17,7 +17,7 @@ from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
 from codelet.tracing.field_types import FieldType
 from codelet.views.sources import Variable, source_variables
-from codelet.views.tensor import Tensor
+from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective, places_of
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
@@ -193,7 +193,13 @@ class Flows:
     def _before(self, step: Step, present: ElementSet) -> ElementSet:
         match step:
             case CallStep() if step.function.derivative is None:
-                return self.before(step.function.body, present)
+                arguments = [*zip(map(whole_view, step.function.parameters), step.arguments, strict=True)]
+                for k in reversed(step.function.written):
+                    present = self._before_copy(*arguments[k], present)
+                present = self.before(step.function.body, present)
+                for own, given in reversed(arguments):
+                    present = self._before_copy(given, own, present)
+                return present
             case ExecuteStep() | CallStep():
                 flows = [self.of_family(family, present) for family in self.families(step)]
                 for flow in flows:
@@ -203,10 +209,7 @@ class Flows:
                         present = present | own
                 return present
             case CopyStep(source, destination):
-                written = self.elements(destination)
-                flows_on = not (written & present).is_empty
-                present = present - written
-                return present | self.elements(source) if flows_on else present
+                return self._before_copy(source, destination, present)
             case StreamStep(_, tensor):
                 return present - self.elements(tensor) if step.stream.is_input else present
             case UndefStep(tensor):
@@ -218,6 +221,12 @@ class Flows:
             case SwitchStep(_, _, branches):
                 return functools.reduce(ElementSet.__or__, [self.before(branch, present) for branch in branches])
         return present
+
+    def _before_copy(self, source: Tensor, destination: Tensor, present: ElementSet) -> ElementSet:
+        written = self.elements(destination)
+        if (written & present).is_empty:
+            return present
+        return (present - written) | self.elements(source)
 
     def around(self, step: RepeatStep | WhileStep, present: ElementSet) -> ElementSet:
         """The elements that have cotangents wherever a turn of a loop begins or ends, given those behind it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codelet as cl
+from codelet.programs.functions import Call
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from lowering.adjoint.added import new_vertices
@@ -10,7 +11,7 @@ from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
 from lowering.plan.plan import Plan
-from lowering.plan.steps import RepeatStep
+from lowering.plan.steps import CallStep, RepeatStep
 from lowering.plan.walk import bodies
 
 
@@ -19,6 +20,11 @@ def forward_program(plan: Plan, body: Body) -> Program:
     found: list[Program] = []
     for number, step in enumerate(body.steps):
         found += body.before.get(number, [])
+        if number in body.calls:
+            assert isinstance(step, CallStep)
+            function = body.calls[number].forward(plan)
+            found.append(Call(function, **dict(zip(function.parameters, step.arguments, strict=True))))
+            continue
         children = body.children.get(number, ())
         if not children or children[0].is_again:  # which saves when it runs again
             children = [Body(own, (body, number)) for own in bodies(step)]

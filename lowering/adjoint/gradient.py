@@ -25,7 +25,13 @@ from lowering.adjoint.checkpoints import with_checkpoints
 from lowering.adjoint.flows import Flows, is_float, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
-from lowering.adjoint.programs import without_idle_copies
+from lowering.adjoint.programs import (
+    called_once,
+    has_derivative,
+    parameters_of,
+    without_calls_or_idle_copies,
+    without_idle_copies,
+)
 from lowering.adjoint.recompute import Recompute, in_order
 from lowering.adjoint.saved import Body
 from lowering.check.check import check_graph
@@ -164,11 +170,12 @@ def gradient(
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
     seed, num_before = _seed(target, cotangent), len(graph.variables)
-    keep = lambda step: step.function.derivative is not None  # noqa: E731
-    plan = without_calls(check_graph(flow(collect(graph, chosen, (), ()))), keep)
+    plan = check_graph(flow(collect(graph, chosen, (), ())))
+    is_only = called_once(plan)
+    plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
     plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
-    varied = varied_variables(plan, variables)
+    varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with graph.scope("backward", unique=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
         backward = Backward(plan, Flows(plan, varied))
@@ -183,7 +190,7 @@ def gradient(
         forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
         kept = {
             own: new_variable(graph, f"kept/{own.name}", own)
-            for own in sorted(backward.disturbed, key=lambda own: own.number)
+            for own in sorted(backward.disturbed - parameters_of(plan), key=lambda own: own.number)
         }
         pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
         first = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *first]

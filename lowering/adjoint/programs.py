@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from codelet.programs.control import Repeat, RepeatWhile, Switch
 from codelet.programs.copies import Copy
-from codelet.programs.functions import Call
+from codelet.programs.functions import Call, Function
 from codelet.programs.program import Execute, Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
@@ -19,6 +21,7 @@ from lowering.plan.steps import (
     CallStep,
     CopyStep,
     ExecuteStep,
+    FunctionBody,
     PrintStep,
     RepeatStep,
     Step,
@@ -27,7 +30,18 @@ from lowering.plan.steps import (
     UndefStep,
     WhileStep,
 )
-from lowering.plan.walk import bodies, with_bodies
+from lowering.plan.timeline import without_calls
+from lowering.plan.walk import all_steps, bodies, with_bodies
+
+
+def is_unit(step: CallStep) -> bool:
+    """Whether a step is no call of a program, but steps that the backward pass runs again: such have no name."""
+    return not step.function.name
+
+
+def function_of(plan: Plan, function: FunctionBody) -> Function:
+    """The function of the graph that a function of its plan is."""
+    return next(own for own in plan.graph.functions if own.name == function.name)
 
 
 def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
@@ -50,9 +64,9 @@ def program_of(plan: Plan, step: Step, inside: Sequence[Program]) -> Program:
         case SwitchStep(control, values):
             return Switch(control, dict(zip(values, inside, strict=False)), inside[-1])
         case CallStep(function, arguments):
-            own = next((own for own in graph.functions if own.name == function.name), None)
-            if own is None:
+            if is_unit(step):
                 return ProgramSequence(*inside)
+            own = function_of(plan, function)
             return Call(own, **dict(zip(own.parameters, arguments, strict=True)))
         case PrintStep(tensor, text):
             return Print(tensor, text)
@@ -103,6 +117,28 @@ def without_idle_copies(steps: Sequence[Step]) -> tuple[Step, ...]:
         if not isinstance(step, CopyStep) or not _is_overwritten(step.destination, steps[number + 1 :]):
             found.append(step)
     return tuple(found)
+
+
+def has_derivative(step: CallStep) -> bool:
+    """Whether a call is of a function whose derivatives are a codelet's."""
+    return step.function.derivative is not None
+
+
+def without_calls_or_idle_copies(plan: Plan, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Steps with calls, but of functions with derivatives of their own, as copies and bodies."""
+    return without_idle_copies(without_calls(replace(plan, steps=tuple(steps)), has_derivative).steps)
+
+
+def called_once(plan: Plan) -> Callable[[CallStep], bool]:
+    """Whether a call is the only one of its function in a program."""
+    counts = Counter(step.function for step in all_steps(plan.steps) if isinstance(step, CallStep))
+    return lambda step: counts[step.function] == 1
+
+
+def parameters_of(plan: Plan) -> set[Variable]:
+    """The parameters of all functions that are called, which hold nothing between calls."""
+    calls = (step for step in all_steps(plan.steps) if isinstance(step, CallStep))
+    return {own for step in calls for own in step.function.parameters}
 
 
 def writes_of(steps: Iterable[Step]) -> set[Variable]:

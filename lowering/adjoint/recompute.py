@@ -13,7 +13,7 @@ Source: T. Chen, B. Xu, C. Zhang and C. Guestrin, Training Deep Nets with Sublin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple
@@ -26,7 +26,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
 from lowering.adjoint.again import Chain, Event, Segment, Turn
 from lowering.adjoint.budget import Peaks, cheapest_within, cycles_of
-from lowering.adjoint.programs import program_of
+from lowering.adjoint.programs import program_of, without_calls_or_idle_copies
 from lowering.adjoint.stages import crossing, num_bytes
 from lowering.check.initialized import read_before_written
 from lowering.plan.plan import Plan
@@ -185,7 +185,8 @@ def in_order(
     steps = plan.steps
     if policy is None or not pieces:
         return [program for own in reversed(pieces) for program in own.programs]
-    chain = Chain(steps, [own.needed for own in pieces], read_before_written(plan, ()))
+    alone = replace(plan, steps=without_calls_or_idle_copies(plan, steps))
+    chain = Chain(steps, [own.needed for own in pieces], read_before_written(alone, ()))
 
     def program(turn: Turn) -> ProgramSequence:
         if turn.is_back:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import codelet as cl
 from codelet.graphs.graph import Graph
 from codelet.ops.turns import put_turn, take_turn
+from codelet.programs.functions import Function
 from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.sources import Variable
@@ -23,6 +25,7 @@ from lowering.adjoint.added import new_tensor, new_vertices, variable_of
 from lowering.adjoint.counting import place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
+from lowering.plan.plan import Plan
 from lowering.plan.steps import RepeatStep, Step, WhileStep
 
 
@@ -52,6 +55,19 @@ class Loop:
         return new_tensor(self.graph, "back", (), "int32")
 
 
+class Called(Protocol):
+    """A function that is called in the forward pass; see `calls.py`."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the forward pass does more in it than its steps."""
+        ...
+
+    def forward(self, plan: Plan) -> Function:
+        """What the forward pass calls."""
+        ...
+
+
 @dataclass(eq=False)
 class Body:
     """A list of steps at one place of a program.
@@ -67,6 +83,7 @@ class Body:
         forward: the place of a turn among all turns of all loops around, in the forward pass.
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
+        calls: the functions that its steps call, by their places, likewise.
     """
 
     steps: tuple[Step, ...]
@@ -78,6 +95,7 @@ class Body:
     forward: Tensor | None = None
     backward: Tensor | None = None
     children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
+    calls: dict[int, Called] = field(default_factory=dict)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -96,7 +114,8 @@ class Body:
     def is_changed(self) -> bool:
         """Whether the forward pass does more here than its steps."""
         counted = self.loop is not None and self.loop.is_counted
-        return counted or bool(self.before) or any(own.is_changed for own in self.inner if not own.is_again)
+        inside = (own.is_changed for own in self.inner if not own.is_again)
+        return counted or bool(self.before) or any(inside) or any(own.is_changed for own in self.calls.values())
 
     def writer(self, variable: Variable, number: int) -> int | None:
         """The place of the last step before another that writes a variable."""
@@ -114,6 +133,7 @@ class _Saved:
         needed: which of its elements are read.
         held: what holds it in the backward pass.
         stack: what holds those of all turns, where it is made in loops.
+        of: the value of a function's forward pass that it is, as a call left it; None for that of a step.
     """
 
     variable: Variable
@@ -122,6 +142,12 @@ class _Saved:
     needed: Elements
     held: Variable
     stack: Tensor | None
+    of: _Saved | None = None
+
+    @property
+    def elements(self) -> Elements:
+        """The elements that are saved: what any backward pass needs of them, which is known when all are made."""
+        return self.needed if self.of is None else self.of.elements if self.of.stack is None else self.needed
 
 
 class Saved:
@@ -132,10 +158,11 @@ class Saved:
         certain: the elements that have a value after the forward pass, whatever it has chosen.
         values: what is saved: by the body where it is made, before which step there, and of which variable.
         settled: those of them of which it is noted where they are saved.
+        given: what holds a variable of the forward pass in the backward pass; that itself, unless a call gives it.
     """
 
-    def __init__(self, graph: Graph, certain: ElementSet):
-        self.graph, self.certain = graph, certain
+    def __init__(self, graph: Graph, certain: ElementSet, given: Callable[[Variable], Variable] = lambda own: own):
+        self.graph, self.certain, self.given = graph, certain, given
         self.values: dict[tuple[Body, int, Variable], _Saved] = {}
         self.settled: set[_Saved] = set()
 
@@ -152,13 +179,35 @@ class Saved:
         is_kept = (needed & later.of(variable)).first is None
         if is_kept and (needed - self.certain.of(variable)).first is None:
             return variable
-        body, number = _made(body, number, variable)
+        body, number = made(body, number, variable)
+        return self.copy_of(body, number, variable, needed)
+
+    def copy_of(
+        self, body: Body, number: int, variable: Variable, needed: Elements, of: _Saved | None = None
+    ) -> Variable:
+        """What holds a copy of a variable's value, taken right before a step.
+
+        Args:
+            body: the body that the step is in.
+            number: its place there.
+            variable: whose value.
+            needed: which of its elements are read.
+            of: the value of a function's that it is.
+        """
         key = body, number, variable
         if key not in self.values:
-            self.values[key] = self._saved(variable, body, number, needed)
+            self.values[key] = self._saved(variable, body, number, needed, of)
         else:
             self.values[key].needed |= needed
-        return self.values[key].held
+        own = self.values[key]
+        return own.held if own.stack is not None else self.given(own.held)
+
+    def held_by(self, variable: Variable) -> _Saved | None:
+        """The value that a variable, or the rows of one, hold."""
+        for own in self.values.values():
+            if variable is (own.held if own.stack is None else variable_of(own.stack)):
+                return own
+        return None
 
     def likenesses(self) -> dict[Variable, Variable]:
         """The variables that hold values, and those of which; stacks hold several, row by row."""
@@ -175,28 +224,25 @@ class Saved:
         """
         variable = variable_of(loop.turn)
         if not body.loops:
-            return loop.turn
-        key = body, number + 1, variable
-        if key not in self.values:
-            self.values[key] = self._saved(variable, *key[:2], Elements.everything(1))
-        return Tensor(self.values[key].held, Index(0))
+            return Tensor(self.given(variable), Index(0))
+        return Tensor(self.copy_of(body, number + 1, variable, Elements.everything(1)), Index(0))
 
-    def _saved(self, variable: Variable, body: Body, number: int, needed: Elements) -> _Saved:
+    def _saved(self, variable: Variable, body: Body, number: int, needed: Elements, of: _Saved | None) -> _Saved:
         graph, loops = self.graph, body.loops
         with graph.scope("saved"):
             name = graph.free_name(variable.name)
             if not loops:
                 held = graph.add_variable(name, variable.shape, variable.dtype)
-                return _Saved(variable, body, number, needed, variable_of(held), None)
+                return _Saved(variable, body, number, needed, variable_of(held), None, of)
             turns = 1
             for loop in loops:
                 turns *= loop.turns
             stack = graph.add_variable(name, (turns, *variable.shape), variable.dtype)
             _, backward = self._places(body)
             with graph.record() as taken:
-                row = take_turn(graph, stack, backward)
+                row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
             body.prelude.append(taken)
-        return _Saved(variable, body, number, needed, variable_of(row), stack)
+        return _Saved(variable, body, number, needed, variable_of(row), stack, of)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
         """The place of a turn among those of all loops around a body, forward and backward."""
@@ -233,17 +279,19 @@ class Saved:
     def _save(self, own: _Saved) -> list[Program]:
         """Save a value where it is made."""
         graph, before = self.graph, own.body.before.setdefault(own.number, [])
-        source = whole_view(own.variable)
+        source, elements = whole_view(own.variable), own.elements
         if own.stack is None:
-            before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), own.needed)]
-            is_made = (own.needed - self.certain.of(own.variable)).first is None
+            before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), elements)]
+            is_made = (elements - self.certain.of(own.variable)).first is None
+            if own.of is not None:
+                is_made = own.body.around is None  # where a call is, so is what it leaves
             return [] if is_made else [cl.Copy(0, whole_view(own.held))]
         with graph.scope("saved"):
             first: list[Program] = [cl.Copy(0, own.stack)]
-            if not own.needed.is_all:
+            if not elements.is_all:
                 row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)
                 first.append(cl.Copy(0, row))
-                before += [cl.Copy(a, b) for a, b in parts(source, row, own.needed)]
+                before += [cl.Copy(a, b) for a, b in parts(source, row, elements)]
                 source = row
             with graph.record() as put:
                 put_turn(graph, source, own.stack, self._places(own.body)[0])
@@ -251,7 +299,7 @@ class Saved:
         return first
 
 
-def _made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
+def made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
     """Where the value is made that a variable has before a step: the body, and before which step of it."""
     while True:
         writer = body.writer(variable, number)

@@ -1,0 +1,44 @@
+"""Units: steps that the backward pass runs again, from what they began with, before it goes back through them.
+
+What they overwrite themselves is saved as they run again, for one time; what they began with is kept by whoever is
+around them, and put back where it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import codelet as cl
+from codelet.views.tensor import whole_view
+from lowering.adjoint.forward import forward_program
+from lowering.adjoint.saved import Body, parts
+from lowering.check.initialized import read_before_written
+from lowering.plan.elements import ElementSet
+from lowering.plan.steps import CallStep
+from lowering.plan.walk import all_steps
+
+if TYPE_CHECKING:
+    from lowering.adjoint.backward import Backward
+
+
+def go_back_again(back: Backward, body: Body, number: int, step: CallStep) -> None:
+    """Run the steps of a unit again, and go back through them."""
+    inner = Body(step.function.body, (body, number), None, is_again=True)
+    body.children[number] = (inner,)
+    outer = back.later, back.frame, back.frames
+    back.later, back.frame, back.frames = ElementSet(), None, {}
+    programs = back.inside(inner)
+    back.later, back.frame, back.frames = outer
+    if not programs:
+        return
+    later, alone = back.later | back.written(step), back.alone(inner.steps)
+    needed = ElementSet()
+    for touch in (touch for own in all_steps(alone.steps) for touch in own.touches() if touch.is_read):
+        needed.add(touch.tensor, touch.axes)
+    for variable in sorted(read_before_written(alone, ()), key=lambda own: own.number):
+        held = back.value(body, number, variable, needed.of(variable), later)
+        if held is not variable:
+            pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
+            back.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
+            back.disturbed.add(variable)
+    back.sums.programs += [*back.saved.settle(inner), forward_program(back.plan, inner), *inner.prelude, *programs]

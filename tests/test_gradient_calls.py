@@ -1,0 +1,124 @@
+"""Backward passes of calls: the adjoint of a function is one function, however often it is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+import codelet as cl
+from tests import strategies as s
+from tests.examples import examples
+from tests.test_gradient import AGAIN, agree, slopes
+from tests.test_gradient_machine import floats, mapped
+
+
+def check(data: Any, *ways: str) -> None:
+    """A generated program of calls has the gradient that JAX gives, and leaves what it leaves without it."""
+    draw = data.draw
+    case = draw(s.cases(max_steps=1, bounded=True, calls=True))
+    inputs, outputs = floats(case, case.inputs, np.float32), floats(case, case.outputs, np.float32)
+    assume(inputs and outputs)
+    of = draw(st.sampled_from(outputs))
+    wrt = draw(st.lists(st.sampled_from(inputs), min_size=1, max_size=4, unique=True))
+    cotangent = np.random.default_rng(0).uniform(-1, 1, case.graph.variable(of).shape).astype(np.float32)
+    expected = slopes(case, of, wrt, cotangent)
+    plain = cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())
+    if draw(st.integers(0, 3)) == 0:
+        mapped(case, draw(st.integers(0, 99)))
+    again = draw(st.sampled_from(AGAIN))
+    found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent, recompute=again)
+    both = cl.Sequence(found.forward, found.backward)
+    names = {name: own.source.name for name, own in zip(wrt, found, strict=True)}
+    way, wanted = draw(st.sampled_from(ways)), [*names.values(), *case.outputs]
+    if way == "interpreted":
+        made = cl.interpret(case.graph, case.inputs, wanted, both)
+    elif way == "lowered":
+        made = cl.lower(case.graph, inputs=[*case.inputs], outputs=wanted, program=both)(case.inputs)
+    else:
+        engine = cl.Engine(case.graph, both, execution=way, stream_bytes=40)
+        made = jax.jit(engine.function(inputs=[*case.inputs], outputs=wanted))(case.inputs)
+    event("zero" if not any(np.any(own) for own in expected.values()) else "not zero")
+    for name in wrt:
+        agree(made[names[name]], expected[name], name)
+    for name in case.outputs:
+        np.testing.assert_allclose(made[name], plain[name], 1e-4, 1e-4, err_msg=name)
+
+
+class TestGenerated:
+    @pytest.mark.slow
+    @examples(1000)
+    @given(st.data())
+    def test_many(self, data):
+        check(data, "interpreted", "lowered", "tiles", "addresses")
+
+    @examples(30)
+    @given(st.data())
+    def test_interpreted(self, data):
+        check(data, "interpreted")
+
+    @examples(12)
+    @given(st.data())
+    def test_compiled(self, data):
+        check(data, "lowered", "tiles", "addresses")
+
+
+@cl.codelet
+def dot(x, w):
+    return jnp.vdot(x, w)
+
+
+@cl.codelet
+def bend(x, b):
+    return jnp.tanh(x + b)
+
+
+def network(count: int, wide: int = 8) -> tuple[cl.Graph, cl.Program, list[cl.Tensor], list[cl.Tensor]]:
+    """A network whose layers are calls of one function, which reads its bias from outside: its states and weights."""
+    graph = cl.Graph(cl.IPU(num_tiles=16))
+    states = [graph.add_variable(f"h{k}", (wide, wide)) for k in range(count + 1)]
+    weights = [graph.add_variable(f"w{k}", (wide, wide)) for k in range(count)]
+    bias = graph.add_variable("b", (wide,))
+    x, products, w, y = (graph.add_variable(f"layer/{name}", (wide, wide)) for name in ("x", "products", "w", "y"))
+    i, j = cl.grid(wide, wide)
+    graph.add_vertex("layer/multiply", dot, x=x[i], w=w[j], out=products[i, j])
+    i, j = cl.grid(wide, wide)
+    graph.add_vertex("layer/bend", bend, x=products[i, j], b=bias[j], out=y[i, j])
+    layer = graph.add_function([*graph.compute_sets], {"x": x, "w": w, "y": y})
+    calls = [cl.Call(layer, x=states[k], w=weights[k], y=states[k + 1]) for k in range(count)]
+    return graph, cl.Sequence(*calls), states, [*weights, bias]
+
+
+def trained(count: int, **how: Any) -> tuple[cl.Graph, cl.Profile, list[np.ndarray], list[np.ndarray]]:
+    """Such a network's graph with its backward pass, its profile, its gradients, and those by JAX."""
+    graph, program, states, parameters = network(count)
+    random = np.random.default_rng(0)
+    inputs = {own.name: random.normal(size=own.shape).astype(np.float32) for own in [states[0], *parameters]}
+    run = cl.lower(graph, program, inputs=[*inputs], outputs=[states[-1]])
+    slope = jax.grad(lambda given: run({**inputs, **given})[states[-1].name].sum())
+    expected = slope({own.name: inputs[own.name] for own in parameters})
+    found = cl.gradient(graph, states[-1], parameters, program=program, cotangent=np.ones(states[-1].shape), **how)
+    engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
+    profile = engine.profile(keep=[states[0], *parameters, *found])
+    engine.write(inputs)
+    engine.run()
+    made = [np.asarray(engine.read(own)) for own in found]
+    return graph, profile, made, [np.asarray(expected[own.name]) for own in parameters]
+
+
+class TestOneFunction:
+    def test_what_fifty_calls_add_is_what_two_add(self):
+        graphs, profiles = {}, {}
+        for count in (2, 50):
+            graphs[count], profiles[count], made, expected = trained(count)
+            for own, other in zip(made, expected, strict=True):
+                np.testing.assert_allclose(own, other, 1e-4, 1e-5)
+        assert len(graphs[50].compute_sets) == len(graphs[2].compute_sets)
+        assert graphs[50].num_vertices == graphs[2].num_vertices
+        for kind in ("code", "edge pointers"):
+            assert profiles[50].memory_by_kind[kind] == profiles[2].memory_by_kind[kind]
