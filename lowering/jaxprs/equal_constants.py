@@ -1,4 +1,4 @@
-"""Equal constants: arrays of the same numbers become one array, so that what is computed of them is computed once.
+"""Equal constants: tables of the same numbers become one, so that what is computed of them is computed once.
 
 A table that two families are read by is two arrays when it has been emitted, as one that a vertex gathers by and its
 adjoint again. XLA, to which tables are arguments, could not know that they are equal: it would gather twice.
@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from lowering.arrays import SMALL
@@ -22,17 +23,16 @@ def _sample(array: np.ndarray) -> Hashable:
 
 
 def equal_constants_once(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-    """A jaxpr with one array for constants that are equal, bit by bit."""
+    """A jaxpr with one array for tables that are equal."""
     alike: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     consts = []
     for const in closed.consts:
-        if not isinstance(const, np.ndarray) and not getattr(const, "is_fully_addressable", False):
+        is_known = not isinstance(const, Tracer) and getattr(const, "is_fully_addressable", True)
+        is_table = is_known and np.issubdtype(const.dtype, np.integer) and const.size > SMALL
+        if not is_table:
             consts.append(const)
             continue
         array = np.asarray(const)
-        if array.size <= SMALL or array.dtype.kind not in "iub":
-            consts.append(const)
-            continue
         others = alike.setdefault(_sample(array), [])
         equal = next((other for values, other in others if np.array_equal(values, array)), None)
         if equal is None:
