@@ -712,8 +712,6 @@ class _Builder:
                 views.append(
                     source[tuple(self.around(n, at, count, stride, window, reach) for n, (at, count) in places)]
                 )
-            if draw(st.integers(0, 3)) == 0:
-                views[0] = draw(readings(source, extents)).view(symbols)
             of_elements = len({view.shape for view in views}) == 1 and draw(st.booleans())
             kind = draw(st.sampled_from([WEIGHTED_BY_ELEMENT, BENT_BY_ELEMENT] if of_elements else [WEIGHTED, BENT]))
             shape = views[0].shape if of_elements else ()
