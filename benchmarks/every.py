@@ -30,6 +30,7 @@ from benchmarks import (
     ops_softmax,
     patchwork,
     profile,
+    report,
     stream_train,
     tile_array,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "ops_softmax",
     "patchwork",
     "profile",
+    "report",
     "resnet18_step",
     "resnet34_step",
     "resnet50_step",

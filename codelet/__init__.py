@@ -16,6 +16,7 @@ from codelet.interpret import interpret as interpret
 from codelet.programs.control import If as If
 from codelet.programs.control import Repeat as Repeat
 from codelet.programs.control import RepeatWhile as RepeatWhile
+from codelet.programs.control import Revolve as Revolve
 from codelet.programs.control import Switch as Switch
 from codelet.programs.copies import Copy as Copy
 from codelet.programs.functions import Call as Call
@@ -46,12 +47,15 @@ _ELSEWHERE = {
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",
+    "compare": "ipu_backend",
+    "Comparison": "ipu_backend",
     "CyclesError": "ipu_backend",
     "Engine": "ipu_backend",
     "FigureError": "ipu_backend",
     "IPU": "ipu_backend",
     "Machine": "ipu_backend",
     "Profile": "ipu_backend",
+    "Record": "ipu_backend",
     "Route": "ipu_backend",
     "Tables": "ipu_backend",
     "TargetError": "ipu_backend",

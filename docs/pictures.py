@@ -5,11 +5,15 @@ They go to docs/pictures, as WebP. All of them take a few minutes on two cores.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -72,6 +76,20 @@ def _resnet50() -> Iterator[tuple[str, Picture]]:
         yield f"resnet50_stage{stage}", whole.zoom_to(f"stage{stage}/*", 1024)
 
 
+def report() -> None:
+    """The execution of AlexNet's training step, as its report shows it: a browser's picture of the page."""
+    function, *examples = find_function("alexnet")
+    traced = trace(function, *examples)
+    with tempfile.TemporaryDirectory() as directory:
+        page, image = Path(directory, "report.html"), Path(directory, "report.png")
+        traced.profile(allow_out_of_memory=True).report(page, "AlexNet", layer_of=traced.layer_of, picture=False)
+        chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+        options = ["--headless=new", "--no-sandbox", "--window-size=1400,1180", "--virtual-time-budget=20000"]
+        address = f"{page.as_uri()}#view=execution"
+        subprocess.run([chromium, *options, f"--screenshot={image}", address], check=True, capture_output=True)
+        Image.open(image).convert("RGB").save(FOLDER / "report.webp", quality=92)
+
+
 def _one(name: str, make: Callable[[], Picture]) -> Callable[[], Iterator[tuple[str, Picture]]]:
     return lambda: iter([(name, make())])
 
@@ -96,7 +114,10 @@ PICTURES: dict[str, Callable[[], Iterator[tuple[str, Picture]]]] = {
 def main() -> None:
     """Draw the pictures named on the command line, or all."""
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or PICTURES:
+    for name in sys.argv[1:] or [*PICTURES, "report"]:
+        if name == "report":
+            report()
+            continue
         for file, picture in PICTURES[name]():
             picture.save(FOLDER / f"{file}.webp")
             print(f"{file}: {picture}", flush=True)

@@ -8,5 +8,8 @@ from ipu_backend.model.machine import Route as Route
 from ipu_backend.model.machine import TargetError as TargetError
 from ipu_backend.model.profile import FigureError as FigureError
 from ipu_backend.model.profile import Profile as Profile
+from ipu_backend.model.report.comparison import Comparison as Comparison
+from ipu_backend.model.report.comparison import compare as compare
+from ipu_backend.model.report.record import Record as Record
 from ipu_backend.model.tables import Tables as Tables
 from ipu_backend.running.engine import Engine as Engine

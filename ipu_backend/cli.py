@@ -34,7 +34,8 @@ def _mnist(arguments: argparse.Namespace) -> None:
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
     result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint)
     ours, plain = 1e3 * result.step_seconds, 1e3 * result.plain_jax_step_seconds
-    print(f"graph of a batch of {arguments.batch}: {result.vertices:,} vertices, {result.edges:,} edges")
+    passes = ", forward and backward" if arguments.adjoint else ""
+    print(f"graph of a batch of {arguments.batch}{passes}: {result.vertices:,} vertices, {result.edges:,} edges")
     print(f"held-out accuracy: {result.accuracy:.1%}")
     print(f"a training step: {ours:.3f} ms; in plain JAX: {plain:.3f} ms; ratio {ours / plain:.2f}")
     if arguments.json:
@@ -60,6 +61,14 @@ def _draw(arguments: argparse.Namespace) -> None:
     options = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
     path = arguments.output or f"{arguments.name.replace(':', '.')}.png"
     print(f"{draw_function(arguments.name, path, **options)!r}: {path}")
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from ipu_backend.jobs.report import report_function
+
+    path = arguments.output or f"{arguments.name.replace(':', '.')}.html"
+    chosen = {name: getattr(arguments, name) for name in ("grain", "batch", "picture", "json")}
+    print(f"{report_function(arguments.name, path, **chosen)!r}: {path}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,6 +161,29 @@ def _parser() -> argparse.ArgumentParser:
         help="profile it first, so that the tiles of all vertices are known (--colour tile does so by itself)",
     )
     draw.set_defaults(run=_draw)
+    report = jobs.add_parser(
+        "report",
+        help="what a network's training step, or any function of JAX, costs, as a page of HTML",
+        description=(
+            "Trace a function into a graph of vertices, place it on tiles, and write what it costs to one page that "
+            "needs no server and no network. Needs the extra `report`: pip install 'codelet[report]'."
+        ),
+    )
+    report.add_argument("name", metavar="NAME", help="what is profiled, as `codelet build` takes it")
+    report.add_argument("-o", "--output", metavar="PATH", help="where to (default: NAME.html)")
+    for option, meaning in (
+        ("--grain", "about how many multiplications or elements a vertex has (default: planned for the tiles)"),
+        ("--batch", "how many examples a network takes (default: its own)"),
+    ):
+        report.add_argument(option, type=_at_least(1), metavar="N", help=meaning)
+    report.add_argument(
+        "--picture",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="draw the graph (default: if it is small)",
+    )
+    report.add_argument("--json", metavar="PATH", help="write all that the page shows there as well, as JSON")
+    report.set_defaults(run=_report)
     return parser
 
 

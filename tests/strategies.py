@@ -488,7 +488,7 @@ def mixed(a, b, c):
 WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float64"]}
 """Dtypes that hold what a case computes with, by the kind of its dtype; those of 64 bits where x64 is on."""
 
-checkpoints = st.sampled_from([None, None, None, 1, 2, 4])
+checkpoints = st.sampled_from([None, None, None, None, 1, 2, 4, cl.Revolve(1), cl.Revolve(3)])
 """After how many turns the state of a loop is kept for its derivatives, which changes no value."""
 
 UNSURE = ("parameter", "short")

@@ -63,6 +63,7 @@ SMALL = {
     "patchwork": {"size": 32, "parts": 4},
     "draw": {"network": "mnist", "grain": 4096, "size": 256, "widths": (50, 100)},
     "profile": {"rows": 4, "columns": 32, "rounds": 1, "network": "mnist", "grain": 4096},
+    "report": {"programs": (("mnist", 4096),)},
     "ops_reduce": {"rows": 5, "columns": 7, "lines": (3, 5)},
     "ops_norm": {"field": (2, 8, 3, 2), "rows": (3, 5), "lines": (3, 5)},
     "ops_softmax": {"shape": (3, 5), "large": (2, 9)},
@@ -161,6 +162,7 @@ ROWS = {
         *("draw/layers/50", "draw/layers/100", "draw/growth"),
     ],
     "profile": ["profile", "profile/fine", "profile/fine_peak"],
+    "report": [f"report/mnist_fine/{own}" for own in ("collect", "write", "size")],
     "ops_norm": [
         *(
             f"ops_norm/{norm}{kind}"

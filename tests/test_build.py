@@ -18,16 +18,8 @@ from codelet.models.training import train_step
 from codelet.views.sources import source_variables
 from ipu_backend.cli import main
 from ipu_backend.jobs.adjoint import network_loss, training_step
-from ipu_backend.jobs.build import (
-    ADJOINT_STAGES,
-    COPIES,
-    NO_LAYER,
-    STAGES,
-    BuildError,
-    build,
-    find_function,
-    layer_of_step,
-)
+from ipu_backend.jobs.build import ADJOINT_STAGES, STAGES, BuildError, build, find_function
+from ipu_backend.jobs.layers import COPIES, NO_LAYER, Cost, Layer, LayerNames, layer_table
 from ipu_backend.jobs.stages import Stages
 
 
@@ -63,7 +55,7 @@ def test_a_network_is_counted_and_profiled():
     assert (profile.total_cycles, profile.memory_by_tile.max()) == (result.cycles, result.memory.fullest_tile_bytes)
     every = traced.profile(keep=[own.name for own in graph.variables], allow_out_of_memory=True)
     assert every.memory_by_tile.max() > result.memory.fullest_tile_bytes
-    both_ways = [layer.name[-1] for layer in result.layers if layer.forward_cycles > 0 < layer.backward_cycles]
+    both_ways = [layer.name[-1] for layer in result.layers if {"forward", "backward"} <= set(layer.phases)]
     assert {"0", "1"} <= set(both_ways)
     text = str(result)
     assert f"{graph.num_vertices:,} vertices, {graph.num_edges:,} edges" in text
@@ -77,7 +69,8 @@ def test_a_function_of_the_users_is_built_from_the_command_line(capsys):
     assert found["name"] == f"{__name__}:two_layers"
     assert found["tiles"] == 4
     assert {layer["name"] for layer in found["layers"]} >= {"first", "second"}
-    assert sum(layer["forward_cycles"] + layer["backward_cycles"] for layer in found["layers"]) == found["cycles"]
+    cycles = [layer[phase]["cycles"] for layer in found["layers"] for phase in ("forward", "backward", "update")]
+    assert sum(cycles) == found["cycles"]
     main(["build", f"{__name__}:two_layers", "--tiles", "4"])
     assert f"{__name__}:two_layers: " in capsys.readouterr().out
 
@@ -106,19 +99,53 @@ def test_what_the_tiles_cannot_hold_is_profiled_all_the_same():
 @pytest.mark.parametrize(
     ("step", "layer"),
     [
-        ("convs/0/conv_general_dilated/convolve", ("convs/0", False)),
-        ("backward/dense/dot_general_2/multiply", ("dense", True)),
-        ("block/backward/body/0/conv/dot_general/multiply", ("block/body/0/conv", True)),
-        ("backward/pool/max_pool_gradient_3/choose/choose", ("pool", True)),
-        ("backward/pool/max_pool_gradient/gather", ("pool", True)),
-        ("backward/second/reduce_sum/reduce/add up", ("second", True)),
-        ("mul_4/map", (NO_LAYER, False)),
-        ("copy relu/max/out -> relu_call/out0", (COPIES, False)),
-        ("copy x -> backward/relu_call/out0", (COPIES, True)),
+        ("convs/0/conv_general_dilated/convolve", ("convs/0", "forward")),
+        ("backward/dense/dot_general_2/multiply", ("dense", "backward")),
+        ("block/backward/body/0/conv/dot_general/multiply", ("block/body/0/conv", "backward")),
+        ("backward/pool/max_pool_gradient_3/choose/choose", ("pool", "backward")),
+        ("backward/pool/max_pool_gradient/gather", ("pool", "backward")),
+        ("backward/second/reduce_sum/reduce/add up", ("second", "backward")),
+        ("update/dense/momentum_2/descend", ("dense", "update")),
+        ("mul_4/map", (NO_LAYER, "forward")),
+        ("copy relu/max/out -> relu_call/out0", (COPIES, "forward")),
+        ("copy x -> backward/relu_call/out0", (COPIES, "backward")),
+        ("backward/first/own/map_2/x1_2/sum/reduce in 2 parts", ("first", "backward")),
+        ("copy backward/copied -> backward/first/own/map/x1/joined", ("first", "backward")),
+        ("copy backward/first/own/out/sum/out -> backward/weights", ("first", "backward")),
+        ("copy backward/none/own/out -> backward/last/out", (NO_LAYER, "backward")),
     ],
 )
-def test_steps_are_told_by_layer_and_direction(step, layer):
-    assert layer_of_step(step) == layer
+def test_steps_are_told_by_layer_and_phase(step, layer):
+    names = LayerNames({"first/own/map": "first", "last/own": ""}, {"weights": "first", "last/out": ""})
+    assert names.place_of(step) == layer
+
+
+def test_layers_are_told_as_a_table():
+    """A row for each phase, sums beneath; bytes are those of the step with the most."""
+    one, two = Cost(1, 30, 10, 20, 5_000_000, 1_000_000, 3_000_000), Cost(2, 10, 10, 0, 0, 2_000_000, 2_500_000)
+    rows = list(layer_table([Layer("fc", one, one + two), Layer("(no layer)", two)], 80))
+    assert [row.split() for row in rows] == [
+        [
+            "by",
+            "layer",
+            "vertices",
+            "cycles",
+            "share",
+            "compute",
+            "exchange",
+            "MB",
+            "moved",
+            "MB",
+            "used",
+            "MB",
+            "live",
+        ],
+        ["fc", "forward", "1", "30", "37.5%", "10", "20", "5.00", "1.00", "3.00"],
+        ["backward", "3", "40", "50.0%", "20", "20", "5.00", "2.00", "3.00"],
+        ["(no", "layer)", "forward", "2", "10", "12.5%", "10", "0", "0.00", "2.00", "2.50"],
+        ["all", "layers", "forward", "3", "40", "50.0%", "20", "20", "5.00", "2.00", "3.00"],
+        ["backward", "3", "40", "50.0%", "20", "20", "5.00", "2.00", "3.00"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +226,9 @@ def test_a_network_is_counted_with_its_adjoint_graph():
     result = build("mnist", grain=1 << 16, target=cl.IPU(num_tiles=16), adjoint=True)
     assert tuple(result.seconds) == ADJOINT_STAGES
     assert sum(layer.total_cycles for layer in result.layers) == result.cycles
-    both_ways = {layer.name for layer in result.layers if layer.forward_cycles > 0 < layer.backward_cycles}
-    assert {"0", "1"} <= both_ways
+    phases = {layer.name: set(layer.phases) for layer in result.layers}
+    assert phases["0"] == phases["1"] == {"forward", "backward", "update"}
+    assert COPIES not in phases
 
 
 def test_a_function_of_the_users_with_its_adjoint_graph(capsys):

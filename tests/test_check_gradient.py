@@ -449,6 +449,10 @@ class TestReport:
         assert "<table>" in report._repr_html_()
         assert "<summary>1 finding</summary>" in report._repr_html_()
 
+    def test_numbers_that_are_none_confirm_nothing(self):
+        report = check(cl.codelet(jax.nn.relu), [np.nan, np.nan], directions=0)
+        assert str(report).startswith("gradient of result by x: not to be told\n")
+
     def test_what_has_no_forward_derivative(self):
         own = cl.codelet(with_rule(lambda x: 2 * x, lambda x, g: (2 * g,)))
         assert check(own, [1.0]).checked[0].notes == ("no jax.jvp of a custom_vjp",)

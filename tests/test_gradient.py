@@ -381,6 +381,26 @@ class TestShifted:
         TestGathered.check(graph, total, [x], None)
         assert "backward/step/x/sum" not in self.sums(graph)
 
+    def test_a_function_leaves_alone_what_others_contribute(self):
+        """The corners, which the stencil does not read, have cotangents of a reader of their own when it is called."""
+        graph = cl.Graph(cl.IPU(num_tiles=8))
+        u, v, total = (graph.add_variable(name, shape) for name, shape in (("u", (5, 5)), ("v", (3, 3)), ("total", ())))
+        a, b = graph.add_variable("a", (3, 3)), graph.add_variable("b", (3, 3))
+        i, j = cl.grid(3, 3)
+        cross = cl.codelet(lambda north, south, west, east: north + 2 * south - west + east / 3)
+        near = {"north": u[i, j + 1], "south": u[i + 2, j + 1], "west": u[i + 1, j], "east": u[i + 1, j + 2]}
+        graph.add_vertex("step", cross, **near, out=v[i, j])
+        function = graph.add_function(graph.compute_sets[-1], [v])
+        of = cl.codelet(lambda a, b, u: jnp.sum(a * b) + jnp.sum(u * u))
+        graph.add_vertex("sum", of, a=a, b=b, u=u, out=total)
+        program = [cl.Call(function, v=a), cl.Call(function, v=b), cl.Execute(graph.compute_sets[-1])]
+        value = {"u": np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)}
+        run = cl.lower(graph, inputs=[u], outputs=[total], program=program)
+        expected = jax.grad(lambda own: run(own)["total"])(value)["u"]
+        found = cl.gradient(graph, total, [u], program=program)
+        both = cl.Sequence(found.forward, found.backward)
+        agree(cl.interpret(graph, value, [found[u]], both)[found[u].source.name], expected, "u")
+
 
 class TestListed:
     """Contributions by tables, beside JAX's gradient."""

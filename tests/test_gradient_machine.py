@@ -12,11 +12,15 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 import codelet as cl
-from codelet.draw.groups import group_points, phase_of
+from codelet.draw.groups import group_points
 from codelet.draw.links import find_links
+from codelet.graphs.phases import PHASES, phase_of
 from codelet.views.sources import source_variables
 from lowering.machine.placer import tiles_in_order
 from lowering.pipeline import plan_engine
+from lowering.plan.collect import collect
+from lowering.plan.steps import ExecuteStep
+from lowering.plan.walk import all_steps
 from tests import strategies as s
 from tests.examples import examples
 from tests.test_gradient import agree, slopes
@@ -423,6 +427,21 @@ class TestATrainingStep:
             for own in (f"layer {number}/dense", f"backward/layer {number}/dense", f"update/layer {number}"):
                 assert own in names
         assert all(name.startswith("backward/") for name, phase in zip(names, phases, strict=True) if phase == 1)
+
+    @examples(30)
+    @given(differentiated())
+    def test_what_the_forward_pass_runs_is_told_as_forward(self, own: Differentiated):
+        """What saves values, too, which is there for the backward pass."""
+        graph = own.case.graph
+
+        def names(program: cl.Program) -> set[str]:
+            steps = all_steps(collect(graph, program, (), ()).steps)
+            return {step.name for step in steps if isinstance(step, ExecuteStep)}
+
+        plain, forward, backward = map(names, (own.case.sequence(), own.found.forward, own.found.backward))
+        assert {PHASES[phase_of(name)] for name in forward} <= {"forward"}
+        assert {PHASES[phase_of(name)] for name in backward - plain} <= {"backward"}
+        event("something is saved" if forward - plain else "nothing is saved")
 
     def test_its_picture_has_a_layer_for_forward_and_backward(self):
         graph = cl.Graph(cl.IPU(num_tiles=8))

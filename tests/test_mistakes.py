@@ -1627,13 +1627,39 @@ def _doubled(graph, v):
     return graph.add_vertex("doubled", double, a=v[cl.grid(4)])
 
 
-def checked(of="y", wrt=("x",), **options):
-    """Check the gradient of twice four numbers."""
+def _from_the_host(a):
+    return jax.pure_callback(lambda value: 2 * value, jax.ShapeDtypeStruct((), jnp.float32), a)
+
+
+def _up_to_ten(a):
+    return jax.lax.while_loop(lambda value: value < 10, lambda value: 2 * value, a)
+
+
+def differentiated(function: Callable) -> Callable[[World], object]:
+    """The gradient of a function of four numbers, one by one."""
+
+    def act(w: World) -> object:
+        made = w.graph.add_vertex("apply", cl.codelet(function), a=w.x[cl.grid(4)])
+        return cl.gradient(w.graph, made, [w.x], cotangent=1)
+
+    return act
+
+
+def _slope_of_a_loop(w: World) -> object:
+    look, halve = w.graph.add_compute_set("look"), w.graph.add_compute_set("halve")
+    is_large = w.graph.add_vertex(look, cl.codelet(lambda a: a > 1), a=w.x[0])
+    w.graph.add_vertex(halve, cl.codelet(lambda a: {"a": a / 2}), a=w.x[cl.grid(4)])
+    loop = cl.RepeatWhile(look, is_large, halve)
+    return cl.gradient(w.graph, w.x, [w.x], cotangent=1, program=loop)
+
+
+def checked(of="y", wrt=("x",), *, own=lambda w: {}, **options):
+    """Check the gradient of twice four numbers; `own` gives options that are made of the world."""
 
     def make(w):
         y = w.graph.add_variable("y", w.x.shape)
         w.graph.add_vertex("double", double, a=w.x, out=y)
-        return cl.check_gradient(w.graph, of, wrt, {"x": np.ones(4, np.float32)}, **options)
+        return cl.check_gradient(w.graph, of, wrt, {"x": np.ones(4, np.float32)}, **options, **own(w))
 
     return make
 
@@ -1672,6 +1698,83 @@ LOWERING = [
         cl.ProgramError,
         "array([1., 1., 1., 1., 1.])",
         "numbers that broadcast to float32[4]",
+    ),
+    Mistake(
+        "a gradient of a codelet that calls the host",
+        differentiated(_from_the_host),
+        cl.CodeletTraceError,
+        "'_from_the_host' has no adjoint by its field 'a': ValueError: Pure callbacks do not support JVP",
+        "a jax.custom_vjp around what has no derivative",
+    ),
+    Mistake(
+        "a gradient of a codelet that loops as long as it takes",
+        differentiated(_up_to_ten),
+        cl.CodeletTraceError,
+        "'_up_to_ten' has no adjoint by its field 'a': ValueError: Reverse-mode differentiation does not work",
+        "a loop with a bound that is known",
+    ),
+    Mistake(
+        "a gradient of a loop without a bound",
+        _slope_of_a_loop,
+        cl.ProgramError,
+        "a loop without a bound is differentiated: what its turns overwrite has to be kept",
+        "cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+    ),
+    Mistake(
+        "a gradient of an integer",
+        lambda w: cl.gradient(w.graph, w.graph.add_variable("n", (), "int32"), [w.x]),
+        cl.ProgramError,
+        "what is differentiated is not of floats",
+        "hold it in a variable of floats",
+    ),
+    Mistake(
+        "a gradient by a boolean",
+        lambda w: cl.gradient(w.graph, w.x, [w.graph.add_variable("n", (), "bool")], cotangent=1),
+        cl.ProgramError,
+        "what is differentiated by is not of floats",
+        "integers and booleans have none",
+    ),
+    Mistake(
+        "a gradient by a stream",
+        lambda w: cl.gradient(w.graph, w.x, [w.feed], cotangent=1, program=cl.Copy(w.feed, w.x)),  # type: ignore[list-item]
+        cl.ProgramError,
+        "feed: input stream",
+        "the variable that its values are copied to or from",
+    ),
+    Mistake(
+        "a gradient of several numbers",
+        lambda w: cl.gradient(w.graph, w.x, [w.x]),
+        cl.ProgramError,
+        "what is differentiated is no single number, and no cotangent is given",
+        "cotangent=..., of the same shape",
+    ),
+    Mistake(
+        "a cotangent of another shape",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=np.ones(3)),
+        cl.ProgramError,
+        "array([1., 1., 1.])",
+        "a tensor of float32[4], or numbers that broadcast to that",
+    ),
+    Mistake(
+        "a cotangent of integers",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=w.graph.add_variable("n", (4,), "int32")),
+        cl.ProgramError,
+        "the cotangent is not of the type of what is differentiated",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a cotangent of another graph",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=cl.Graph().add_variable("g", (4,))),
+        cl.ForeignGraphError,
+        "the cotangent belongs to another graph",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a word for what is made again",
+        lambda w: cl.gradient(w.graph, w.x, [w.x], cotangent=1, recompute="sqrt"),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "given:    'sqrt'",
+        "cl.Recompute.all(), every(k), sqrt()",
     ),
     Mistake(
         "a gradient by a tensor alone",
@@ -1960,6 +2063,201 @@ MACHINE = [
 ]
 
 
+def graded(of: object = "y", wrt: object = ("x",), *, own=lambda w: {}, **options):
+    """The gradient of twice four numbers; `own` gives options that are made of the world."""
+
+    def make(w):
+        y = w.graph.add_variable("y", w.x.shape)
+        w.graph.add_vertex("twice", double, a=w.x, out=y)
+        return cl.gradient(w.graph, of, **{"wrt": wrt, "cotangent": 1.0, **options, **own(w)})
+
+    return make
+
+
+def _elsewhere(shape=(4,), dtype="float32"):
+    return cl.Graph().add_variable("elsewhere", shape, dtype)
+
+
+def adjoint_of_double(fields=None, **options):
+    return lambda w: double.adjoint({"a": jnp.ones(3)} if fields is None else fields, **options)
+
+
+def gradient_of_traced(w):
+    traced = cl.trace(lambda a: jnp.sum(a * a), jnp.ones(3))
+    return cl.gradient(traced, "sum", ["x"])  # type: ignore[arg-type]
+
+
+def adjoint_vertices_of_other_shapes(w):
+    adjoint = double.adjoint({"a": jnp.ones(3)})
+    i = cl.grid(4)
+    w.graph.add_vertex("adjoint", adjoint, d_out=w.x[i])
+
+
+def gradient_with_a_traced_cotangent(w):
+    jax.jit(lambda own: cl.gradient(w.graph, w.x, ["x"], cotangent=own))(jnp.ones(4))
+
+
+def gradient_that_was_not_asked_for(w):
+    return graded()(w)[w.graph.variable("y")]
+
+
+def gradient_by_part(w):
+    return graded()(w)[w.x[:2]]
+
+
+def gradient_by_number(w):
+    return graded()(w)[0]
+
+
+def gradient_elsewhere(w):
+    return graded()(w)[_elsewhere()]
+
+
+GRADIENTS: list[Mistake] = [
+    Mistake(
+        "a gradient in what is traced", gradient_of_traced, cl.ProgramError, "is no graph", "traced.graph, program="
+    ),
+    Mistake("a gradient by numbers", graded(wrt=[np.ones(4)]), cl.ProgramError, "array([1.", "a variable's name"),
+    Mistake("a gradient by nothing", graded(wrt=None), cl.ProgramError, "None", "a list: wrt=[x]"),
+    Mistake("a gradient by a name of nothing", graded(wrt=["xx"]), cl.NotInGraphError, "'xx'", "x, y"),
+    Mistake(
+        "a gradient by what is elsewhere",
+        graded(own=lambda w: {"wrt": [_elsewhere()]}),
+        cl.ForeignGraphError,
+        "differentiated by belongs to another graph",
+        "a tensor of this graph",
+    ),
+    Mistake(
+        "a gradient by what depends on a symbol",
+        graded(own=lambda w: {"wrt": [w.x[cl.grid(4)]]}),
+        cl.ProgramError,
+        "differentiated by depends on a symbol",
+        "name the whole range: x, and not x[i]",
+    ),
+    Mistake("a gradient of numbers", graded(of=np.ones(())), cl.ProgramError, "array(1.)", "a tensor of the graph"),
+    Mistake(
+        "a gradient of several", graded(cotangent=None), cl.ProgramError, "no single number", "cotangent=..., of the"
+    ),
+    Mistake(
+        "a cotangent of other numbers",
+        graded(cotangent=np.ones(5)),
+        cl.ProgramError,
+        "array([1., 1., 1., 1., 1.])",
+        "numbers that broadcast to that",
+    ),
+    Mistake(
+        "a cotangent that is complex", graded(cotangent=1j), cl.ProgramError, "1j", "numbers that broadcast to that"
+    ),
+    Mistake("a cotangent by a name of nothing", graded(cotangent="ones"), cl.NotInGraphError, "'ones'", "x, y"),
+    Mistake(
+        "a cotangent of a part",
+        graded(own=lambda w: {"cotangent": w.x[:2]}),
+        cl.ProgramError,
+        "Tensor(float32[2] of x",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a cotangent of whole numbers",
+        graded(own=lambda w: {"cotangent": w.whole}),
+        cl.ProgramError,
+        "not of the type of what is differentiated",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a cotangent of elsewhere",
+        graded(own=lambda w: {"cotangent": _elsewhere()}),
+        cl.ForeignGraphError,
+        "the cotangent belongs to another graph",
+        "a tensor of float32[4]",
+    ),
+    Mistake(
+        "a cotangent that is traced",
+        gradient_with_a_traced_cotangent,
+        cl.ProgramError,
+        "the cotangent has no numbers yet",
+        "it may be a variable",
+    ),
+    Mistake(
+        "a policy that is a word", graded(recompute="sqrt"), cl.ProgramError, "'sqrt'", "cl.Recompute.all(), every(k)"
+    ),
+    Mistake(
+        "a policy that is not called",
+        graded(recompute=cl.Recompute.sqrt),
+        cl.ProgramError,
+        "Recompute.sqrt",
+        "call it: cl.Recompute.sqrt(",
+    ),
+    Mistake("a policy that there is not", lambda w: cl.Recompute("root"), cl.ProgramError, "'root'", "sqrt"),  # type: ignore[arg-type]
+    Mistake("a policy of every half", lambda w: cl.Recompute.every(0.5), cl.ProgramError, "0.5", "a positive number"),  # type: ignore[arg-type]
+    Mistake(
+        "a policy of every minus one", lambda w: cl.Recompute.every(-1), cl.ProgramError, "-1", "a positive number"
+    ),
+    Mistake(
+        "a policy of no scopes", lambda w: cl.Recompute.scopes(), cl.ProgramError, "()", "scopes('layer*', 'head')"
+    ),
+    Mistake(
+        "a policy of a list of scopes",
+        lambda w: cl.Recompute.scopes(["a"]),  # type: ignore[arg-type]
+        cl.ProgramError,
+        "['a']",
+        "scopes('layer*', 'head')",
+    ),
+    Mistake(
+        "a policy of scopes that there are not",
+        graded(recompute=cl.Recompute.scopes("layer*")),
+        cl.ProgramError,
+        "layer*",
+        "scopes of what runs outside of loops: twice",
+    ),
+    Mistake(
+        "the gradient by another", gradient_that_was_not_asked_for, cl.ProgramError, "of y: f0", "with it in `wrt`"
+    ),
+    Mistake("the gradient by a part", gradient_by_part, cl.ProgramError, "float32[2] of x", "found[x][...]"),
+    Mistake("the gradient by its number", gradient_by_number, cl.ProgramError, "0", "Tensor(float32[4] of x"),
+    Mistake(
+        "the gradient of elsewhere", gradient_elsewhere, cl.ForeignGraphError, "elsewhere", "the graph of the gradient"
+    ),
+    Mistake(
+        "a check with a tensor for a cotangent",
+        checked(own=lambda w: {"cotangent": w.x}),
+        cl.ProgramError,
+        "the cotangent has no numbers yet",
+        "numbers that broadcast to float32[4]",
+    ),
+    Mistake("a check with a word for a seed", checked(seed="a"), cl.ProgramError, "'a'", "a whole number, 0 or more"),
+    Mistake("a check that ignores nothing", checked(ignore=None), cl.ProgramError, "None", "a list of codelets"),
+    Mistake("a check that ignores no codelet", checked(ignore=["twise"]), cl.ProgramError, "twise", "double"),
+    Mistake(
+        "an adjoint of fields without names", adjoint_of_double([1]), cl.MissingFieldError, "[1]", "a dict of arrays"
+    ),
+    Mistake("an adjoint of a shape", adjoint_of_double({"a": (3,)}), cl.FieldTypeError, "(3,)", "jax.ShapeDtypeStruct"),
+    Mistake("an adjoint by a name alone", adjoint_of_double(wrt="a"), cl.UnknownFieldError, "'a'", "a list: wrt=['a']"),
+    Mistake("an adjoint of a name alone", adjoint_of_double(of="out"), cl.UnknownFieldError, "'out'", "of=['out']"),
+    Mistake("an adjoint by no field", adjoint_of_double(wrt=["b"]), cl.UnknownFieldError, "'b'", "a"),
+    Mistake(
+        "an adjoint of whole numbers",
+        adjoint_of_double({"a": jnp.ones(3, int)}),
+        cl.CodeletTraceError,
+        "a: int32[3]",
+        "of which some depend on each other",
+    ),
+    Mistake(
+        "an adjoint that is called with another shape",
+        lambda w: double.adjoint({"a": jnp.ones(3)})(d_out=jnp.ones(4)),
+        cl.FieldTypeError,
+        "float32[4]",
+        "double.adjoint(...) makes one",
+    ),
+    Mistake(
+        "vertices of an adjoint for another shape",
+        adjoint_vertices_of_other_shapes,
+        cl.FieldTypeError,
+        "its field 'd_out'",
+        "float32[3]",
+    ),
+]
+
+
 def _lines(code: CodeType) -> Iterator[int]:
     """The lines of a function, and of those defined in it."""
     yield from (number for _, _, number in code.co_lines() if number)
@@ -1968,7 +2266,7 @@ def _lines(code: CodeType) -> Iterator[int]:
             yield from _lines(constant)
 
 
-SECTIONS: list[list[Mistake]] = [SYMBOLS, TENSORS, CODELETS, GRAPH, PROGRAMS, LOWERING, ENGINE, MACHINE]
+SECTIONS: list[list[Mistake]] = [SYMBOLS, TENSORS, CODELETS, GRAPH, PROGRAMS, LOWERING, ENGINE, MACHINE, GRADIENTS]
 MISTAKES = [mistake for section in SECTIONS for mistake in section]
 
 
@@ -1991,6 +2289,20 @@ def see_that_it_is_told(mistake: Mistake, world: World) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
 def test_a_mistake_is_told(mistake):
     see_that_it_is_told(mistake, World(cl.Graph(cl.IPU(num_tiles=8))))
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (differentiated(_from_the_host), "made = w.graph.add_vertex("),
+        (differentiated(_up_to_ten), "made = w.graph.add_vertex("),
+        (_slope_of_a_loop, "loop = cl.RepeatWhile("),
+    ],
+)
+def test_what_has_no_derivative_is_told_where_it_was_added(make, line):
+    with pytest.raises(cl.CodeletError) as caught:
+        make(World(cl.Graph(cl.IPU(num_tiles=8))))
+    assert line in str(caught.value).rpartition("\n  at: ")[2]
 
 
 def test_each_mistake_has_a_name_of_its_own():

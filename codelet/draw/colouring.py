@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from codelet.draw.colours import KIND_SHIFTS, class_colours, ramp, shades
-from codelet.draw.groups import PHASES, Groups
+from codelet.draw.groups import Groups
 from codelet.draw.links import Links
 from codelet.errors import DrawError
+from codelet.graphs.phases import PHASES
 from codelet.graphs.vertex_cycles import family_cycles
 
 KINDS = ("layer", "codelet", "tile", "cycles")

@@ -6,7 +6,6 @@ from all others. What is small beside the whole belongs to the layer that it has
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,8 @@ from itertools import groupby
 import numpy as np
 
 from codelet.draw.links import Links
+from codelet.graphs.phases import phase_of, without_phase
 
-PHASES = ("forward", "backward", "update")
 MOST_LAYERS = 24
 """How many layers may have names of several parts."""
 
@@ -53,22 +52,6 @@ class Groups:
         return np.diff(self.first)
 
 
-def _phase(part: str) -> int | None:
-    """The place in `PHASES` that a part of a name says; of `backward_2`, the scope of a second gradient, too."""
-    name = re.sub(r"_\d+$", "", part)
-    return PHASES.index(name) if name in PHASES else None
-
-
-def phase_of(name: str) -> int:
-    """The place in `PHASES` of a compute set, by its name.
-
-    >>> [PHASES[phase_of(name)] for name in ("conv 1/dot", "backward_2/conv 1/dot", "update/conv 1")]
-    ['forward', 'backward', 'update']
-    """
-    found = {_phase(part) for part in re.split(r"[/ ]", name)}
-    return next((place for place in (2, 1) if place in found), 0)
-
-
 def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     """The groups of the points of links.
 
@@ -83,7 +66,7 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     sizes += np.diff(np.append(cuts, len(links.input_family))).tolist()
     family = np.concatenate([np.arange(len(families)), links.input_family[cuts]]).astype(np.int32)
     names = [own.compute_set.name for own in families]
-    layer, layers = _layers(names, layer_of or _by_parts(names))
+    layer, layers = _layers(names, layer_of or layers_by_name(names))
     return Groups(
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
         family,
@@ -94,8 +77,15 @@ def group_points(links: Links, layer_of: LayerOf | None = None) -> Groups:
     )
 
 
-def _by_parts(names: Sequence[str]) -> LayerOf:
-    """The first parts of names, as many as tell a stretch of the forward pass from all others; "" of other passes'."""
+def layers_by_name(names: Sequence[str]) -> LayerOf:
+    """The layers that names tell: their first parts, as many as tell a stretch of the forward pass from all others.
+
+    Args:
+        names: of compute sets, in the order of the program.
+
+    Returns:
+        The layer of a name, "" where it is of none.
+    """
     paths = [_parts(name) for name in names if phase_of(name) == 0]
     chosen: set[tuple[str, ...]] = set()
     for depth in range(1, 1 + max(map(len, paths), default=0)):
@@ -111,7 +101,7 @@ def _by_parts(names: Sequence[str]) -> LayerOf:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.split("/") if _phase(part) is None)
+    return tuple(without_phase(name))
 
 
 def _layers(names: Sequence[str], layer_of: LayerOf) -> tuple[list[int], tuple[str, ...]]:

@@ -103,7 +103,7 @@ class LinkSearch:
 
     def links(self, program: object = None) -> Links:
         """Run a program and give its links; as `find_links`."""
-        wanted = self.graph.default_program if program is None else as_program(program)
+        wanted = as_program(self.graph.compute_sets if program is None else program)
         check_program(wanted, self.graph)
         Writers(self.graph, self.visit).run(wanted)
         self.lists.expect(self.num_points)

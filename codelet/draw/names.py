@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codelet.draw.groups import PHASES
 from codelet.draw.layout import Layout
+from codelet.graphs.phases import PHASES
 
 SMALLER = 0.75
 """The letters of names within layers, beside those of layers."""

@@ -182,18 +182,27 @@ def light_of(
     layout: Layout, colouring: Colouring, weight: np.ndarray, size: int, window: Window
 ) -> tuple[np.ndarray, np.ndarray]:
     """The light of points, and that of links, that falls into a window."""
-    place = (layout.place - np.array(window[:2], np.float32)) * np.float32(size / window.side)
+    # Links first: while many are drawn there is room for little else.
+    lines = _light_of_links(layout, colouring, size, window)
     # Few points are discs, as wide as leaves room between them; in parts of a picture they grow a little.
     crowd = 0.25 * size / max(1, layout.links.num_points) ** 0.5
     radius = float(np.clip(crowd / window.side**0.5, 0, size / 80))
-    points = draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius)
+    place = _scaled(layout, size, window)
+    return draw_points(place, colouring.which, weight, colouring.colours, (size, size), radius), lines
+
+
+def _scaled(layout: Layout, size: int, window: Window) -> np.ndarray:
+    """Where points lie, in pixels of a window."""
+    return (layout.place - np.array(window[:2], np.float32)) * np.float32(size / window.side)
+
+
+def _light_of_links(layout: Layout, colouring: Colouring, size: int, window: Window) -> np.ndarray:
     drawn = layout.links, colouring.links_which, colouring.layer, colouring.colours, (size, size)
     if window != Window():
-        return points, draw_links_seen(place, *drawn, most=int(SEEN / window.side))
-    del place  # There may be hundreds of megabytes of them.
+        return draw_links_seen(_scaled(layout, size, window), *drawn, most=int(SEEN / window.side))
     # Vertices of near tiles lie together, with lines between the same pixels.
     order = order_of_tiles(layout.groups, layout.tile)
-    return points, draw_links(pixels_of(layout.place, (size, size)), *drawn, order=order)
+    return draw_links(pixels_of(layout.place, (size, size)), *drawn, order=order)
 
 
 def picture_of(

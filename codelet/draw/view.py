@@ -12,11 +12,11 @@ import numpy as np
 
 from codelet.draw.colouring import cycles_of
 from codelet.draw.colours import to_hex
-from codelet.draw.groups import PHASES
 from codelet.draw.labels import place_labels
 from codelet.draw.layer_light import SIDE, shares_of_light
 from codelet.draw.libraries import need
 from codelet.draw.names import names_seen
+from codelet.graphs.phases import PHASES
 
 if TYPE_CHECKING:
     from codelet.draw.picture import Picture

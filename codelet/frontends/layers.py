@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from codelet.frontends.labels import BACKWARD
 from codelet.frontends.rules import RULES
+from codelet.graphs.phases import without_phase
 
 
 def _is_operation(part: str) -> bool:
@@ -21,6 +21,6 @@ def layer_of(name: str) -> str:
     >>> layer_of("backward/convs/0/conv_general_dilated_2/convolve")
     'convs/0'
     """
-    names = [part for part in name.split("/") if part != BACKWARD]
+    names = without_phase(name)
     operation = next((k for k, part in enumerate(names[:-1]) if _is_operation(part)), max(0, len(names) - 2))
     return "/".join(names[:operation])

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codelet.errors import Line
 from codelet.graphs.connect import own_tensor
 from codelet.graphs.declared import checked_constant, checked_depth, checked_dtype, checked_shape
 from codelet.graphs.edge_blocks import EdgeBlock, edge_blocks
@@ -103,6 +104,11 @@ class Graph:
             VariableError: a name that is none.
         """
         return self._names.scope(name, unique)
+
+    @property
+    def lines(self) -> Mapping[str, Line | None]:
+        """The user's line that gave each name, by the name with its scopes."""
+        return self._names.lines
 
     def free_name(self, name: str) -> str:
         """`name`, or `name_2`, `name_3`, ...: the first that nothing has in the scopes around it."""
@@ -204,9 +210,13 @@ class Graph:
         """All compute sets, in the order in which they were added."""
         return tuple(self._compute_sets.values())
 
-    def record(self) -> contextlib.AbstractContextManager[Recording]:
-        """The compute sets made inside become a program: run them in the order in which they were made."""
-        return self._recordings.record()
+    def record(self, *, aside: bool = False) -> contextlib.AbstractContextManager[Recording]:
+        """The compute sets made inside become a program: run them in the order in which they were made.
+
+        Args:
+            aside: whether they run only where a program names them, and are not part of what runs when none is given.
+        """
+        return self._recordings.record(aside)
 
     def add_function(
         self,
@@ -295,8 +305,11 @@ class Graph:
 
     @property
     def default_program(self) -> Program:
-        """All compute sets in the order in which they were added: what runs when no program is given."""
-        return Sequence(*self.compute_sets)
+        """All compute sets in the order in which they were added: what runs when no program is given.
+
+        Those of a gradient, and what else is recorded aside, are left out.
+        """
+        return Sequence(*(own for own in self.compute_sets if not getattr(own.recording, "is_aside", False)))
 
     # --- vertices -------------------------------------------------------------------------------------
 

@@ -48,10 +48,10 @@ class Recordings:
         return not recordings or compute_set.recording is recordings[-1]
 
     @contextlib.contextmanager
-    def record(self) -> Iterator[Recording]:
+    def record(self, aside: bool = False) -> Iterator[Recording]:
         """The compute sets made inside become a program: run them in the order in which they were made."""
-        recording = Recording()
         recordings = self._inside.open
+        recording = Recording(aside or any(own.is_aside for own in recordings))
         recordings.append(recording)
         with self._lock:
             self.num_open += 1

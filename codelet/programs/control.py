@@ -36,6 +36,34 @@ def _check_index(count: int, index: object) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Revolve:
+    """Checkpoints of a loop by the binomial schedule: the fewest turns run again where so many states are kept at once.
+
+    `cl.Repeat(1000, body, checkpoint=cl.Revolve(10))` runs 3,640 turns forward and again, and each of the 1,000 once
+    more where the gradient goes back through it. Gradients of such a loop are of first order, in reverse mode.
+
+    Args:
+        snapshots: the most states that are kept at once, that before the loop among them.
+
+    Raises:
+        ProgramError: a number that counts no states.
+
+    Source: A. Griewank and A. Walther, Algorithm 799: revolve (2000).
+    """
+
+    snapshots: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.snapshots, bool) or not isinstance(self.snapshots, (int, np.integer)) or self.snapshots < 1:
+            raise ProgramError(
+                "a number of snapshots counts no states",
+                given=repr(self.snapshots),
+                expected="a positive integer: cl.Revolve(10) keeps at most ten states of a loop at once",
+            )
+        object.__setattr__(self, "snapshots", int(self.snapshots))
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class Repeat(Program):
     """Run a body a fixed number of times.
@@ -45,7 +73,8 @@ class Repeat(Program):
         body: a program, or a compute set.
         index: a variable of shape () and an integer dtype, set to 0, 1, ... before each turn.
         checkpoint: for gradients, after how many turns its state is kept: what turns between make is made again from
-            there. All that turns make is kept when left off. It changes no value.
+            there; or `cl.Revolve(snapshots)`, how many states are kept at once. All that turns make is kept when left
+            off. It changes no value.
 
     Raises:
         ProgramError: a count that is not a number, an index that cannot count, or a checkpoint that is no number of
@@ -55,10 +84,15 @@ class Repeat(Program):
     count: int
     body: Program
     index: Tensor | None
-    checkpoint: int | None = None
+    checkpoint: int | Revolve | None = None
 
     def __init__(
-        self, count: int, body: object, *more: object, index: Tensor | None = None, checkpoint: int | None = None
+        self,
+        count: int,
+        body: object,
+        *more: object,
+        index: Tensor | None = None,
+        checkpoint: int | Revolve | None = None,
     ):
         if more:
             raise ProgramError(
@@ -83,18 +117,20 @@ class Repeat(Program):
             )
         if index is not None:
             _check_index(int(count), index)
-        if checkpoint is not None and (
+        if not (checkpoint is None or isinstance(checkpoint, Revolve)) and (
             isinstance(checkpoint, bool) or not isinstance(checkpoint, (int, np.integer)) or checkpoint < 1
         ):
             raise ProgramError(
                 "a repeat's checkpoint is no number of turns",
                 given=repr(checkpoint),
                 expected="a positive integer: cl.Repeat(100, body, checkpoint=10) keeps the state of every tenth turn",
+                fix="cl.Revolve(10), for ten states at once",
             )
         object.__setattr__(self, "count", int(count))
         object.__setattr__(self, "body", as_program(body))
         object.__setattr__(self, "index", index)
-        object.__setattr__(self, "checkpoint", None if checkpoint is None else int(checkpoint))
+        kept = int(checkpoint) if isinstance(checkpoint, (int, np.integer)) else checkpoint
+        object.__setattr__(self, "checkpoint", kept)
         set_depth(self, self.body)
 
     def lines(self) -> Iterator[str]:

@@ -173,10 +173,16 @@ class Sequence(Program):
 
 
 class Recording(Program):
-    """The compute sets made inside `Graph.record()`, in order."""
+    """The compute sets made inside `Graph.record()`, in order.
 
-    def __init__(self) -> None:
+    Attributes:
+        compute_sets: those.
+        is_aside: whether they run only where a program names them.
+    """
+
+    def __init__(self, is_aside: bool = False) -> None:
         self.compute_sets: list[ComputeSet] = []
+        self.is_aside = is_aside
 
     def lines(self) -> Iterator[str]:
         for compute_set in self.compute_sets:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core as jax_core
 
-from codelet.errors import CodeletTraceError
+from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError, UnknownFieldError
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.hints import Hints
@@ -104,6 +104,7 @@ class AdjointCodelet(Codelet):
         def run(*args: Any, **kwargs: Any) -> dict[str, Any]:
             values = signature.bind(*args, **kwargs).arguments
             before = [jnp.asarray(values[name]) for name in fields.given]
+            self._check_types(before)
             made = jax_core.jaxpr_as_fun(self._jaxpr([own.shape for own in before]))(*before)
             found = dict(zip(fields.contributions.values(), made, strict=True))
             return {name: values[name] + own if name in held else own for name, own in found.items()}
@@ -112,6 +113,27 @@ class AdjointCodelet(Codelet):
         run.__name__ = run.__qualname__ = f"{forward.name}_adjoint"
         own = forward.hints
         super().__init__(run, Hints(None, own.workers, own.issue, own.vectorised))
+
+    def _check_types(self, values: Sequence[jax.Array]) -> None:
+        """See that fields are of the types that it was made for.
+
+        Raises:
+            FieldTypeError: one that is not.
+        """
+        fields = self.fields
+        kinds = [self.types[name] for name in fields.inputs]
+        kinds += [self.outputs[name] for name in (*fields.results, *fields.cotangents)]
+        for name, own, kind in zip(fields.given, values, kinds, strict=True):
+            fits = own.ndim == len(kind.shape) and all(
+                n == size or not isinstance(n, int) for n, size in zip(kind.shape, own.shape, strict=True)
+            )
+            if not fits or own.dtype != kind.dtype:
+                raise FieldTypeError(
+                    f"the adjoint of codelet {self.forward.name!r} is for another type of its field {name!r}",
+                    given=FieldType(own.shape, own.dtype),
+                    expected=kind,
+                    fix=f"{self.forward.name}.adjoint(...) makes one for fields of other shapes and dtypes",
+                )
 
     def _jaxpr(self, shapes: Sequence[Sequence[Any]]) -> jax_core.ClosedJaxpr:
         """From what is read, of some shapes, to the contributions."""
@@ -233,13 +255,24 @@ def adjoint_of(traced: TracedCodelet, wrt: Collection[str], of: Collection[str])
     return known[inputs, outputs]
 
 
+def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str]) -> bool:
+    """Whether JAX has no derivative of a codelet by one input alone."""
+    try:
+        list(_products(traced, [name], outputs))
+    except Exception:
+        return True
+    return False
+
+
 def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str]) -> AdjointCodelet | None:
     try:
         products = list(_products(traced, inputs, outputs))
     except Exception as error:
         message = str(error).strip().split("\n")[0]
+        fields = [name for name in inputs if _fails(traced, name, outputs)] or inputs
+        named = " or ".join(map(repr, fields))
         raise CodeletTraceError(
-            f"codelet {traced.name!r} has no adjoint: {type(error).__name__}: {message}",
+            f"codelet {traced.name!r} has no adjoint by its field {named}: {type(error).__name__}: {message}",
             given=", ".join(f"{name}: {kind}" for name, kind in traced.inputs.items()),
             expected="a function that jax.vjp differentiates",
             fix="a loop with a bound that is known, or a jax.custom_vjp around what has no derivative",
@@ -268,12 +301,23 @@ def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str
 # --- for users ------------------------------------------------------------------------------------------
 
 
-def _type_of(given: Any) -> FieldType:
-    kind = jax.typeof(given) if not hasattr(given, "dtype") else given
+def _type_of(codelet: Codelet, name: str, given: Any) -> FieldType:
+    try:
+        kind = jax.typeof(given) if not hasattr(given, "dtype") else given
+    except TypeError:
+        raise FieldTypeError(
+            f"what is given for field {name!r} of codelet {codelet.name!r} has no shape and dtype",
+            given=f"{given!r:.80}",
+            expected="an array, a number, a tensor, or a jax.ShapeDtypeStruct",
+        ) from None
     return FieldType(tuple(kind.shape), jnp.dtype(kind.dtype))
 
 
-def _chosen(codelet: Codelet, names: Iterable[str] | None, kinds: Mapping[str, FieldType]) -> list[str]:
+def _chosen(codelet: Codelet, what: str, names: Iterable[str] | None, kinds: Mapping[str, FieldType]) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable | None):
+        raise UnknownFieldError(
+            f"{what} is no list of fields", given=f"{names!r:.80}", expected=f"a list: {what}={[*kinds][:1]}"
+        )
     chosen = [name for name, kind in kinds.items() if is_smooth(kind)] if names is None else list(names)
     for name in chosen:
         if name not in kinds:
@@ -285,13 +329,19 @@ def adjoint_for(
     codelet: Codelet, fields: Mapping[str, Any], wrt: Iterable[str] | None, of: Iterable[str] | None
 ) -> AdjointCodelet:
     """The adjoint of a codelet for given fields; see `Codelet.adjoint`."""
+    if not isinstance(fields, Mapping):
+        raise MissingFieldError(
+            f"the fields of codelet {codelet.name!r} are given without names",
+            given=f"{fields!r:.80}",
+            expected=f"a dict of arrays, for {', '.join(codelet.inputs)}",
+        )
     for name in fields:
         if name not in codelet.inputs and name not in codelet.static:
             raise codelet.unknown_field(name, {})
     codelet.check_names(fields)
-    types = {name: _type_of(fields[name]) for name in codelet.inputs}
+    types = {name: _type_of(codelet, name, fields[name]) for name in codelet.inputs}
     traced = codelet.trace(types, {name: fields[name] for name in codelet.static if name in fields})
-    found = adjoint_of(traced, _chosen(codelet, wrt, traced.inputs), _chosen(codelet, of, traced.outputs))
+    found = adjoint_of(traced, _chosen(codelet, "wrt", wrt, traced.inputs), _chosen(codelet, "of", of, traced.outputs))
     if found is None:
         raise CodeletTraceError(
             f"codelet {codelet.name!r} has no adjoint: no result of floats depends smoothly on an input of floats",

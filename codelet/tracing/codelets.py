@@ -212,6 +212,7 @@ class Codelet(Unchanging, Capturing):
 
         Raises:
             UnknownFieldError, MissingFieldError: fields that are not the codelet's.
+            FieldTypeError: something given for one that has no shape and dtype.
             CodeletTraceError: it does not trace for these, JAX has no derivative of it, or it depends on none of them.
 
         >>> import codelet as cl, jax.numpy as jnp

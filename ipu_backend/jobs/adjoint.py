@@ -1,7 +1,8 @@
 """Training steps whose backward pass is vertices of the graph: traced forward, differentiated, and then the update.
 
 In comes a function of JAX with examples of its arguments: a loss. Its forward pass is traced, `cl.gradient` adds the
-backward pass by its first argument, and for a network vertices go down the gradient, a stretch of a parameter each.
+backward pass by its first argument, and for a network vertices go down the gradient: each takes what of a parameter a
+vertex of the forward pass reads, so that a parameter stays on its tile from one step to the next.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import codelet as cl
-from codelet.frontends.layers import layer_of
 from codelet.frontends.traced import Traced
+from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.models.training import Training, loss_and_state
 from codelet.ops.blocks import add_blocks
@@ -23,6 +25,7 @@ from codelet.ops.turns import cut_row
 from codelet.programs.program import Program
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor
+from ipu_backend.jobs.layers import LayerNames
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Step:
     outputs: Sequence[Tensor]
 
 
-@cl.codelet
+@cl.codelet(workers=6, issue="assembly")
 def descend(p, v, slope, *, rate=0.01, momentum=0.9):
     """A stretch of a parameter and of its velocity, one step on; see `codelet.models.training.train_step`."""
     after = momentum * v + slope
@@ -63,14 +66,34 @@ def _floats(tree: Any) -> list[Tensor]:
     return [own for own in jax.tree.leaves(tree) if isinstance(own, Tensor) and jnp.issubdtype(own.dtype, jnp.inexact)]
 
 
-def _layers(graph: Graph) -> Mapping[str, str]:
-    """The layer of each variable, by name: that of the first compute set that has a field of it alone."""
-    found: dict[str, str] = {}
+def _parts(graph: Graph, p: Tensor) -> list[tuple[Tensor, Any]]:
+    """The parts of a parameter that the vertices take which read it first, and their tiles; none where parts meet."""
+    (variable,) = source_variables(p.source)
+    found: list[tuple[Family, Tensor]] = []
     for family in graph.families:
-        for own in family.fields:
-            for variable in () if own.tensor is None else source_variables(own.tensor.source):
-                found.setdefault(variable.name, layer_of(family.compute_set.name))
-    return found
+        if found and family.compute_set is not found[0][0].compute_set:
+            break
+        tensors = [own.tensor for own in family.fields if own.tensor is not None]
+        found += [(family, own) for own in tensors if own.source is variable and own.rows is None]
+    is_read = np.zeros(p.size, np.bool_)
+    # As many as there are, and all of them: each once.
+    if sum(family.num_vertices * view.size for family, view in found) == p.size:
+        for family, view in found:
+            is_read[view.elements(family.axes) - variable.first_element] = True
+    return [(view, family.tile) for family, view in found] if is_read.all() else []
+
+
+def _add_update(graph: Graph, own: Mapping[str, Tensor], grain: int | None) -> None:
+    """Vertices that take a parameter and its velocity a step down its gradient."""
+    parts = _parts(graph, own["p"])
+    if parts and all(each.is_whole_variable for each in own.values()):
+        for view, tile in parts:
+            fields = {name: Tensor(each.source, view.index) for name, each in own.items()}
+            graph.add_vertex("descend", descend, tile=tile, **fields)
+        return
+    flat = {name: each.flatten() for name, each in own.items()}
+    fields_of = lambda block: {name: each[block.elements] for name, each in flat.items()}  # noqa: E731
+    add_blocks(graph, "descend", descend, [cut_row(graph, own["p"].size, grain)], fields_of)
 
 
 def with_gradient(traced: Traced) -> Step:
@@ -90,20 +113,20 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
 
     Args:
         traced: `network_loss`.
-        grain: elements of an update's vertex, at most; of a tile when left off.
+        grain: elements of an update's vertex, at most, where a parameter is cut anew since vertices of the forward pass
+            share what they read of it; of a tile when left off.
     """
     graph, training = traced.graph, traced.inputs[0]
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
     found = cl.gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
-    layers = _layers(graph)
+    layers = LayerNames.of(graph).variables
     with graph.record() as update:
         for p, v in zip(parameters, velocity, strict=True):
-            flat = {"p": p.flatten(), "v": v.flatten(), "slope": found[p].flatten()}
-            fields = lambda own, flat=flat: {name: each[own.elements] for name, each in flat.items()}  # noqa: E731
             (variable,) = source_variables(p.source)
             # What is only given to functions is of the module that holds it.
             own_module = variable.name.removeprefix("training/parameters/").rpartition("/")[0] or variable.name
-            with graph.scope(layers.get(variable.name) or own_module), graph.scope("update", unique=True):
-                add_blocks(graph, "descend", descend, [cut_row(graph, p.size, grain)], fields)
+            layer = layers.get(variable.name) or own_module
+            with graph.scope("update"), graph.scope(layer), graph.scope("momentum", unique=True):
+                _add_update(graph, {"p": p, "v": v, "slope": found[p]}, grain)
     program = cl.Sequence(found.forward, found.backward, update)
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))

@@ -2,15 +2,14 @@
 
 In comes the name of a network of `codelet/models/networks.py`, or `package.module:function`: a function that is called
 without arguments (with `batch=N` where a batch is given) and returns what `cl.trace` takes, a function of JAX and
-examples of its arguments. Out come its counts, the memory of the tiles, the cycles by layer, forward and backward, and
-the time that every stage took.
+examples of its arguments. Out come its counts, the memory of the tiles, what each layer costs in the forward pass, the
+backward pass and the update, and the time that every stage took.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,8 +18,6 @@ import equinox as eqx
 import jax
 
 from codelet.errors import CodeletError, SizeError
-from codelet.frontends.labels import BACKWARD
-from codelet.frontends.layers import layer_of
 from codelet.frontends.trace import trace
 from codelet.graphs.family import counted
 from codelet.models.networks import NETWORKS, step_arguments
@@ -28,6 +25,7 @@ from codelet.models.training import train_step
 from codelet.target import Target
 from codelet.views.sources import source_variables
 from ipu_backend.jobs.adjoint import Step, network_loss, step_of, training_step, with_gradient
+from ipu_backend.jobs.layers import Layer, layer_table, layers_of
 from ipu_backend.jobs.stages import Stages
 from ipu_backend.model.ipu import IPU
 from ipu_backend.model.profile import Profile
@@ -40,7 +38,6 @@ from lowering.plan.plan import Plan
 
 STAGES = ("trace", "plan", "check", "lower", "profile")
 ADJOINT_STAGES = ("trace", "differentiate", *STAGES[1:])
-NO_LAYER, COPIES = "(no layer)", "(copies)"
 
 
 class BuildError(CodeletError, ValueError):
@@ -90,20 +87,6 @@ def find_function(name: str, batch: int | None = None) -> tuple[Any, ...]:
 
 
 # --- what it costs ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Cycles of a layer, those of other passes than the backward one in `forward`."""
-
-    name: str
-    forward_cycles: int
-    backward_cycles: int
-
-    @property
-    def total_cycles(self) -> int:
-        """Both."""
-        return self.forward_cycles + self.backward_cycles
 
 
 @dataclass(frozen=True)
@@ -166,35 +149,9 @@ class BuildResult:
             if own.tiles_over:
                 lines.append(f"out of memory: {counted(own.tiles_over, 'tile', 'tiles')} would hold more than there is")
             lines.append(f"cycles: {self.cycles:,}")
-            width = max(map(len, (*(layer.name for layer in self.layers), "by layer")))
-            lines.append(f"  {'by layer':{width}} {'forward':>14} {'backward':>14} {'share':>7}")
-            for layer in self.layers:
-                forward, backward = f"{layer.forward_cycles:14,}", f"{layer.backward_cycles:14,}"
-                share = layer.total_cycles / max(1, self.cycles or 0)
-                lines.append(f"  {layer.name:{width}} {forward} {backward} {share:7.1%}")
+            lines += layer_table(self.layers, self.cycles or 0)
         lines.append("seconds: " + ", ".join(f"{name} {taken:.1f}" for name, taken in self.seconds.items()))
         return "\n".join(lines)
-
-
-def layer_of_step(step: str) -> tuple[str, bool]:
-    """The layer that a step of a traced program is of, by its name, and whether it is of a backward pass.
-
-    >>> layer_of_step("backward/convs/0/conv_general_dilated_2/convolve")
-    ('convs/0', True)
-    """
-    if step.startswith("copy "):
-        return COPIES, step.rpartition(" -> ")[2].startswith(f"{BACKWARD}/")
-    return layer_of(step) or NO_LAYER, BACKWARD in step.split("/")
-
-
-def layers_of(profile: Profile) -> tuple[Layer, ...]:
-    """The cycles of a traced program by layer, those that take the most first."""
-    cycles: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for step in profile.steps:
-        name, is_backward = layer_of_step(step.name)
-        cycles[name][is_backward] += step.total_cycles
-    found = [Layer(name, forward, backward) for name, (forward, backward) in cycles.items()]
-    return tuple(sorted(found, key=lambda layer: -layer.total_cycles))
 
 
 def _profile(plan: Plan, step: Step) -> Profile:
@@ -276,5 +233,5 @@ def build(
         float(by_tile.sum() / there),
         int((by_tile > target.bytes_per_tile).sum()),
     )
-    layers = layers_of(profile)
+    layers = layers_of(profile, graph)
     return BuildResult(name, *counts, target.num_tiles, memory, profile.total_cycles, layers, stages.seconds)

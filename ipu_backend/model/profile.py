@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,16 @@ from codelet.errors import CodeletError, TileError
 from codelet.graphs.family import Family
 from codelet.target import Target
 from ipu_backend.files import written_whole
+from ipu_backend.model.report.advice import Advice, advice_of
+from ipu_backend.model.report.page import Page, page_of
+from ipu_backend.model.report.picture import picture_of_graph
+from ipu_backend.model.report.record import Record
+from ipu_backend.model.report.recorded import record_of
 from ipu_backend.model.step_profile import CountedByKind, StepProfile
 from ipu_backend.model.vertex_tiles import VertexTiles
 from lowering.machine.phases import KINDS
 from lowering.machine.placement import checked_tile
+from lowering.pipeline import MachinePlan
 
 
 class FigureError(CodeletError):
@@ -69,6 +75,7 @@ class Profile(CountedByKind):
         cycles_if_assembly: for each codelet that is supposed to be compiled, since nobody says how it is made, what
             its cycles would be as assembly.
         notes: what the numbers assume that depends on values, or is a guess.
+        machine: the plan that was profiled, where it was whole.
     """
 
     target: Target
@@ -82,6 +89,7 @@ class Profile(CountedByKind):
     vertex_tiles: VertexTiles
     cycles_if_assembly: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    machine: MachinePlan | None = None
 
     @property
     def total_cycles(self) -> int:
@@ -335,6 +343,64 @@ class Profile(CountedByKind):
         events = self.trace(tiles)
         with written_whole(path) as file:
             json.dump(events, file)
+
+    # --- as a report ----------------------------------------------------------------------------------
+
+    def record(self, title: str = "", layer_of: Callable[[str], str] | None = None) -> Record:
+        """All that is known of the program, in tables, which are columns of NumPy, data frames, or JSON.
+
+        Args:
+            title: what the program is called.
+            layer_of: the layer of a compute set or variable by its name, "" for none; by names when left off.
+
+        Raises:
+            ReportError: a profile that was counted without a plan on the machine.
+        """
+        return record_of(self, title, layer_of)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        title: str = "",
+        *,
+        layer_of: Callable[[str], str] | None = None,
+        picture: bool | None = None,
+    ) -> None:
+        """Write a page of HTML that needs no server and no network: memory, cycles, exchange and graph, linked.
+
+        Args:
+            path: where to.
+            title: what the program is called.
+            layer_of: as of `record`.
+            picture: whether the graph is drawn in it. When left off, where it is small and can be.
+
+        Raises:
+            FileError: a path at which no file can be written; what was there before is left as it was.
+            MissingExtraError: a library that the extra `report`, or for a picture `draw`, brings is not installed.
+            ReportError: a profile that was counted without a plan on the machine.
+        """
+        text = page_of(record_of(self, title, layer_of), picture=picture_of_graph(self, picture))
+        with written_whole(path) as file:
+            file.write(text)
+
+    def advice(self, most: int = 20) -> tuple[Advice, ...]:
+        """What is most worth mending, with what it costs, the largest share of the program or of a tile first.
+
+        Args:
+            most: how many at most.
+
+        Raises:
+            ReportError: a profile that was counted without a plan on the machine.
+        """
+        return advice_of(record_of(self), most)
+
+    def show(self, title: str = "", height: int = 800) -> Page:
+        """The page of `report` in a notebook, of a height in pixels.
+
+        Raises:
+            MissingExtraError, ReportError: as of `report`.
+        """
+        return Page(page_of(record_of(self, title), picture=picture_of_graph(self, None)), height)
 
     # --- as figures -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ comes its `Profile`: nothing needs to run for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -186,4 +186,5 @@ def profile_machine(machine: MachinePlan) -> Profile:
     steps = [moment.step for moment in moving_moments(timeline(plan))]
     traffic = {step: step_traffic(step, machine.exchange) for step in dict.fromkeys(steps)}  # type: ignore[arg-type]
     moved = [traffic[step] for step in steps]
-    return profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine))
+    counted = profile_plan(plan, machine.placement.vertex_tiles, moved, _memory_use(machine))
+    return replace(counted, machine=machine)

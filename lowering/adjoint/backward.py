@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import codelet as cl
 from codelet.errors import ProgramError
+from codelet.programs.control import Revolve
 from codelet.programs.program import Program
 from codelet.views.grids import Axis
 from codelet.views.sources import Variable, source_text, source_variables
@@ -29,6 +30,7 @@ from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import Piece
+from lowering.adjoint.revolved import go_back_revolved
 from lowering.adjoint.saved import Body, Loop, Saved, made
 from lowering.adjoint.shifted import Contribution
 from lowering.adjoint.sums import Sums, of_other_variables
@@ -65,6 +67,7 @@ class Backward:
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
         needed: the variables of the forward pass that are read to go back through a step.
+        shared: those that the function which is gone back through reads as others do, to which these contribute too.
         disturbed: those that hold something else afterwards, since steps run again that begin with another value.
     """
 
@@ -79,6 +82,7 @@ class Backward:
         self.present, self.later = ElementSet(), ElementSet()
         self.needed: set[Variable] = set()
         self.disturbed: set[Variable] = set()
+        self.shared: frozenset[Variable] = frozenset()
         self._writes: dict[Step, ElementSet] = {}
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -160,11 +164,8 @@ class Backward:
         self.present = self.contributions.add([given], self.present, self._unknown())
 
     def _unknown(self) -> ElementSet:
-        """The elements that may have a cotangent though none is present: in a function, of what others read too."""
-        if self.frame is None:
-            return ElementSet()
-        own = {*self.frame.function.writes, *self.frame.function.parameters}
-        return ElementSet.of_variables(v for v in self.frame.touched if v not in own) - self.present
+        """The elements that may have a cotangent though none is present."""
+        return ElementSet.of_variables(self.shared) - self.present
 
     def family(
         self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, received: ElementSet, kept: ElementSet
@@ -292,6 +293,8 @@ class Backward:
                 self.present = self.present - self.flows.elements(tensor)
             case UndefStep(tensor):
                 self.present = self.present - self.flows.elements(tensor)
+            case RepeatStep() if step.count and isinstance(step.checkpoint, Revolve):
+                go_back_revolved(self, body, number, step)
             case RepeatStep() if step.count:
                 self._repeat(body, number, step)
             case WhileStep():
@@ -390,7 +393,8 @@ class Backward:
             raise ProgramError(
                 "a loop without a bound is differentiated: what its turns overwrite has to be kept",
                 given=f"RepeatWhile over {source_text(step.predicate.source)}",
-                expected="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
+                expected="a bound on how many turns there are",
+                fix="cl.RepeatWhile(..., max_steps=...), or cl.Repeat",
                 line=step.line,
             )
         count = self.saved.count_of(body, number, loop)

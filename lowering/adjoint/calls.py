@@ -97,7 +97,9 @@ class Frame:
             when = "before"
         value = Value(variable, when)
         if value not in self.parameters:
-            self.parameters[value] = new_variable(variable.graph, f"given/{variable.name}", variable)
+            held = self.saved.held_by(variable) if when == "saved" else None
+            name = f"given/{(variable if held is None else held.origin).name}"
+            self.parameters[value] = new_variable(variable.graph, name, variable)
             self.needed[value] = needed
         self.needed[value] |= needed
         return self.parameters[value]
@@ -200,12 +202,14 @@ def _adjoint(
     """The adjoint of a function, made once for each choice of cotangents."""
     key = pattern, direct
     if key not in frame.adjoints:
-        outer = back.saved, back.frame, back.later, back.needed, back.present
+        outer = back.saved, back.frame, back.later, back.needed, back.present, back.shared
+        own = {*frame.function.writes, *frame.function.parameters}
+        back.shared = outer[-1] | {variable for variable in frame.touched if variable not in own}
         back.saved, back.frame, back.later, back.present = frame.saved, frame, frame.overlapped, within
         frame.direct = direct
         programs = back.inside(frame.body)
         left = back.present
-        back.saved, back.frame, back.later, back.needed, back.present = outer
+        back.saved, back.frame, back.later, back.needed, back.present, back.shared = outer
         program = cl.Sequence(*frame.body.prelude, *programs)
         read = {v for own in flow(collect(back.graph, program, (), ())).steps for v in own.reads}
         values = {value: frame.needed[value] for value, own in frame.parameters.items() if own in read}

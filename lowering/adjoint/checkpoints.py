@@ -2,7 +2,8 @@
 
 In come steps. Out come the same with each `Repeat(n, body, checkpoint=k)` as a loop of about n / k turns, each of which
 is one loop of k turns: a unit that the backward pass runs again, from the state that it began with, before it goes
-back through it. What that makes is kept for k turns, and the state n / k times.
+back through it. What that makes is kept for k turns, and the state n / k times. A loop that keeps so many states at
+once stays one (`revolved.py`), and counts its turns by itself.
 
 Source: A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 12: multilevel checkpointing, of two levels.
 """
@@ -15,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from codelet.graphs.graph import Graph
+from codelet.programs.control import Revolve
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_vertices
@@ -67,13 +69,15 @@ def with_checkpoints(
     return tuple(found)
 
 
-def _in_units(graph: Graph, step: RepeatStep, every: int) -> list[Step]:
+def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step]:
     before, body = [], step.body
     if step.index is not None:
         if step.index in writes_of(step.body):
             return [replace(step, checkpoint=None)]  # what else counts by it would count on
         before, count = _counted(graph, step.index)
         body = (*count, *body)
+    if isinstance(every, Revolve):
+        return [*before, flow_step(replace(step, body=body, index=None))]
     several, left = divmod(step.count, every)
     turns = [flow_step(replace(step, count=own, body=body, index=None, checkpoint=None)) for own in (every, left)]
     loop = flow_step(replace(step, count=several, body=(unit(turns[:1]),), index=None, checkpoint=None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+
 import codelet as cl
 
 
@@ -27,6 +29,13 @@ def one_less(turn):
 def is_left(turn):
     """Whether a turn is left."""
     return turn > 0
+
+
+@cl.codelet
+def next_move(table, move):
+    """The next column of (3, moves): from where, how far, and to where."""
+    column = jax.lax.dynamic_index_in_dim(table, move + 1, 1, keepdims=False)
+    return {"move": move + 1, "source": column[0], "ahead": column[1], "target": column[2]}
 
 
 @cl.codelet

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
 from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
@@ -179,7 +180,8 @@ class Flows:
             connected = field.is_read and field.tensor is not None and field.tensor.size
             if connected and not self.touched(family, field).is_empty:
                 wrt.append(field.name)
-        adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
+        with at_line(family.lines[0] if family.lines else None):
+            adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
         names = () if adjoint is None else adjoint.fields.contributions
         received = {name: self.touched(family, family.by_name[name]) for name in names}
         return FamilyFlow(family, adjoint, written, received)

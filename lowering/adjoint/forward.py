@@ -20,6 +20,9 @@ def forward_program(plan: Plan, body: Body) -> Program:
     found: list[Program] = []
     for number, step in enumerate(body.steps):
         found += body.before.get(number, [])
+        if number in body.instead:
+            found.append(body.instead[number])
+            continue
         if number in body.calls:
             assert isinstance(step, CallStep)
             function = body.calls[number].forward(plan)
@@ -36,7 +39,8 @@ def forward_program(plan: Plan, body: Body) -> Program:
         if isinstance(loop.step, RepeatStep) and loop.step.index is None:
             found.append(cl.Repeat(loop.step.count, inside[0], index=loop.turn))
             continue
-        count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
+        with plan.graph.scope(body.scope):
+            count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
         inside[-1] = ProgramSequence(inside[-1], count)
         found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
     return ProgramSequence(*found, *body.before.get(len(body.steps), []))

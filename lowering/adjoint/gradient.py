@@ -6,12 +6,12 @@ programs: the forward pass, which keeps what the backward pass reads of it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from codelet.display import as_block
-from codelet.errors import ForeignGraphError, ProgramError
+from codelet.errors import ForeignGraphError, ProgramError, at_line, user_line
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Copy
 from codelet.programs.program import Program, as_program
@@ -20,9 +20,16 @@ from codelet.programs.walk import check_program
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_variable
+from lowering.adjoint.arguments import (
+    check_is_graph,
+    check_is_policy,
+    cotangent_of,
+    differentiated_by,
+    tensor_of_floats,
+)
 from lowering.adjoint.backward import Backward
 from lowering.adjoint.checkpoints import with_checkpoints
-from lowering.adjoint.flows import Flows, is_float, varied_variables
+from lowering.adjoint.flows import Flows, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
 from lowering.adjoint.programs import (
@@ -62,18 +69,24 @@ class Gradient:
         """The gradient by a tensor, or by a variable of a name, that was asked for.
 
         Raises:
-            ProgramError: one that was not.
+            ProgramError, ForeignGraphError, NotInGraphError: one that was not.
         """
-        wanted = whole_view(self.of.graph.variable(tensor).source) if isinstance(tensor, str) else tensor
-        for own, made in self.tensors.items():
+        wanted = self.of.graph.variable(tensor) if isinstance(tensor, str) else tensor
+        for own, made in self.tensors.items() if isinstance(wanted, Tensor) else ():
             is_alike = own.source is wanted.source and own.shape == wanted.shape
             if own is wanted or (is_alike and (own.index - wanted.index).bounds() in ((0, 0), None)):
                 return made
+        if isinstance(wanted, Tensor) and wanted.graph is not self.of.graph:
+            raise ForeignGraphError(
+                "the gradient by a tensor of another graph was not asked for",
+                given=wanted,
+                expected="a tensor of the graph of the gradient",
+            )
         raise ProgramError(
             "the gradient by this tensor was not asked for",
             given=f"{tensor!r:.80}",
             expected=", ".join(map(str, self.tensors)),
-            fix="cl.gradient(graph, of, wrt) with it in `wrt`",
+            fix="cl.gradient(graph, of, wrt) with it in `wrt`; of a part of x, found[x][...]",
         )
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -88,43 +101,6 @@ class Gradient:
 
     def _repr_html_(self) -> str:
         return as_block(self)
-
-
-def tensor_of_floats(graph: Graph, given: object, what: str) -> Tensor:
-    """A tensor of floats, or a variable by its name."""
-    tensor = graph.variable(given) if isinstance(given, str) else given
-    if not isinstance(tensor, Tensor) or tensor.axes:
-        raise ProgramError(
-            f"{what} is no tensor", given=f"{given!r:.80}", expected="a tensor of the graph, without symbols"
-        )
-    if tensor.graph is not graph:
-        raise ForeignGraphError(f"{what} belongs to another graph", given=tensor, expected="a tensor of this graph")
-    if not all(map(is_float, source_variables(tensor.source))):
-        raise ProgramError(f"{what} is not of floats", given=tensor, expected="a tensor of a dtype with derivatives")
-    return tensor
-
-
-def differentiated_by(graph: Graph, wrt: object) -> dict[Tensor | str, Tensor]:
-    """What a user differentiates by: the tensor of each of a list."""
-    if isinstance(wrt, (str, Tensor)) or not isinstance(wrt, Iterable):
-        raise ProgramError(
-            "what is differentiated by is no list", given=f"{wrt!r:.80}", expected="a list: wrt=[x], or wrt=['x']"
-        )
-    return {own: tensor_of_floats(graph, own, "what is differentiated by") for own in wrt}
-
-
-def _seed(of: Tensor, cotangent: object) -> Any:
-    """The cotangent of what is differentiated: what is copied there."""
-    if cotangent is None:
-        if of.shape != ():
-            raise ProgramError(
-                "what is differentiated is no single number, and no cotangent is given",
-                given=of,
-                expected="a tensor of shape ()",
-                fix="cotangent=..., of the same shape: a tensor, or numbers",
-            )
-        return 1
-    return cotangent
 
 
 def gradient(
@@ -142,16 +118,24 @@ def gradient(
         graph: of the program; compute sets and variables are added in a scope `backward`.
         of: what is differentiated, as the program leaves it: one number, unless a cotangent is given.
         wrt: by what, as it is before the program: tensors, or variables by name.
-        program: what is differentiated; all compute sets in the order they were added when left off.
-        cotangent: of `of`, of its shape: a tensor or numbers; 1 when left off.
+        program: what is differentiated; when left off all compute sets in the order they were added, without those of
+            gradients.
+        cotangent: of `of`: a tensor of its shape and dtype, a variable by name, or numbers that broadcast to it; 1 when
+            left off.
         recompute: what is made again in the backward pass rather than kept: `cl.Recompute.sqrt()`, say.
 
     Returns:
-        The gradients, and what to run in the program's place: `cl.Sequence(found.forward, found.backward)`.
+        The gradients, of the shapes and dtypes of `wrt`, and what to run in the program's place:
+        `cl.Sequence(found.forward, found.backward)`. A tensor that nothing of `of` depends on has a gradient of zeros,
+        as have all where the program does not write `of`.
 
     Raises:
-        ProgramError, ForeignGraphError: tensors that are none of this graph, or not of floats.
+        ProgramError, ForeignGraphError: tensors that are none of this graph or not of floats, a cotangent that does not
+            fit, a policy that is none.
+        NotInGraphError: a name that no variable has.
         CodeletTraceError: a codelet that JAX has no derivative of.
+
+    Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 
     >>> import codelet as cl, jax.numpy as jnp
     >>> @cl.codelet
@@ -165,18 +149,20 @@ def gradient(
     >>> float(cl.interpret(graph, {"x": 3.0}, [found[x]], program)["backward/x"])
     6.0
     """
+    check_is_graph(graph)
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
     target = tensor_of_floats(graph, of, "what is differentiated")
     by = differentiated_by(graph, wrt)
-    seed, num_before = _seed(target, cotangent), len(graph.variables)
+    check_is_policy(recompute)
+    seed, num_before = cotangent_of(target, cotangent), len(graph.variables)
     plan = check_graph(flow(collect(graph, chosen, (), ())))
     is_only = called_once(plan)
     plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
     plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
-    with graph.scope("backward", unique=True):
+    with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
         backward = Backward(plan, Flows(plan, varied))
         outermost, pieces = Body(plan.steps), []

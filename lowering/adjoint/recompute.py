@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import accumulate, groupby, pairwise
-from typing import Literal, NamedTuple
+from itertools import accumulate, groupby, islice, pairwise
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
 
 import codelet as cl
 from codelet.errors import ProgramError
@@ -32,6 +34,8 @@ from lowering.check.initialized import read_before_written
 from lowering.plan.plan import Plan
 from lowering.plan.steps import ExecuteStep, Step
 
+Kind = Literal["all", "every", "sqrt", "scopes", "bytes"]
+
 
 @dataclass(frozen=True)
 class Recompute:
@@ -46,10 +50,14 @@ class Recompute:
         budget: of `bytes`: how many.
     """
 
-    kind: Literal["all", "every", "sqrt", "scopes", "bytes"]
+    kind: Kind
     steps: int = 0
     patterns: tuple[str, ...] = ()
     budget: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in (kinds := get_args(Kind)):
+            raise ProgramError("nothing is made again in such a way", given=repr(self.kind), expected=", ".join(kinds))
 
     @staticmethod
     def all() -> Recompute:
@@ -63,11 +71,11 @@ class Recompute:
         Raises:
             ProgramError: a number that counts no steps.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
             raise ProgramError(
                 "a forward pass cannot be kept so often", given=repr(steps), expected="a positive number of steps"
             )
-        return Recompute("every", steps)
+        return Recompute("every", int(steps))
 
     @staticmethod
     def sqrt() -> Recompute:
@@ -76,7 +84,17 @@ class Recompute:
 
     @staticmethod
     def scopes(*patterns: str) -> Recompute:
-        """Make again what is made in scopes of the graph whose names match a pattern, each by itself."""
+        """Make again what is made in scopes of the graph whose names match a pattern, each by itself.
+
+        Raises:
+            ProgramError: no pattern, or one that is no name.
+        """
+        if not patterns or not all(isinstance(own, str) for own in patterns):
+            raise ProgramError(
+                "scopes that are made again are named by patterns",
+                given=f"{patterns!r:.80}",
+                expected="names, in which * stands for anything: cl.Recompute.scopes('layer*', 'head')",
+            )
         return Recompute("scopes", patterns=patterns)
 
     @staticmethod
@@ -91,9 +109,9 @@ class Recompute:
         Raises:
             ProgramError: a number that counts no bytes; by `cl.gradient`, fewer than can be kept, and how many can.
         """
-        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 0:
             raise ProgramError("a budget is no number of bytes", given=repr(budget), expected="a whole number of bytes")
-        return Recompute("bytes", budget=budget)
+        return Recompute("bytes", budget=int(budget))
 
 
 def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
@@ -102,7 +120,15 @@ def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
     if policy.kind == "all":
         return [Segment(0, count, True)]
     if policy.kind == "scopes":
-        return list(_of_scopes(policy.patterns, steps))
+        found = list(_of_scopes(policy.patterns, steps))
+        if not any(own.is_again for own in found):
+            names = (step.name for step in steps if isinstance(step, ExecuteStep))
+            raise ProgramError(
+                "no compute set of the program is in a scope that is to be made again",
+                given=", ".join(policy.patterns),
+                expected=f"patterns for scopes of what runs outside of loops: {', '.join(islice(names, 8))}",
+            )
+        return found
     if policy.kind == "every":
         ran = accumulate(isinstance(step, ExecuteStep) for step in steps)
         cuts = [k for k, number in enumerate(ran) if isinstance(steps[k], ExecuteStep) and number > 1]

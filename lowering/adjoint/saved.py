@@ -15,6 +15,7 @@ from typing import Protocol
 
 import codelet as cl
 from codelet.graphs.graph import Graph
+from codelet.graphs.phases import SAVED
 from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.functions import Function
 from codelet.programs.program import Program
@@ -84,6 +85,7 @@ class Body:
         backward: likewise in the backward pass.
         children: the bodies of its steps, by their places, of those steps that the backward pass goes through.
         calls: the functions that its steps call, by their places, likewise.
+        instead: what the forward pass runs in the place of steps.
     """
 
     steps: tuple[Step, ...]
@@ -96,6 +98,7 @@ class Body:
     backward: Tensor | None = None
     children: dict[int, tuple[Body, ...]] = field(default_factory=dict)
     calls: dict[int, Called] = field(default_factory=dict)
+    instead: dict[int, Program] = field(default_factory=dict)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -104,6 +107,13 @@ class Body:
             return ()
         outer = () if self.around is None else self.around[0].loops
         return outer if self.loop is None else (*outer, self.loop)
+
+    @property
+    def scope(self) -> str:
+        """The scope of what saves values that are made in it: they are the forward pass's, unless it runs again."""
+        if self.is_again:
+            return "again"
+        return SAVED if self.around is None else self.around[0].scope
 
     @property
     def inner(self) -> Iterator[Body]:
@@ -115,7 +125,12 @@ class Body:
         """Whether the forward pass does more here than its steps."""
         counted = self.loop is not None and self.loop.is_counted
         inside = (own.is_changed for own in self.inner if not own.is_again)
-        return counted or bool(self.before) or any(inside) or any(own.is_changed for own in self.calls.values())
+        return (
+            counted
+            or bool(self.before or self.instead)
+            or any(inside)
+            or any(own.is_changed for own in self.calls.values())
+        )
 
     def writer(self, variable: Variable, number: int) -> int | None:
         """The place of the last step before another that writes a variable."""
@@ -143,6 +158,11 @@ class _Saved:
     held: Variable
     stack: Tensor | None
     of: _Saved | None = None
+
+    @property
+    def origin(self) -> Variable:
+        """The variable that the forward pass has the value in."""
+        return self.variable if self.of is None else self.of.origin
 
     @property
     def elements(self) -> Elements:
@@ -229,8 +249,8 @@ class Saved:
 
     def _saved(self, variable: Variable, body: Body, number: int, needed: Elements, of: _Saved | None) -> _Saved:
         graph, loops = self.graph, body.loops
-        with graph.scope("saved"):
-            name = graph.free_name(variable.name)
+        with graph.scope(body.scope):
+            name = graph.free_name((variable if of is None else of.origin).name)
             if not loops:
                 held = graph.add_variable(name, variable.shape, variable.dtype)
                 return _Saved(variable, body, number, needed, variable_of(held), None, of)
@@ -238,10 +258,10 @@ class Saved:
             for loop in loops:
                 turns *= loop.turns
             stack = graph.add_variable(name, (turns, *variable.shape), variable.dtype)
-            _, backward = self._places(body)
-            with graph.record() as taken:
-                row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
-            body.prelude.append(taken)
+        _, backward = self._places(body)
+        with graph.record() as taken:
+            row = take_turn(graph, whole_view(self.given(variable_of(stack))), backward)
+        body.prelude.append(taken)
         return _Saved(variable, body, number, needed, variable_of(row), stack, of)
 
     def _places(self, body: Body) -> tuple[Tensor, Tensor]:
@@ -255,7 +275,8 @@ class Saved:
                 )
             else:
                 forward, backward = self._places(outer)
-                body.forward = self._place(forward, body.loop.turn, body.loop.turns, body.before.setdefault(0, []))
+                with self.graph.scope(body.scope):
+                    body.forward = self._place(forward, body.loop.turn, body.loop.turns, body.before.setdefault(0, []))
                 body.backward = self._place(backward, body.loop.back, body.loop.turns, body.prelude)
         return body.forward, body.backward
 
@@ -286,7 +307,7 @@ class Saved:
             if own.of is not None:
                 is_made = own.body.around is None  # where a call is, so is what it leaves
             return [] if is_made else [cl.Copy(0, whole_view(own.held))]
-        with graph.scope("saved"):
+        with graph.scope(own.body.scope):
             first: list[Program] = [cl.Copy(0, own.stack)]
             if not elements.is_all:
                 row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)

@@ -22,6 +22,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import FUNCTION
+from codelet.programs.control import Revolve
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import SMALL, Array, constant
@@ -31,6 +32,7 @@ from lowering.fast.emission_state import EmissionState, JittedFunction
 from lowering.fast.execution import Execution
 from lowering.fast.feeds import begin_streams
 from lowering.fast.forward_only import forward_only
+from lowering.fast.revolved import revolved_scan
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -111,6 +113,8 @@ def _repeat(state: EmissionState, step: RepeatStep) -> None:
     turns = math.lcm(*(len(part.variables) for part in step.body if isinstance(part, RotateStep)))
     if step.checkpoint is None:
         values, sent = lax.scan(turn, start, (numbers, feeds), length=step.count, unroll=turns)
+    elif isinstance(step.checkpoint, Revolve):
+        values, sent = revolved_scan(turn, start, (numbers, feeds), step.count, step.checkpoint.snapshots)
     else:
         values, sent = _kept_scan(turn, start, (numbers, feeds), step.count, step.checkpoint, turns)
     state.put(carried, values)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from codelet.errors import GradientError, ProgramError
+from codelet.errors import GradientError, ProgramError, UninitializedReadError
 from codelet.graphs.graph import Graph
 from codelet.hostdata import as_array
 from codelet.interpret import check_names
@@ -16,7 +16,12 @@ from codelet.programs.walk import check_program as check_form
 from codelet.tracing.codelets import Codelet
 from codelet.views.sources import source_text, source_variables, type_text
 from codelet.views.tensor import Tensor
-from lowering.adjoint.gradient import differentiated_by, tensor_of_floats
+from lowering.adjoint.arguments import (
+    check_is_graph,
+    differentiated_by,
+    numbers_of,
+    tensor_of_floats,
+)
 from lowering.gradient_check.families import Options, check_families, drawn, sites_of
 from lowering.gradient_check.programs import check_program
 from lowering.gradient_check.report import GradientCheck, number
@@ -54,24 +59,34 @@ def _error(report: GradientCheck, ignored: Sequence[object]) -> GradientError:
     )
 
 
-def _options(vertices: Any, directions: Any, seed: int, rtol: Any, ignore: Any) -> Options:
+def _options(graph: Graph, vertices: Any, directions: Any, seed: Any, rtol: Any, ignore: Any) -> Options:
     """The options, once they are seen to be fit."""
-    for name, own, least in (("vertices", vertices, 1), ("directions", directions, 0)):
+    many = "says how many are looked at"
+    whole = (
+        ("vertices", vertices, 1, many),
+        ("directions", directions, 0, many),
+        ("seed", seed, 0, "starts all that is drawn"),
+    )
+    for name, own, least, what in whole:
         if isinstance(own, bool) or not isinstance(own, (int, np.integer)) or own < least:
-            raise ProgramError(
-                f"{name} says how many are looked at", given=f"{own!r:.80}", expected=f"a whole number, {least} or more"
-            )
-    if rtol is not None and not (isinstance(rtol, (int, float)) and 0 < rtol < 1):
+            raise ProgramError(f"{name} {what}", given=f"{own!r:.80}", expected=f"a whole number, {least} or more")
+    if rtol is not None and not (isinstance(rtol, (int, float, np.floating)) and 0 < rtol < 1):
         raise ProgramError(
             "rtol says how far a gradient may be from the differences, of its size",
             given=f"{rtol!r:.80}",
             expected="a number between 0 and 1",
         )
-    if isinstance(ignore, (str, Codelet)) or not all(isinstance(own, (str, Codelet)) for own in ignore):
+    is_list = isinstance(ignore, Iterable) and not isinstance(ignore, (str, Codelet))
+    ignored = tuple(ignore) if is_list else (None,)
+    if not all(isinstance(own, (str, Codelet)) for own in ignored):
         raise ProgramError(
             "ignore names codelets", given=f"{ignore!r:.80}", expected="a list of codelets or their names"
         )
-    return Options(int(vertices), seed, rtol, tuple(ignore))
+    names = list(dict.fromkeys(family.codelet.name for family in graph.families))
+    for own in ignored:
+        if isinstance(own, str) and own not in names:
+            raise ProgramError("no vertex has a codelet of a name in `ignore`", given=own, expected=", ".join(names))
+    return Options(int(vertices), int(seed), None if rtol is None else float(rtol), ignored)
 
 
 def check_gradient(
@@ -103,8 +118,9 @@ def check_gradient(
         wrt: by what, as it is before the program: tensors, or variables by name.
         values: an array for each variable that is given a value, by name; for each input stream its values, stacked
             along a first axis.
-        program: what is differentiated; all compute sets in the order they were added when left off.
-        cotangent: of `of`, numbers of its shape; when left off 1 of a single number, else drawn.
+        program: what is differentiated; when left off all compute sets in the order they were added, without those of
+            gradients.
+        cotangent: of `of`, numbers that broadcast to its shape; when left off 1 of a single number, else drawn.
         vertices: how many of each family are looked at, at most.
         directions: along how many the whole program is moved.
         seed: of all that is drawn.
@@ -140,7 +156,8 @@ def check_gradient(
       fix:      correct the jax.custom_vjp in it; where it is meant to differ, ignore=['energy']
       at: ...
     """
-    options = _options(vertices, directions, seed, rtol, ignore)
+    check_is_graph(graph)
+    options = _options(graph, vertices, directions, seed, rtol, ignore)
     chosen = graph.default_program if program is None else as_program(program)
     check_form(chosen, graph)
     check_names(graph, values)
@@ -150,7 +167,16 @@ def check_gradient(
     inputs = [variable for variable in graph.variables if variable.name in values]
     values = {**values, **{own.name: np.asarray(as_array(values[own.name], own)) for own in inputs}}
     keep = lambda step: step.function.derivative is not None  # noqa: E731
-    plan = without_calls(plan_graph(graph, chosen, inputs, ()), keep)
+    try:
+        plan = without_calls(plan_graph(graph, chosen, inputs, ()), keep)
+    except UninitializedReadError as error:
+        raise UninitializedReadError(
+            error.problem,
+            given=f"values of {', '.join(values) or 'nothing'}",
+            expected="a value for each variable that is read before it is written",
+            fix="values={name: array, ...}",
+            line=error.line,
+        ) from None
     variables = {variable for tensor in by for variable in source_variables(tensor.source)}
     sites = sites_of(plan, variables, source_variables(target.source), options)
     checked, findings = check_families(plan, sites, values, options)
@@ -171,11 +197,5 @@ def _weights(target: Tensor, cotangent: Any, seed: int) -> np.ndarray:
     if cotangent is None:
         random = np.random.default_rng(seed)
         return drawn(random, target.shape, target.dtype) if target.shape else np.ones((), target.dtype)
-    try:
-        return np.broadcast_to(np.asarray(cotangent, target.dtype), target.shape)
-    except (TypeError, ValueError):
-        raise ProgramError(
-            "the cotangent is no numbers that fit",
-            given=f"{cotangent!r:.80}",
-            expected=f"numbers that broadcast to {type_text(target.dtype, target.shape)}",
-        ) from None
+    expected = f"numbers that broadcast to {type_text(target.dtype, target.shape)}"
+    return np.broadcast_to(numbers_of(target, cotangent, expected), target.shape)

@@ -135,7 +135,8 @@ class GradientCheck:
 
     @property
     def _heading(self) -> str:
-        return f"{self.title}: {'wrong' if self.wrong else 'right'}"
+        is_seen = not self.unstable or any(own.num("right") for own in self.checked)
+        return f"{self.title}: {'wrong' if self.wrong else 'right' if is_seen else 'not to be told'}"
 
     def __str__(self) -> str:
         rows = [[str(own) for own in row] for row in (_HEADS, *(own.row for own in self.checked))]

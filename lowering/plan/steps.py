@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from codelet.errors import Line
 from codelet.graphs.family import Family, Field
+from codelet.programs.control import Revolve
 from codelet.programs.copies import Stream
 from codelet.tracing.hints import GUESSED_TURNS
 from codelet.tracing.traced_codelet import TracedCodelet
@@ -132,7 +133,8 @@ class RepeatStep(_Flowing):
 
     A variable that is no variable of the graph may say where to count from, if that is known only when it runs.
 
-    With `checkpoint`, its derivatives keep its state after every so many turns, and make again what turns between make.
+    With `checkpoint`, its derivatives keep its state after every so many turns, or so many states at once, and make
+    again what turns between make.
 
     `carried` is filled in by the pass `prune`: those of its writes that a later turn or step needs.
     """
@@ -142,7 +144,7 @@ class RepeatStep(_Flowing):
     index: Variable | None = None
     first: int | Variable = 0
     carried: tuple[Variable, ...] | None = None
-    checkpoint: int | None = None
+    checkpoint: int | Revolve | None = None
 
     def lines(self) -> Iterator[str]:
         """The step as text."""
@@ -151,6 +153,8 @@ class RepeatStep(_Flowing):
         counted = f" counted by {self.index.name}{start}" if self.index is not None else ""
         carried = "" if self.carried is None else f" carries {_names(self.carried) or 'nothing'}"
         kept = "" if self.checkpoint is None else f" kept every {self.checkpoint}"
+        if isinstance(self.checkpoint, Revolve):
+            kept = f" kept {self.checkpoint.snapshots} times at once"
         yield f"repeat {self.count}{counted}{kept}{_flow(self)}{carried}"
         yield from _indented(self.body)
 

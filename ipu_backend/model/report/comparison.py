@@ -1,0 +1,173 @@
+"""Comparisons of two programs: what differs by kind of cycles and memory, step, layer, codelet, variable and tile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codelet.display import Text
+from codelet.errors import CodeletError
+from ipu_backend.files import written_whole
+from ipu_backend.model.report.record import Columns, Record
+
+if TYPE_CHECKING:
+    from ipu_backend.model.profile import Profile
+
+
+class ComparisonError(CodeletError):
+    """A comparison of something that is no profile."""
+
+
+_MEASURES = {
+    "cycles by kind": "cycles",
+    "memory by kind": "bytes",
+    "cycles by step": "cycles",
+    "cycles by layer": "cycles",
+    "cycles by codelet": "cycles on one worker",
+    "memory by variable": "bytes",
+}
+"""What is compared, and in what it is counted."""
+
+
+def _summed(table: Columns, name: str, value: str) -> dict[str, int]:
+    """Sums of a column by the names in another; of what has an empty name none."""
+    found: dict[str, int] = {}
+    for key, own in zip(table[name].tolist(), table[value].tolist(), strict=True):
+        if key:
+            found[key] = found.get(key, 0) + own
+    return found
+
+
+def _measured(record: Record) -> dict[str, dict[str, int]]:
+    tiles = record.table("tiles")
+    kinds = {kind: int(tiles[_column(kind)].sum()) for kind in record.about["memory_kinds"]}
+    return {
+        "cycles by kind": dict(record.about["cycles"]),
+        "memory by kind": kinds,
+        "cycles by step": _summed(record.table("steps"), "name", "total_cycles"),
+        "cycles by layer": _summed(record.table("steps"), "layer", "total_cycles"),
+        "cycles by codelet": _summed(record.table("codelets"), "name", "cycles"),
+        "memory by variable": _summed(record.table("variables"), "name", "bytes"),
+    }
+
+
+def _column(kind: str) -> str:
+    return "_".join([*kind.replace(",", "").split(), "bytes"])
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two programs beside each other. Made by `cl.compare`.
+
+    Attributes:
+        before: the record of the one.
+        after: the record of the other.
+    """
+
+    before: Record
+    after: Record
+
+    def differences(self) -> Columns:
+        """A row for whatever either has: what it is, before, after, the difference, and what became of it.
+
+        The columns are `what` (one of "cycles by kind", "memory by kind", "cycles by step", "cycles by layer",
+        "cycles by codelet", "memory by variable"), `name`, `before`, `after`, `difference` and `status`: "came",
+        "went", "more", "less" or "same". What changes most comes first, for each `what`.
+        """
+        before, after = _measured(self.before), _measured(self.after)
+        rows: list[tuple[str, str, int, int, int, str]] = []
+        for what in _MEASURES:
+            own = []
+            for name in {**before[what], **after[what]}:
+                one, other = before[what].get(name, 0), after[what].get(name, 0)
+                status = "more" if other > one else "less" if other < one else "same"
+                if name not in before[what]:
+                    status = "came"
+                elif name not in after[what]:
+                    status = "went"
+                own.append((what, name, one, other, other - one, status))
+            rows += sorted(own, key=lambda row: -abs(row[4]))
+        names = ("what", "name", "before", "after", "difference", "status")
+        types = (np.str_, np.str_, np.int64, np.int64, np.int64, np.str_)
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        return {name: np.array(own, kind) for name, own, kind in zip(names, columns, types, strict=True)}
+
+    def tiles(self) -> Columns:
+        """A row for each tile of either: its bytes and the cycles that it computes for, before and after."""
+        count = max(self.before.about["num_tiles"], self.after.about["num_tiles"])
+        found: Columns = {"tile": np.arange(count)}
+        for when, record in (("before", self.before), ("after", self.after)):
+            for column, name in (("total_bytes", "bytes"), ("compute_cycles", "cycles")):
+                own = np.zeros(count, np.int64)
+                values = record.table("tiles")[column]
+                own[: len(values)] = values
+                found[f"{name}_{when}"] = own
+        return found
+
+    def _lines(self) -> Iterator[str]:
+        one, other = self.before.about, self.after.about
+        yield f"{one['title']}, then {other['title']}"
+        for name, unit in (("total_cycles", "cycles"), ("total_bytes", "bytes")):
+            ratio = f" ({other[name] / one[name]:.2f} of it)" if one[name] else ""
+            yield f"  {one[name]:,} {unit}, then {other[name]:,}{ratio}"
+        table = self.differences()
+        for what, unit in _MEASURES.items():
+            at = np.flatnonzero((table["what"] == what) & (table["status"] != "same"))[:5]
+            if len(at):
+                yield f"{what}, in {unit}"
+            for row in at.tolist():
+                name, change = table["name"][row], int(table["difference"][row])
+                yield f"  {change:+16,}  {name} ({table['status'][row]})"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def summary(self) -> Text:
+        """It as text: cycles and bytes of both, and the five largest differences of each kind."""
+        return Text(self)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write both, and what differs, to one page of HTML.
+
+        Raises:
+            FileError: a path at which no file can be written.
+            MissingExtraError: bokeh is not installed.
+        """
+        from ipu_backend.model.report.page import page_of
+
+        text = page_of(self.before, self.after, comparison=self)
+        with written_whole(path) as file:
+            file.write(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both records and the differences in lists, numbers and text."""
+        listed = {key: own.tolist() for key, own in self.differences().items()}
+        return {"before": self.before.to_dict(), "after": self.after.to_dict(), "differences": listed}
+
+
+def compare(before: Profile, after: Profile) -> Comparison:
+    """Two profiles beside each other: of a program before and after a change, or on two machines.
+
+    Args:
+        before: what `Engine.profile` gives.
+        after: the same of another program.
+
+    Raises:
+        ComparisonError: something that is no profile.
+        ReportError: a profile that was counted without a plan on the machine.
+    """
+    from ipu_backend.model.profile import Profile
+
+    for own in (before, after):
+        if not isinstance(own, Profile):
+            raise ComparisonError(
+                "something is compared that is no profile",
+                given=f"{own!r:.80}",
+                expected="two profiles",
+                fix="cl.compare(cl.Engine(graph).profile(), cl.Engine(other).profile())",
+            )
+    return Comparison(before.record("before"), after.record("after"))

@@ -1,0 +1,105 @@
+"""Records: what a report shows, as tables of columns, which others may build on.
+
+A record is all that a page of a report is made from; nothing is shown that is not in it. Its JSON has a version and a
+schema, of `ipu_backend/model/report/schema.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codelet.errors import CodeletError
+from ipu_backend.files import written_whole
+
+FORMAT, VERSION = "codelet report", 1
+"""What its JSON says of itself; the version grows when a column goes or means something else."""
+
+Columns = dict[str, np.ndarray]
+"""A table: its columns by their names, all of one length; text as arrays of `str`."""
+
+
+class RecordError(CodeletError):
+    """A table that a record does not have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a report shows.
+
+    Attributes:
+        about: the program and its machine in single numbers and names.
+        tables: by their names, as `TABLES` of the schema lists them.
+    """
+
+    about: Mapping[str, Any]
+    tables: Mapping[str, Columns]
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name} {num_rows(table):,}" for name, table in self.tables.items())
+        return f"<Record of {self.about['title']!r}: {rows}>"
+
+    def table(self, name: str) -> Columns:
+        """A table by its name.
+
+        Raises:
+            RecordError: a name that no table has.
+        """
+        if name not in self.tables:
+            raise RecordError("a record has no such table", given=repr(name), expected=", ".join(self.tables))
+        return self.tables[name]
+
+    def frame(self, name: str) -> Any:
+        """A table as a data frame of pandas.
+
+        Raises:
+            RecordError: a name that no table has.
+            MissingExtraError: pandas is not installed.
+        """
+        table = self.table(name)
+        return _pandas().DataFrame(table)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in lists, numbers and text, as its JSON has it."""
+        tables = {name: {key: own.tolist() for key, own in table.items()} for name, table in self.tables.items()}
+        return {"format": FORMAT, "version": VERSION, "about": dict(self.about), "tables": tables}
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it to a file, as JSON.
+
+        Raises:
+            FileError: a path at which no file can be written; what was there before is left as it was.
+        """
+        with written_whole(path) as file:
+            json.dump(self.to_dict(), file, allow_nan=False)
+
+
+def num_rows(table: Columns) -> int:
+    """The number of rows of a table."""
+    return len(next(iter(table.values()), ()))
+
+
+def columns_of(rows: list[dict[str, Any]], types: Mapping[str, type]) -> Columns:
+    """A table from rows; each column of a type: `int` and `float` of 64 bits, `bool`, or `str`."""
+    kinds = {int: np.int64, float: np.float64, bool: np.bool_, str: np.str_}
+    return {name: np.array([row[name] for row in rows], kinds[own]) for name, own in types.items()}
+
+
+def _pandas() -> Any:
+    from codelet.errors import MissingExtraError
+
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError(
+            "data frames need a library that is not installed",
+            given="a Python without pandas",
+            expected="pandas, or the columns themselves: record.table(name)",
+            fix="pip install pandas",
+        ) from None
+    return pandas
