@@ -164,7 +164,8 @@ def call_backwards(back: Backward, body: Body, number: int, step: CallStep) -> N
             )
         }
         back.sums.programs.append(Call(adjoint.function, **given))
-        back.present = (back.present - ElementSet.of_variables(varied)) | adjoint.left
+        written = ElementSet.of_variables(own for own in varied if own in function.writes)
+        back.present = (back.present - written) | adjoint.left
     for own, given in reversed(arguments):
         back.copy(given, own)
 
