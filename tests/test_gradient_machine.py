@@ -303,6 +303,41 @@ class TestCalls:
         np.testing.assert_allclose(made[name_of(found[x])], expected, 1e-5)
 
 
+class TestStreams:
+    def test_what_a_loop_receives_is_played_backwards(self):
+        """Each turn back reads what the same turn received; the stream gives its values once, in the forward pass."""
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        w, x, state = (graph.add_variable(name, (3,)) for name in ("w", "x", "state"))
+        feed, sent = graph.add_input_stream("feed", (3,)), graph.add_output_stream("sent", (3,))
+        i = cl.grid(3)
+        step = cl.codelet(lambda w, x, state: {"state": jnp.sin(w * x + state)})
+        graph.add_vertex("step", step, w=w[i], x=x[i], state=state[i])
+        turn = cl.Sequence(cl.Copy(feed, x), graph.compute_sets[0], cl.Copy(state, sent))
+        program = cl.Sequence(cl.Copy(feed, state), cl.Repeat(4, turn))
+        found = cl.gradient(graph, state, [w], program=program, cotangent=[1.0, 2.0, 3.0])
+        assert not [line for line in found.backward.lines() if "feed" in line or "sent" in line]
+        random = np.random.default_rng(0)
+        fed, value = random.normal(size=(5, 3)).astype(np.float32), random.normal(size=3).astype(np.float32)
+
+        def last(w):
+            held = fed[0]
+            for own in fed[1:]:
+                held = jnp.sin(w * own + held)
+            return held @ jnp.array([1.0, 2.0, 3.0])
+
+        both = cl.Sequence(found.forward, found.backward)
+        made = cl.interpret(graph, {"w": value, "feed": fed}, [found[w], state], both)
+        np.testing.assert_allclose(made[name_of(found[w])], jax.grad(last)(value), 1e-4, 1e-5)
+        got: list[np.ndarray] = []
+        engine = cl.Engine(graph, both, execution="addresses")
+        engine.connect("feed", fed)
+        engine.connect("sent", got.append)
+        engine.write({"w": value})
+        engine.run()
+        np.testing.assert_allclose(engine.read(found[w]), jax.grad(last)(value), 1e-4, 1e-5)
+        assert len(got) == 4
+
+
 class TestTwice:
     def test_a_gradient_of_a_gradient(self):
         graph = cl.Graph(cl.IPU(num_tiles=4))

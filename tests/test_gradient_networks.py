@@ -35,6 +35,7 @@ def is_that_of_jax(
         for tensor, value in zip(tensors, jax.tree.leaves(expected), strict=True):
             name, scale = source_variables(tensor.source)[0].name, float(np.abs(value).max())
             np.testing.assert_allclose(made[name], value, 1e-4, 1e-4 * scale, err_msg=name)
+            assert np.any(value), name  # velocities are the gradients: not alike for being nothing
     losses = [float(made[name_of_loss])]
     for _ in range(steps - 1):
         made = run({**values, **{name: own for name, own in made.items() if name in values}})

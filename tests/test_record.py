@@ -14,7 +14,7 @@ from hypothesis import given
 import codelet as cl
 from ipu_backend.model.profile_plan import profile_machine
 from ipu_backend.model.report.advice import advice_of
-from ipu_backend.model.report.record import Record, num_rows
+from ipu_backend.model.report.record import Record, RecordError, num_rows
 from ipu_backend.model.report.recorded import ReportError, record_of
 from ipu_backend.model.report.recorded_steps import MOST_REGIONS, regions_of
 from ipu_backend.model.report.schema import TABLES, schema
@@ -225,3 +225,11 @@ def test_a_profile_without_a_plan():
         ReportError, match=r"knows no plan\n  given:    <Profile on .*\n  expected: what Engine.profile"
     ):
         record_of(replace(profile, machine=None))
+
+
+def test_tables_as_they_are_asked_for():
+    own = record(spread(8))
+    frame = own.frame("tiles")
+    np.testing.assert_array_equal(frame["total_bytes"].to_numpy(), own.table("tiles")["total_bytes"])
+    with pytest.raises(RecordError, match=r"no such table\n  given:    'tile'\n  expected: steps, moments, tiles, "):
+        own.table("tile")

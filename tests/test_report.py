@@ -6,13 +6,16 @@ import json
 import re
 
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import pytest
 
 import codelet as cl
 from benchmarks.traced_steps import FINE_GRAIN, traced_step
+from ipu_backend.cli import main
 from ipu_backend.model.report.comparison import ComparisonError
 from ipu_backend.model.report.packed import pack
+from ipu_backend.model.report.schema import schema
 from tests.browser import Browser
 
 VIEWS = ("summary", "memory", "liveness", "execution", "exchange", "graph")
@@ -266,3 +269,27 @@ def test_the_page_of_millions_of_vertices_is_quick(browser, tmp_path):
     told = opens(browser, page, script)
     assert told.pop("opened") < 5000
     assert max(told.values()) < 300, told
+
+
+def a_network():
+    """What `codelet report tests.test_report:a_network` is of."""
+    return (lambda w, x: jnp.tanh(w @ x)), jnp.ones((12, 8)), jnp.ones(8)
+
+
+def test_the_job(browser, tmp_path, capsys):
+    name = f"{__name__}:{a_network.__name__}"
+    page, data = tmp_path / "report.html", tmp_path / "report.json"
+    main(["report", name, "-o", str(page), "--json", str(data), "--no-picture"])
+    assert re.search(rf"<Profile on .*: [\d,]+ cycles>: {page}\n$", capsys.readouterr().out)
+    written = json.loads(data.read_text())
+    jsonschema.validate(written, schema())
+    script = "return [about.title, about.total_cycles, document.getElementById('picture').childElementCount];"
+    assert opens(browser, page, script) == [name, written["about"]["total_cycles"], 0]
+    with pytest.raises(SystemExit):
+        main(["report", name, "--grain", "0"])
+
+
+def test_a_small_graph_is_in_its_page_as_a_diagram(browser, tmp_path):
+    cl.Engine(product(4, 8, 8)).profile().report(tmp_path / "report.html")
+    script = "await view('graph'); return document.querySelectorAll('#picture svg').length;"
+    assert opens(browser, tmp_path / "report.html", script) == 1

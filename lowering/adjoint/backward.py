@@ -11,7 +11,7 @@ by whoever receives them (`sums.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import codelet as cl
@@ -61,6 +61,7 @@ class Backward:
         flows: which elements have cotangents where.
         contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
+        is_again: whether a function runs again before the backward pass goes back through a call of it.
         frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
         frames: the functions that were gone back through.
         cotangents: the variable that holds those of each variable.
@@ -68,12 +69,13 @@ class Backward:
         later: the elements that the forward pass writes after that place.
         needed: the variables of the forward pass that are read to go back through a step.
         shared: those that the function which is gone back through reads as others do, to which these contribute too.
-        disturbed: those that hold something else afterwards, since steps run again that begin with another value.
+        disturbed: those that may hold something else afterwards, since steps run again that began with another value.
     """
 
-    def __init__(self, plan: Plan, flows: Flows):
+    def __init__(self, plan: Plan, flows: Flows, is_again: Callable[[FunctionBody], bool] = lambda function: False):
         self.plan, self.graph, self.flows = plan, plan.graph, flows
         self.saved = Saved(self.graph, written_by(self.alone(plan.steps)))
+        self.is_again = is_again
         self.frame: Frame | None = None
         self.frames: dict[FunctionBody, Frame] = {}
         self.sums = Sums(self.graph)

@@ -7,6 +7,7 @@ through by the caller; the cotangents of all that the function touches are the s
 Values of the forward pass are arguments of the adjoint, which every call gives where it finds them: of what the body
 does not write, the value before the call; of what it writes, that which it leaves. What the body overwrites itself it
 saves, as a program does, in variables of the function, and so every call finds a copy of them there, which it saves.
+Where values are made again, a function is a unit (`units.py`) of its adjoint, which is given what it begins with alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_variable
+from lowering.adjoint.checkpoints import unit
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.programs import function_of, without_calls_or_idle_copies
 from lowering.adjoint.saved import Body, Saved
@@ -68,12 +70,13 @@ class Frame:
     """A function that is called in the forward pass, while its adjoints are made.
 
     Attributes:
-        step_function: the function, as the plan has it.
+        function: it.
         body: its steps.
         saved: what its forward pass saves.
         overlapped: what its body writes, and a call may overwrite as it copies back.
         parameters: the variable in its adjoints for each value that they read.
         needed: which elements of the value they read.
+        is_again: whether its adjoint runs it again, from what it begins with, rather than that more is kept.
         direct: the variables that the adjoint which is being made reads where they are.
         adjoints: by the variables that have cotangents after the call, and those that are read where they are.
     """
@@ -82,6 +85,7 @@ class Frame:
     body: Body
     saved: Saved
     overlapped: ElementSet
+    is_again: bool = False
     parameters: dict[Value, Variable] = field(default_factory=dict)
     needed: dict[Value, Elements] = field(default_factory=dict)
     direct: frozenset[Variable] = frozenset()
@@ -96,13 +100,20 @@ class Frame:
         if when == "after" and variable not in self.function.writes:
             when = "before"
         value = Value(variable, when)
-        if value not in self.parameters:
+        if value not in self.parameters and self.is_again and variable in self._read:
+            self.parameters[value], self.needed[value] = variable, needed
+        elif value not in self.parameters:
             held = self.saved.held_by(variable) if when == "saved" else None
             name = f"given/{(variable if held is None else held.origin).name}"
             self.parameters[value] = new_variable(variable.graph, name, variable)
             self.needed[value] = needed
         self.needed[value] |= needed
         return self.parameters[value]
+
+    @property
+    def _read(self) -> set[Variable]:
+        """The parameters that its body reads alone, which may be those of an adjoint that runs it again."""
+        return {*self.function.parameters} - {*self.function.writes}
 
     @property
     def is_changed(self) -> bool:
@@ -133,7 +144,9 @@ def new_frame(back: Backward, function: FunctionBody) -> Frame:
     calls = [own for own in all_steps(back.plan.steps) if isinstance(own, CallStep) and own.function is function]
     back_to = {v for own in calls for k in function.written for v in source_variables(own.arguments[k].source)}
     overlapped = ElementSet.of_variables(back_to.intersection(function.writes))
-    frame = Frame(function, Body(function.body), Saved(back.graph, written_by(plan)), overlapped)
+    is_again = back.is_again(function)
+    own = replace(function, body=(unit(function.body),)) if is_again else function
+    frame = Frame(own, Body(own.body), Saved(back.graph, written_by(plan)), overlapped, is_again)
 
     def given(variable: Variable) -> Variable:
         return frame.given(variable, "saved", Elements.everything(variable.size)) if back.frame is frame else variable

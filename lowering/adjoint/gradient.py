@@ -39,8 +39,8 @@ from lowering.adjoint.programs import (
     without_calls_or_idle_copies,
     without_idle_copies,
 )
-from lowering.adjoint.recompute import Recompute, in_order
-from lowering.adjoint.saved import Body
+from lowering.adjoint.recompute import Recompute, in_order, runs_again
+from lowering.adjoint.saved import Body, parts
 from lowering.check.check import check_graph
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
@@ -57,7 +57,8 @@ class Gradient:
         tensors: the gradient by each tensor, of the same shape, where the backward pass leaves it.
         forward: the program that was differentiated, which also keeps what the backward pass reads of it and what it
             overwrites itself.
-        backward: what computes the gradients, after `forward`.
+        backward: what computes the gradients, after `forward`. It leaves all other variables as they were; but of what
+            runs again in it those that are written in a branch or a loop alone, which may not have run.
     """
 
     of: Tensor
@@ -164,7 +165,7 @@ def gradient(
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
         plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
-        backward = Backward(plan, Flows(plan, varied))
+        backward = Backward(plan, Flows(plan, varied), lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):
             backward.seed(target, seed)
@@ -178,7 +179,11 @@ def gradient(
             own: new_variable(graph, f"kept/{own.name}", own)
             for own in sorted(backward.disturbed - parameters_of(plan), key=lambda own: own.number)
         }
-        pairs = [(whole_view(own), whole_view(held)) for own, held in kept.items()]
+        pairs = [
+            pair
+            for own, held in kept.items()
+            for pair in parts(whole_view(own), whole_view(held), backward.saved.certain.of(own))
+        ]
         first = [*(Copy(own, held) for own, held in pairs), *outermost.prelude, *first]
         last = [*backward.sums.programs, *(Copy(held, own) for own, held in pairs)]
         made = {variable for own in tensors.values() for variable in source_variables(own.source)}

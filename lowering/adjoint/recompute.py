@@ -32,7 +32,8 @@ from lowering.adjoint.programs import program_of, without_calls_or_idle_copies
 from lowering.adjoint.stages import crossing, num_bytes
 from lowering.check.initialized import read_before_written
 from lowering.plan.plan import Plan
-from lowering.plan.steps import ExecuteStep, Step
+from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step
+from lowering.plan.walk import all_steps
 
 Kind = Literal["all", "every", "sqrt", "scopes", "bytes"]
 
@@ -114,6 +115,26 @@ class Recompute:
         return Recompute("bytes", budget=int(budget))
 
 
+def _scope(patterns: Collection[str], step: Step) -> str | None:
+    """The outermost scope that matches a pattern and that a compute set is of."""
+    if not isinstance(step, ExecuteStep):
+        return None
+    parts = step.name.split("/")
+    names = ("/".join(parts[:k]) for k in range(1, len(parts)))
+    return next((name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)), None)
+
+
+def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
+    """Whether a function that is called again and again runs once more before the backward pass goes back through it.
+
+    So it does by all policies but those that name other scopes than its own; for a number of bytes it does not.
+    """
+    if policy is None or policy.kind == "bytes":
+        return False
+    sets = [step for step in all_steps(function.body) if isinstance(step, ExecuteStep)]
+    return policy.kind != "scopes" or bool(sets and all(_scope(policy.patterns, step) for step in sets))
+
+
 def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
     """The segments of a program's steps, in order, by a policy that says where they are."""
     steps, count = chain.steps, len(chain.steps)
@@ -121,8 +142,10 @@ def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
         return [Segment(0, count, True)]
     if policy.kind == "scopes":
         found = list(_of_scopes(policy.patterns, steps))
-        if not any(own.is_again for own in found):
-            names = (step.name for step in steps if isinstance(step, ExecuteStep))
+        called = [step.function for step in all_steps(steps) if isinstance(step, CallStep)]
+        if not any(own.is_again for own in found) and not any(runs_again(policy, own) for own in called):
+            inside = (step for own in dict.fromkeys(called) for step in all_steps(own.body))
+            names = (step.name for step in (*steps, *inside) if isinstance(step, ExecuteStep))
             raise ProgramError(
                 "no compute set of the program is in a scope that is to be made again",
                 given=", ".join(policy.patterns),
@@ -141,15 +164,8 @@ def segments_of(policy: Recompute, chain: Chain) -> list[Segment]:
 
 
 def _of_scopes(patterns: Collection[str], steps: Sequence[Step]) -> Iterator[Segment]:
-    def scope(step: Step) -> str | None:
-        if not isinstance(step, ExecuteStep):
-            return None
-        parts = step.name.split("/")
-        names = ("/".join(parts[:k]) for k in range(1, len(parts)))
-        return next((name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)), None)
-
     first = 0
-    for name, group in groupby(steps, scope):
+    for name, group in groupby(steps, lambda step: _scope(patterns, step)):
         end = first + len(list(group))
         yield Segment(first, end, name is not None)
         first = end

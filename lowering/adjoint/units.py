@@ -25,10 +25,10 @@ def go_back_again(back: Backward, body: Body, number: int, step: CallStep) -> No
     """Run the steps of a unit again, and go back through them."""
     inner = Body(step.function.body, (body, number), None, is_again=True)
     body.children[number] = (inner,)
-    outer = back.later, back.frame, back.frames
-    back.later, back.frame, back.frames = ElementSet(), None, {}
+    outer = back.later, back.frame, back.frames, back.is_again
+    back.later, back.frame, back.frames, back.is_again = ElementSet(), None, {}, lambda function: False
     programs = back.inside(inner)
-    back.later, back.frame, back.frames = outer
+    back.later, back.frame, back.frames, back.is_again = outer
     if not programs:
         return
     later, alone = back.later | back.written(step), back.alone(inner.steps)
@@ -40,5 +40,5 @@ def go_back_again(back: Backward, body: Body, number: int, step: CallStep) -> No
         if held is not variable:
             pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
             back.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
-            back.disturbed.add(variable)
+    back.disturbed.update(step.writes)
     back.sums.programs += [*back.saved.settle(inner), forward_program(back.plan, inner), *inner.prelude, *programs]

@@ -59,7 +59,7 @@ function showChosen() {
 function setStyle(style) {
   document.documentElement.dataset.style = style;
   const button = document.getElementById("style");
-  button.setAttribute("aria-pressed", String(style === "dark"));
+  button.textContent = style === "dark" ? "Light" : "Dark";
   for (const id of Object.keys(documents)) paint(id);
 }
 
