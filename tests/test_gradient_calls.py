@@ -171,7 +171,6 @@ class TestRecompute:
         expected = jax.grad(lambda v: jnp.sin(jnp.sin(v)).sum())(value)
         np.testing.assert_allclose(made[found[y].source.name], expected, 1e-5)
 
-
     def test_what_a_function_began_with_and_overwrites_is_that_of_each_call(self):
         """It is kept as the function runs again, not by the forward pass, which has run all calls by then."""
         graph = cl.Graph(cl.IPU(num_tiles=4))
