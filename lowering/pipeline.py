@@ -24,6 +24,7 @@
            -> a pure JAX function                   steps (feeds, forward_only, derivatives, execution), which only
                                                       follows that
     jaxprs -> traced                                simplify (traced_once: of what rules make of equations)
+           -> one array for equal tables            equal_constants
            -> sums of products contracted           sum_rows, contract, whole_products (wholes)
            -> dots of what lies in memory           dots_in_memory_order (contraction)
            -> products of parts side by side one    products_side_by_side (parts, wholes)

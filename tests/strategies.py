@@ -7,8 +7,10 @@ by symbols or vertex by vertex in Python loops.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +73,33 @@ def gather_up(x, y):
 @cl.codelet
 def dot_product(x, y):
     return _squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
+
+
+def _of_fields(function: Callable[..., Any]) -> list[cl.Codelet]:
+    """Codelets of a function of several fields: of one to five."""
+    return [
+        cl.codelet(lambda a: function(a)),
+        cl.codelet(lambda a, b: function(a, b)),
+        cl.codelet(lambda a, b, c: function(a, b, c)),
+        cl.codelet(lambda a, b, c, d: function(a, b, c, d)),
+        cl.codelet(lambda a, b, c, d, e: function(a, b, c, d, e)),
+    ]
+
+
+def _weighted(*fields: Any) -> Any:
+    total = functools.reduce(operator.add, (weight * field for weight, field in enumerate(fields, 1)))
+    return total / 16 if jnp.issubdtype(fields[0].dtype, jnp.floating) else total.astype(fields[0].dtype)
+
+
+def _bent(*fields: Any) -> Any:
+    return _squash(_weighted(*fields) + fields[0] * fields[-1]).astype(fields[0].dtype)
+
+
+WEIGHTED_BY_ELEMENT, BENT_BY_ELEMENT = _of_fields(_weighted), _of_fields(_bent)
+WEIGHTED = _of_fields(lambda *fields: _weighted(*(jnp.sum(field) for field in fields)).astype(fields[0].dtype))
+BENT = _of_fields(
+    lambda *fields: _bent(*(jnp.sum(_squash(k + own)) for k, own in enumerate(fields))).astype(fields[0].dtype)
+)
 
 
 STATICS = [1, 1.0, True, (1,), (1.0,), 0.0, -0.0, float("nan"), np.int32(1), np.float32(1), "one", frozenset({1}), None]
@@ -658,6 +687,55 @@ class _Builder:
             )
         return [cl.Execute(compute_set)]
 
+    def stencil(self) -> list[Any]:
+        """Families whose vertices read one variable several times: at shifted places, in windows, or by tables.
+
+        Inside a border or strided, element by element or in rows, with constant weights or not.
+        """
+        draw, graph = self.draw, self.case.graph
+        compute_set = graph.add_compute_set(f"around{next(self.numbers)}")
+        shape = draw(st.sampled_from([(9,), (12,), (30,), (4, 5), (6, 6), (5, 3), (2, 4, 4)]))
+        source = self.variable(shape)
+        source = self.padded(source) if draw(st.integers(0, 3)) == 0 else source
+        for _ in range(draw(st.integers(1, 2))):
+            stride, window = draw(st.sampled_from([1, 1, 1, 2, 3])), draw(st.sampled_from([1, 1, 1, 2, 3, 5]))
+            reach = draw(st.integers(0, 2))  # of shifts
+            counts = [max(1, (n - window - reach) // stride + 1) for n in source.shape]
+            if draw(st.booleans()) and len(counts) > 1:
+                counts[-1] = 0  # vertices of rows
+            extents = [n for n in counts if n]
+            symbols = cl.grid(*extents)
+            symbols = symbols if isinstance(symbols, tuple) else (symbols,)
+            views = []
+            for _ in range(draw(st.integers(1, 5))):
+                places = zip(source.shape, itertools.zip_longest(symbols, counts), strict=True)
+                views.append(
+                    source[tuple(self.around(n, at, count, stride, window, reach) for n, (at, count) in places)]
+                )
+            of_elements = len({view.shape for view in views}) == 1 and draw(st.booleans())
+            kind = draw(st.sampled_from([WEIGHTED_BY_ELEMENT, BENT_BY_ELEMENT] if of_elements else [WEIGHTED, BENT]))
+            shape = views[0].shape if of_elements else ()
+            out = draw(writing(self.variable, extents, shape))(symbols)
+            graph.add_vertex(compute_set, kind[len(views) - 1], **dict(zip("abcde", views, strict=False)), out=out)
+        return [cl.Execute(compute_set)]
+
+    def around(self, n: int, symbol: Any, count: int, stride: int, window: int, reach: int) -> Any:
+        """What is read along a dimension of extent `n`: near a symbol, or, where there is none, a part of all."""
+        draw = self.draw
+        if symbol is None or not count:
+            start = draw(st.integers(0, min(1, n - 1)))
+            return slice(start, max(start + 1, n - draw(st.integers(0, 1))))
+        shift = draw(st.integers(0, max(0, min(reach, n - (count - 1) * stride - 1))))
+        way = draw(st.sampled_from(["forward"] * 5 + ["backward", "fixed", "table"]))
+        if way == "fixed":
+            return shift
+        if way == "table":
+            entries = self.random.integers(0, max(1, n // draw(st.sampled_from([1, 4]))), count)
+            return cl.table(entries)[symbol]
+        at = stride * (symbol if way == "forward" else count - 1 - symbol) + shift
+        longest = n - (count - 1) * stride - shift
+        return slice(at, at + min(window, longest)) if window > 1 else at
+
     def rows(self, count: int, size: int, *, disjoint: bool) -> Callable[[Any], Any]:
         """Of `size` positions, rows for `count` vertices: what stands between brackets, for a symbol or a number."""
         draw = self.draw
@@ -1055,6 +1133,8 @@ class _Builder:
             "ragged",
             "blocked",
             "operated",
+            "stencil",
+            "stencil",
         ]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"] + ["streamed"] * (not self.static)
         kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
@@ -1065,8 +1145,8 @@ class _Builder:
             return self.copy()
         if kind == "counted" and depth == 0:
             return self.counted()
-        if kind == "patchwork":
-            return self.patchwork()
+        if kind in ("patchwork", "stencil"):
+            return getattr(self, kind)()
         if kind in ("rewritten", "blocked", "operated"):
             return {"rewritten": rewritten, "blocked": blocked, "operated": operated}[kind](self)
         if kind == "ragged":

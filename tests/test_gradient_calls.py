@@ -154,6 +154,45 @@ class TestRecompute:
             trained(3, recompute=cl.Recompute.scopes("other"))
         assert "layer/multiply, layer/bend" in str(error.value)
 
+    def test_what_a_function_copies_in_vain_is_not_run_again(self):
+        """Neither is its argument given then, which nothing that runs again reads."""
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        x, y, a, b, c = (graph.add_variable(name, (3,)) for name in "xyabc")
+        i = cl.grid(3)
+        graph.add_vertex("sine", cl.codelet(jnp.sin), x=c[i], out=b[i])
+        function = graph.add_function([cl.Copy(a, c), cl.Copy(b[::-1], c), graph.compute_sets[0]], [a, b])
+        calls = [cl.Call(function, a=x, b=y)] * 2
+        found = cl.gradient(
+            graph, y, [y], program=cl.Sequence(*calls), cotangent=np.ones(3), recompute=cl.Recompute.all()
+        )
+        value = np.array([0.5, 1, 2], np.float32)
+        both = cl.Sequence(found.forward, found.backward)
+        made = cl.interpret(graph, {"x": np.zeros(3), "y": value}, [found[y]], both)
+        expected = jax.grad(lambda v: jnp.sin(jnp.sin(v)).sum())(value)
+        np.testing.assert_allclose(made[found[y].source.name], expected, 1e-5)
+
+    def test_what_a_function_began_with_and_overwrites_is_that_of_each_call(self):
+        """It is kept as the function runs again, not by the forward pass, which has run all calls by then."""
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        x, state, a = (graph.add_variable(name, (3,)) for name in ("x", "state", "a"))
+        i = cl.grid(3)
+        graph.add_vertex("one", cl.codelet(lambda a, c: {"c": jnp.sin(a * c)}), a=a[i], c=state[i])
+        function = graph.add_function([graph.compute_sets[0]] * 2, [a])
+        calls = cl.Sequence(*[cl.Call(function, a=x)] * 3)
+        values = {"x": np.array([0.5, 1, 2], np.float32), "state": np.array([1, -1, 0.5], np.float32)}
+
+        def last(x):
+            held = values["state"]
+            for _ in range(6):
+                held = jnp.sin(x * held)
+            return held.sum()
+
+        for again in (None, cl.Recompute.all()):
+            found = cl.gradient(graph, state, [x], program=calls, cotangent=np.ones(3), recompute=again)
+            both = cl.Sequence(found.forward, found.backward)
+            made = cl.interpret(graph, values, [found[x]], both)[found[x].source.name]
+            np.testing.assert_allclose(made, jax.grad(last)(values["x"]), 1e-4, 1e-5)
+
 
 class TestWhatIsLeft:
     def test_what_runs_again_leaves_what_it_left_the_first_time(self):

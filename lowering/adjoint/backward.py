@@ -16,25 +16,24 @@ from dataclasses import replace
 
 import codelet as cl
 from codelet.errors import ProgramError
-from codelet.graphs.family import Field
 from codelet.programs.control import Revolve
 from codelet.programs.program import Program
-from codelet.tracing.adjoints import adjoint_of
 from codelet.views.grids import Axis
-from codelet.views.index import Index
-from codelet.views.sources import Source, Variable, source_text, source_variables
+from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
-from lowering.adjoint.added import new_tensor, new_variable, new_vertices, variable_of
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices
 from lowering.adjoint.calls import Frame, call_backwards
+from lowering.adjoint.contributions import Contributions
 from lowering.adjoint.counting import from_the_end, is_left, one_less
-from lowering.adjoint.fields import constant_of, contributions_of, places_of
+from lowering.adjoint.fields import constant_of, contributions_of, is_injective, places_of
 from lowering.adjoint.flows import FamilyFlow, Flows
 from lowering.adjoint.gathered import as_gathering
 from lowering.adjoint.programs import has_derivative, is_unit, without_calls_or_idle_copies
 from lowering.adjoint.recompute import Piece
 from lowering.adjoint.revolved import go_back_revolved
 from lowering.adjoint.saved import Body, Loop, Saved, made
-from lowering.adjoint.sums import Sums, is_injective, of_other_variables
+from lowering.adjoint.shifted import Contribution
+from lowering.adjoint.sums import Sums, of_other_variables
 from lowering.adjoint.units import go_back_again
 from lowering.check.initialized import written_by
 from lowering.plan.elements import Elements, ElementSet
@@ -60,6 +59,7 @@ class Backward:
     Attributes:
         graph: where it is added.
         flows: which elements have cotangents where.
+        contributions: how what is contributed comes to cotangents.
         saved: what is needed of the forward pass.
         is_again: whether a function runs again before the backward pass goes back through a call of it.
         frame: the function whose adjoint is being made, which calls give what it reads; None outside of all.
@@ -68,6 +68,7 @@ class Backward:
         present: the elements that have a cotangent where the backward pass has come to.
         later: the elements that the forward pass writes after that place.
         needed: the variables of the forward pass that are read to go back through a step.
+        shared: those that the function which is gone back through reads as others do, to which these contribute too.
         disturbed: those that may hold something else afterwards, since steps run again that began with another value.
     """
 
@@ -78,10 +79,12 @@ class Backward:
         self.frame: Frame | None = None
         self.frames: dict[FunctionBody, Frame] = {}
         self.sums = Sums(self.graph)
+        self.contributions = Contributions(self.sums, flows.varied, self.cotangent)
         self.cotangents: dict[Variable, Variable] = {}
         self.present, self.later = ElementSet(), ElementSet()
         self.needed: set[Variable] = set()
         self.disturbed: set[Variable] = set()
+        self.shared: frozenset[Variable] = frozenset()
         self._writes: dict[Step, ElementSet] = {}
 
     # --- what there is ------------------------------------------------------------------------------------
@@ -153,48 +156,37 @@ class Backward:
         else:
             given = new_tensor(self.graph, "cotangent", of.shape, of.dtype)
             self.sums.programs.append(cl.Copy(cotangent, given))  # type: ignore[arg-type]
-            self.contribute("cotangent", given, of.index, of.source)
+            self._contribute("cotangent", given, of)
 
     # --- contributions ------------------------------------------------------------------------------------
 
-    def contribute(self, name: str, values: Tensor, places: Index, source: Source) -> None:
-        """Add contributions to the cotangents of a source's elements.
+    def _contribute(self, name: str, values: Tensor, to: Tensor) -> None:
+        """Add values to the cotangents of a tensor's elements."""
+        given = Contribution(name, "", {"": values}, to.index, to.source, self.flows.elements(to))
+        self.present = self.contributions.add([given], self.present, self._unknown())
 
-        Args:
-            name: of what does it.
-            values: the contributions, without symbols.
-            places: the flat position in the source that each is for, of the same shape.
-            source: a variable, or a patchwork, whose padding nothing comes back to.
-        """
-        if isinstance(source, Variable):
-            if source in self.flows.varied:
-                held = self.present.of(source)
-                now = self.sums.add(name, values, places, self.cotangent(source), held)
-                self.present = self.present | ElementSet({source: now})
-            return
-        joined = variable_of(new_tensor(self.graph, f"{name}/joined", source.shape, source.dtype))
-        held = self.sums.add(name, values, places, joined, Elements.nothing(joined.size))
-        for patch in source.patches:
-            if patch.variable in self.flows.varied:
-                own = Elements.of_view(patch.places, (), joined.size, joined.name)
-                if (own & held).first is not None:
-                    self.sums.zero(joined, own - held)
-                    held = held | own
-                    self.contribute(name, Tensor(joined, patch.places), patch.index, patch.variable)
+    def _unknown(self) -> ElementSet:
+        """The elements that may have a cotangent though none is present."""
+        return ElementSet.of_variables(self.shared) - self.present
 
-    def family(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> None:
-        """Run the adjoint of a family.
+    def family(
+        self, body: Body, number: int, flow: FamilyFlow, later: ElementSet, received: ElementSet, kept: ElementSet
+    ) -> list[Contribution]:
+        """Run the adjoint of a family; what it contributes beside what it gives straight to cotangents.
 
         Args:
             body: the body that its compute set is run in.
             number: the place of the step there.
             flow: what is made of it.
             later: the elements that are written after the vertices have read: by themselves, too.
+            received: the elements to which the families of the compute set contribute.
+            kept: the elements whose cotangents are still to be read when all of them have run.
         """
         flow = self._gathered(body, number, flow, later)
+        flow, contributions = self.contributions.linear(flow, self.flows, self.present, received, kept)
         family, adjoint, step = flow.family, flow.adjoint, flow.family.compute_set.name
         if adjoint is None:
-            return
+            return contributions
         names, fields, axes = adjoint.fields, dict[str, object](), family.axes
         for name, own in names.inputs.items():
             field = family.by_name[name]
@@ -210,36 +202,27 @@ class Backward:
             tensor = family.by_name[name].tensor
             assert tensor is not None
             fields[own] = self.cotangents_of(tensor)
-        kept: list[tuple[Tensor, Field]] = []
         taken = ElementSet()
         for name, own in names.contributions.items():
-            field, received = family.by_name[name], flow.received[name]
+            field, gets = family.by_name[name], flow.received[name]
             assert field.tensor is not None
-            meets = not (received & self.present).is_empty
-            in_place = not (received & flow.written).is_empty
             if own in names.cotangents.values():
-                taken = taken | received  # what comes out takes the place of what came in
-            elif (
-                isinstance(field.tensor.source, Variable)
-                and not (meets and in_place)
-                and (received & taken).is_empty
-                and is_injective(places_of(family, field.tensor))
-            ):
-                if meets:
-                    self.fill(received)
+                taken = taken | gets  # what comes out takes the place of what came in
+            elif flow.is_straight(name, self.present):
+                if not (gets & self.present).is_empty:
+                    self.fill(gets)
                     adjoint = adjoint.adding([name])
-                taken = taken | received
+                taken = taken | gets
                 fields[own] = self.cotangents_of(field.tensor)
             else:
                 held, fields[own] = contributions_of(self.graph, f"{step}/{name}", family, field)
-                kept.append((held, field))
+                places = places_of(family, field.tensor)
+                contributions.append(Contribution(step, name, {"": held}, places, field.tensor.source, gets))
         if family.tile is not None:
             fields["tile"] = family.tile
         self.sums.run(step, adjoint, **fields)
         self.present = self.present | taken
-        for held, field in kept:
-            assert field.tensor is not None
-            self.contribute(f"{step}/{field.name}", held, places_of(family, field.tensor), field.tensor.source)
+        return contributions
 
     def _gathered(self, body: Body, number: int, flow: FamilyFlow, later: ElementSet) -> FamilyFlow:
         """Gather what can be gathered of what a family contributes; what is left of it."""
@@ -264,10 +247,7 @@ class Backward:
                     self.present = self.present | received
                     continue
             left.append(name)
-        if len(left) == len(adjoint.fields.contributions):
-            return flow
-        rest = adjoint_of(family.codelet, left, [*adjoint.fields.cotangents]) if left else None
-        return replace(flow, adjoint=rest)
+        return flow.of(left) if len(left) < len(adjoint.fields.contributions) else flow
 
     # --- steps --------------------------------------------------------------------------------------------
 
@@ -330,11 +310,16 @@ class Backward:
             if flow.adjoint is not None:
                 for name in flow.adjoint.fields.cotangents:
                     self.fill(self.flows.touched(flow.family, flow.family.by_name[name]))
+        written, received = ElementSet(), ElementSet()
         for flow in flows:
-            self.present = self.present - flow.written
+            written = written | flow.written
+            received = functools.reduce(ElementSet.__or__, flow.received.values(), received)
+        self.present, found = self.present - written, []
+        kept = written | self._unknown()
         for flow in flows:
             if flow.adjoint is not None:
-                self.family(body, number, flow, self.later | self.written(step))
+                found += self.family(body, number, flow, self.later | self.written(step), received, kept)
+        self.present = self.contributions.add(found, self.present, written | self._unknown())
 
     def copy(self, source: Tensor, destination: Tensor) -> None:
         """Go back through a copy."""
@@ -345,13 +330,13 @@ class Backward:
             self.present = self.present - written
             return
         self.fill(written)
-        values, name = self.cotangents_of(destination), "copy"
+        values = self.cotangents_of(destination)
         if not set(source_variables(source.source)).isdisjoint(source_variables(destination.source)):
             apart = new_tensor(self.graph, "copied", values.shape, values.dtype)
             self.sums.programs.append(cl.Copy(values, apart))
             values = apart
         self.present = self.present - written
-        self.contribute(name, values, source.index, source.source)
+        self._contribute("copy", values, source)
 
     # --- loops and choices --------------------------------------------------------------------------------
 
@@ -377,6 +362,7 @@ class Backward:
         self.later = self.later | self.written(step)
         (inner,) = self._bodies(body, number, Loop(self.graph, step, step.count))
         programs = self.inside(inner, around)
+        self.present = around  # and zeros, of which no turn but the last knows
         loop = inner.loop
         assert loop is not None
         if not programs:
@@ -402,6 +388,7 @@ class Backward:
         self.fill(around)
         filled, self.sums.programs = self.sums.programs, outer
         turn = [*self.inside(inner), *condition.prelude, *self.inside(condition, around)]
+        self.present = around
         if not last and not turn:
             return
         if step.max_steps is None:

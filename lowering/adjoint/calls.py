@@ -177,7 +177,8 @@ def call_backwards(back: Backward, body: Body, number: int, step: CallStep) -> N
             )
         }
         back.sums.programs.append(Call(adjoint.function, **given))
-        back.present = (back.present - ElementSet.of_variables(varied)) | adjoint.left
+        written = ElementSet.of_variables(own for own in varied if own in function.writes)
+        back.present = (back.present - written) | adjoint.left
     for own, given in reversed(arguments):
         back.copy(given, own)
 
@@ -215,12 +216,14 @@ def _adjoint(
     """The adjoint of a function, made once for each choice of cotangents."""
     key = pattern, direct
     if key not in frame.adjoints:
-        outer = back.saved, back.frame, back.later, back.needed, back.present
+        outer = back.saved, back.frame, back.later, back.needed, back.present, back.shared
+        own = {*frame.function.writes, *frame.function.parameters}
+        back.shared = outer[-1] | {variable for variable in frame.touched if variable not in own}
         back.saved, back.frame, back.later, back.present = frame.saved, frame, frame.overlapped, within
         frame.direct = direct
         programs = back.inside(frame.body)
         left = back.present
-        back.saved, back.frame, back.later, back.needed, back.present = outer
+        back.saved, back.frame, back.later, back.needed, back.present, back.shared = outer
         program = cl.Sequence(*frame.body.prelude, *programs)
         read = {v for own in flow(collect(back.graph, program, (), ())).steps for v in own.reads}
         values = {value: frame.needed[value] for value, own in frame.parameters.items() if own in read}

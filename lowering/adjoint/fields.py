@@ -1,9 +1,12 @@
-"""Fields: what the fields of a family are connected to when its adjoint runs."""
+"""Fields: what the fields of a family are connected to when its adjoint runs, and the places that they read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from codelet.errors import ViewError
 from codelet.graphs.family import Family, Field
 from codelet.graphs.graph import Graph
 from codelet.views.digits import row_major_strides
@@ -48,3 +51,24 @@ def contributions_of(graph: Graph, name: str, family: Family, field: Field) -> t
     strides = row_major_strides(shape)
     index = Index(0, tensor.index.shape, strides[len(axes) :], tuple(zip(axes, strides, strict=False)))
     return made, Tensor(made.source, index, tensor.rows, tensor.ragged_dimension)
+
+
+def dropped_dimensions(index: Index) -> list[int]:
+    """The dimensions of an index along which it names the same element several times."""
+    return [d for d, n in enumerate(index.shape) if n > 1 and d not in index.keys]
+
+
+def is_injective(index: Index) -> bool:
+    """Whether an index without symbols names no element twice."""
+    if index.tables:  # of which no inverse need be made
+        low, high = index.bounds() or (0, -1)
+        if index.size > high - low + 1:
+            return False
+        is_named = np.zeros(high - low + 1, bool)
+        is_named[index.values().reshape(-1) - low] = True
+        return int(np.count_nonzero(is_named)) == index.size
+    try:
+        index.inverse()
+    except ViewError:
+        return False
+    return True

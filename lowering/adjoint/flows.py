@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
@@ -19,6 +19,7 @@ from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
 from codelet.tracing.field_types import FieldType
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.fields import is_injective, places_of
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
@@ -114,6 +115,22 @@ class FamilyFlow:
     adjoint: AdjointCodelet | None
     written: ElementSet
     received: Mapping[str, ElementSet]
+
+    def is_straight(self, name: str, present: ElementSet) -> bool:
+        """Whether a contribution is written where the cotangent is, or added there: where no other field gives any."""
+        tensor, received = self.family.by_name[name].tensor, self.received[name]
+        assert tensor is not None
+        if not isinstance(tensor.source, Variable) or not is_injective(places_of(self.family, tensor)):
+            return False
+        if any(not (received & other).is_empty for own, other in self.received.items() if own != name):
+            return False
+        return (received & present).is_empty or (received & self.written).is_empty
+
+    def of(self, names: Collection[str]) -> FamilyFlow:
+        """What is left of it where only some fields' contributions are still to be made."""
+        assert self.adjoint is not None
+        left = adjoint_of(self.family.codelet, names, [*self.adjoint.fields.cotangents]) if names else None
+        return replace(self, adjoint=left, received={name: self.received[name] for name in names})
 
 
 class Flows:

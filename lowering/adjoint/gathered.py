@@ -27,10 +27,12 @@ from jax import lax
 import codelet as cl
 from codelet.graphs.family import Family, Field
 from codelet.views.grids import Axis, Key
-from codelet.views.sources import Patch, Source, Variable
+from codelet.views.sources import Patch, Patchwork, Source, Variable
 from codelet.views.tensor import Tensor
+from lowering.adjoint.fields import is_injective
 from lowering.jaxprs.inner_products import InnerProduct, as_inner_product
 from lowering.plan.access import Access, take_apart
+from lowering.plan.elements import Elements
 
 
 @cl.codelet
@@ -155,8 +157,38 @@ def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | Non
     return tuple(start for start, _ in own.dimensions), tuple(along)
 
 
+def boxes_of(
+    access: Access, source: Patchwork, cotangents: Mapping[Variable, Tensor]
+) -> list[tuple[Variable, Target]] | None:
+    """Where the sums for the elements of a patchwork's variables go.
+
+    None where these lie otherwise than in boxes, or one lies in one several times.
+
+    Args:
+        access: to the patchwork.
+        source: the patchwork.
+        cotangents: the cotangents of each variable that has any.
+    """
+    made = []
+    for patch in source.patches:
+        if patch.variable is not None and patch.variable in cotangents:
+            box = _box(access, patch)
+            if box is None or not is_injective(patch.index):
+                return None
+            starts, along = box
+            view = Tensor(cotangents[patch.variable].source, patch.index)
+            view = view[tuple(slice(None) if d in along else 0 for d in range(view.ndim))]
+            kept = [d for d in range(patch.index.ndim) if d in along]
+            order = [kept.index(d) for d in along if d is not None]
+            view = view.transpose(order) if order else view
+            made.append(
+                (patch.variable, Target(view[tuple(None if d is None else slice(None) for d in along)], starts))
+            )
+    return made
+
+
 def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, Tensor]) -> list[Target] | None:
-    """Where the sums go; None where elements of a patchwork lie otherwise than in boxes.
+    """Where the sums go; None where elements of a patchwork lie otherwise than in boxes, in several, or in none.
 
     Args:
         found: how they are gathered.
@@ -168,26 +200,18 @@ def targets_of(found: Gathering, source: Source, cotangents: Mapping[Variable, T
         whole = cotangents[source]
         view = whole if access.shape == source.shape else whole.flatten()
         return [Target(view, (0,) * len(access.shape))]
-    made = []
-    for patch in source.patches:
-        if patch.variable is not None and patch.variable in cotangents:
-            box = _box(access, patch)
-            if box is None:
+    targets = boxes_of(access, source, cotangents)
+    held = [(variable, Elements.of_view(own.view.index, (), variable.size, "")) for variable, own in targets or ()]
+    for (variable, one), (other, two) in itertools.combinations(held, 2):
+        if variable is other and (one & two).first is not None:
+            return None
+    for _, (view, starts) in targets or ():
+        inside = zip(access.dimensions, found.steps, starts, view.shape, strict=True)
+        for (start, terms), steps, first, extent in inside:
+            last = start + sum(term.reach for term in terms)
+            if not steps.is_window and (start < first or last >= first + extent):
                 return None
-            starts, along = box
-            view = Tensor(cotangents[patch.variable].source, patch.index)
-            view = view[tuple(slice(None) if d in along else 0 for d in range(view.ndim))]
-            kept = [d for d in range(patch.index.ndim) if d in along]
-            order = [kept.index(d) for d in along if d is not None]
-            view = view.transpose(order) if order else view
-            view = view[tuple(None if d is None else slice(None) for d in along)]
-            inside = zip(access.dimensions, found.steps, starts, view.shape, strict=True)
-            for (start, terms), steps, first, extent in inside:
-                last = start + sum(term.reach for term in terms)
-                if not steps.is_window and (start < first or last >= first + extent):
-                    return None
-            made.append(Target(view, starts))
-    return made
+    return None if targets is None else [target for _, target in targets]
 
 
 # --- vertices -------------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ def go_back_revolved(back: Backward, body: Body, number: int, step: RepeatStep) 
     outer = back.later, back.frame, back.frames
     back.later, back.frame, back.frames = ElementSet(), None, {}
     programs = back.inside(inner, around)
+    back.present = around
     back.later, back.frame, back.frames = outer
     if not programs:
         return

@@ -326,7 +326,7 @@ def made(body: Body, number: int, variable: Variable) -> tuple[Body, int]:
         writer = body.writer(variable, number)
         if writer is not None:
             return body, writer + 1
-        if body.around is None or (body.loop is not None and variable in writes_of([body.loop.step])):
+        if body.around is None or body.is_again or (body.loop is not None and variable in writes_of([body.loop.step])):
             return body, 0
         body, number = body.around
 

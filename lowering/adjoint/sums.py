@@ -8,8 +8,7 @@ other are listed by the element that receives them. Of inner products no contrib
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -17,16 +16,19 @@ import numpy as np
 
 import codelet as cl
 from codelet import ops
-from codelet.errors import ViewError
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.integers import affine_length
+from codelet.views.ragged_tables import RaggedTable
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_variable, new_vertices
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices
+from lowering.adjoint.fields import is_injective
 from lowering.adjoint.gathered import Gathering, gathered, product_of, targets_of
+from lowering.adjoint.sum_vertices import Summed, blocks
 from lowering.plan.elements import Elements
+from lowering.plan.runs import Runs
 
 
 def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tensor:
@@ -39,6 +41,10 @@ def of_other_variables(tensor: Tensor, others: dict[Variable, Variable]) -> Tens
         patches = [replace(patch, variable=own(patch)) for patch in source.patches]
         made = Patchwork(source.graph, source.dtype, source.shape, tuple(patches))
     return Tensor(made, tensor.index, tensor.rows, tensor.ragged_dimension)
+
+
+LEAST_LIST = 32
+"""So many contributions a vertex sums at least before a list is summed in parts; a guess."""
 
 
 @cl.codelet
@@ -75,6 +81,18 @@ class Sums:
         """Run vertices next."""
         self.programs.append(new_vertices(self.graph, name, codelet, **fields)[0])
 
+    @property
+    def num_workers(self) -> int:
+        """How many vertices run at once."""
+        return self.graph.target.num_tiles * self.graph.target.num_workers
+
+    def run_all(self, name: str, made: Iterable[Summed]) -> None:
+        """Run families of sums next, in one compute set."""
+        compute_set = self.graph.add_compute_set(self.graph.free_name(name))
+        for codelet, fields in made:
+            self.graph.add_vertex(compute_set, codelet, **fields)
+        self.programs.append(cl.Execute(compute_set))
+
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
         if elements.is_all and variable.size:
@@ -82,15 +100,19 @@ class Sums:
         else:
             self.programs += [cl.Copy(0, Tensor(variable, own)) for own in elements.indices()]
 
-    def add(self, name: str, values: Tensor, places: Index, variable: Variable, present: Elements) -> Elements:
+    def add(
+        self, name: str, values: Tensor, places: Index, variable: Variable, present: Elements, kept: Elements
+    ) -> Elements:
         """Add contributions to elements of a variable.
 
         Args:
             name: of what does it.
             values: the contributions, without symbols.
-            places: the flat position in the variable that each is a contribution to, of the same shape.
+            places: the flat position in the variable that each is a contribution to, of the same shape; all dimensions
+                tell elements apart.
             variable: that holds the sums.
             present: the elements that hold something already; the others hold nothing.
+            kept: the elements that must not be written unless there are contributions to them.
 
         Returns:
             The elements that hold something now.
@@ -98,20 +120,16 @@ class Sums:
         if not values.size:
             return present
         region = Elements.of_view(places, (), variable.size, variable.name)
-        before = region & present
-        is_added = before.first is not None
+        is_listed = not is_injective(places)
+        if is_listed:
+            region = _rounded(region, kept)
+        is_added = (region & present).first is not None
         if is_added:
             self.zero(variable, region - present)
-        dropped = [d for d in range(places.ndim) if places.shape[d] > 1 and d not in places.keys]
-        kept = [d for d in range(places.ndim) if d not in dropped]
-        few = places[tuple(0 if d in dropped else slice(None) for d in range(places.ndim))]
-        if not is_injective(few):
-            self._listed(name, values, places, variable, is_added)
+        if is_listed:
+            self._listed(name, values, places.values().reshape(-1), variable, region, is_added)
         else:
-            if dropped:
-                values = self._reduced(name, values, dropped)
-            assert values.shape == tuple(places.shape[d] for d in kept)
-            self._put(name, values, Tensor(variable, few), is_added)
+            self._put(name, values, Tensor(variable, places), is_added)
         return present | region
 
     def gather(
@@ -152,7 +170,9 @@ class Sums:
             added = self.graph.add_compute_set(self.graph.free_name(f"{name}/add"))
             those = {made: own for own, made in sums.items()}
             for _, _, target in families:
-                self.graph.add_vertex(added, add_to, acc=of_other_variables(target, those), x=target)
+                all_of_it = Tensor(target.source, target.index.lifted(target.axes))
+                acc, x = self._blocks(of_other_variables(all_of_it, those), all_of_it)
+                self.graph.add_vertex(added, add_to, acc=acc, x=x)
             self.programs.append(cl.Execute(added))
         return True
 
@@ -161,48 +181,74 @@ class Sums:
         if not is_added:
             self.programs.append(cl.Copy(values, target))
             return
-        symbols = _symbols(self.graph, target.shape)
-        self.run(f"{name}/add", add_to, acc=target[symbols], x=values[symbols])
+        acc, x = self._blocks(target, values)
+        self.run(f"{name}/add", add_to, acc=acc, x=x)
 
-    def _reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
+    def _blocks(self, *tensors: Tensor) -> list[Tensor]:
+        """Tensors of one shape, as vertices for blocks of their elements see them."""
+        places, shape = blocks(list(map(range, tensors[0].shape)), self.num_workers)
+        return [Tensor(own.source, own.index.compose(places, shape)) for own in tensors]
+
+    def reduced(self, name: str, values: Tensor, dropped: Sequence[int]) -> Tensor:
         """Values summed over some dimensions."""
         with self.graph.scope(name, unique=True), self.graph.record() as recorded:
             made = ops.sum(self.graph, values, axis=tuple(dropped))
         self.programs.append(recorded)
         return made
 
-    def _listed(self, name: str, values: Tensor, places: Index, variable: Variable, is_added: bool) -> None:
-        """Sum contributions by lists of those that each element has."""
-        receivers = places.values().reshape(-1)
-        order = np.argsort(receivers, kind="stable")
-        elements, first, counts = np.unique(receivers[order], return_index=True, return_counts=True)
-        flat, target = values.flatten(), whole_view(variable).flatten()
+    def _listed(
+        self, name: str, values: Tensor, receivers: np.ndarray, variable: Variable, region: Elements, is_added: bool
+    ) -> None:
+        """Sum contributions by lists of those that each element of a region has.
+
+        A list that is much longer than what a vertex has to do if all do as much is summed in two stages: parts of it
+        first.
+        """
+        elements = np.flatnonzero(region.as_flags())
+        first = int(elements[0])
+        counts = np.bincount(receivers - first, minlength=int(elements[-1]) + 1 - first)[elements - first]
+        flat, order = values.flatten(), np.argsort(receivers, kind="stable")
+        longest = max(LEAST_LIST, -(-len(order) // self.num_workers))
+        if counts.max() > 4 * longest:
+            parts = -(-counts // longest)
+            ends = np.repeat(np.cumsum(counts) - counts, parts)
+            ends += longest * (np.arange(len(ends)) - np.repeat(np.cumsum(parts) - parts, parts))
+            flat = self._sums_of(f"{name}/parts", flat, order, np.append(ends, len(order)))
+            counts, order = parts, np.arange(len(ends))
+        target, offsets = whole_view(variable).flatten(), np.append(0, np.cumsum(counts))
         i = cl.grid(len(elements))
         step = int(elements[1] - elements[0]) if len(elements) > 1 else 1
         is_even = affine_length(elements) == len(elements)
-        at = int(elements[0]) + step * i if is_even else cl.table(elements)[i]
-        if (counts == counts[0]).all():
-            lists = flat[cl.table(order.reshape(-1, counts[0]))[i]]
-        else:
-            lists = flat[cl.table(order, offsets=np.append(first, len(order)))[i]]
+        out = target[first + step * i if is_even else cl.table(elements)[i]]
+        lists = flat[_rows(order, offsets)[i]]
         if is_added:
-            self.run(f"{name}/sum", add_sum_of, acc=target[at], x=lists)
+            self.run(f"{name}/sum", add_sum_of, acc=out, x=lists)
         else:
-            self.run(f"{name}/sum", sum_of, x=lists, out=target[at])
+            self.run(f"{name}/sum", sum_of, x=lists, out=out)
+
+    def _sums_of(self, name: str, flat: Tensor, order: np.ndarray, offsets: np.ndarray) -> Tensor:
+        """The sums of lists of some values, in an order."""
+        made = new_tensor(self.graph, name, (len(offsets) - 1,), flat.dtype)
+        i = cl.grid(len(offsets) - 1)
+        self.run(name, sum_of, x=flat[_rows(order, offsets)[i]], out=made[i])
+        return made
 
 
-def is_injective(index: Index) -> bool:
-    """Whether an index without symbols names no element twice."""
-    try:
-        index.inverse()
-    except ViewError:
-        return False
-    return True
+def _rounded(region: Elements, kept: Elements) -> Elements:
+    """Elements, or all of a stretch of which they are half, where nothing else there is kept: it takes no table."""
+    places = np.flatnonzero(region.as_flags())
+    first, last = int(places[0]), int(places[-1])
+    stretch = Elements(region.size, Runs(np.array([first]), np.array([last + 1])))
+    for more in (Elements.everything(region.size), stretch):
+        size = region.size if more.is_all else last + 1 - first
+        if 2 * len(places) >= size and ((more - region) & kept).first is None:
+            return more
+    return region
 
 
-def _symbols(graph: Graph, shape: Sequence[int]) -> tuple[object, ...]:
-    """Symbols for the first dimensions of a shape, as many as make a vertex for every worker."""
-    wanted = graph.target.num_tiles * graph.target.num_workers
-    count = next((k for k in range(len(shape) + 1) if math.prod(shape[:k]) >= wanted), len(shape))
-    made = cl.grid(*shape[:count]) if count else ()
-    return made if isinstance(made, tuple) else (made,)
+def _rows(order: np.ndarray, offsets: np.ndarray) -> Index | RaggedTable:
+    """Lists one after another, as a table: a ragged one where they are of different lengths."""
+    lengths = np.diff(offsets)
+    if (lengths == lengths[0]).all():
+        return cl.table(order.reshape(-1, lengths[0]))
+    return cl.table(order, offsets=offsets)

@@ -12,6 +12,7 @@ from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
+from lowering.jaxprs.equal_constants import equal_constants_once
 from lowering.jaxprs.in_place import update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.leaving_shapes import shape_as_they_leave
@@ -31,7 +32,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    emitted = slices_in_order(inline(jax.make_jaxpr(function)(*structs)))
+    emitted = slices_in_order(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
     traced = carry_extended(shaped)

@@ -1,0 +1,195 @@
+"""Contributions: all that a step gives to cotangents, each in the form that suits it.
+
+In come contributions, and which elements have a cotangent. Out come sums (`sums.py`, `shifted.py`), and which elements
+have one then. What a dimension of the contributions does not tell apart is reduced first. Those whose places are affine
+are collected, variable by variable, and summed together as far as that costs less; one that nobody else touches is
+copied, or added. Any other is listed by the elements that receive it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from codelet.tracing.adjoints import adjoint_of
+from codelet.views.sources import Patchwork, Variable, source_variables
+from codelet.views.tensor import Tensor, whole_view
+from lowering.adjoint.added import new_tensor, variable_of
+from lowering.adjoint.fields import dropped_dimensions, is_injective, places_of
+from lowering.adjoint.flows import FamilyFlow, Flows
+from lowering.adjoint.shifted import Box, Contribution, Located, boxes, elements_of, grouped, located
+from lowering.adjoint.sum_vertices import summed
+from lowering.adjoint.sums import Sums, of_other_variables
+from lowering.plan.elements import Elements, ElementSet
+
+
+def _first(given: Contribution) -> Contribution:
+    """A contribution at the first position along all dimensions that do not tell elements apart."""
+    dropped = dropped_dimensions(given.places)
+    items = tuple(0 if d in dropped else slice(None) for d in range(given.places.ndim))
+    own = {name: tensor[items] for name, tensor in given.given.items()}
+    return replace(given, given=own, places=given.places[items])
+
+
+class Contributions:
+    """Adds contributions to cotangents.
+
+    Attributes:
+        sums: by which.
+        varied: the variables that have cotangents.
+        cotangent: the variable that holds those of another.
+    """
+
+    def __init__(self, sums: Sums, varied: Collection[Variable], cotangent: Callable[[Variable], Variable]):
+        self.sums, self.varied, self.cotangent = sums, varied, cotangent
+
+    def held(self, given: Contribution) -> dict[Variable, Tensor]:
+        """The cotangents of the variables that a contribution is for."""
+        own = (v for v in source_variables(given.source) if v in self.varied)
+        return {variable: whole_view(self.cotangent(variable)) for variable in own}
+
+    def elements(self, group: Sequence[Box], target: Located) -> ElementSet:
+        """The elements that sums are for."""
+        found, variable = Elements.nothing(target.variable.size), target.variable
+        for box in group:
+            index = elements_of(box, target.view).index
+            found = found | Elements.of_view(index, (), variable.size, variable.name)
+        return ElementSet({variable: found})
+
+    def linear(
+        self, flow: FamilyFlow, flows: Flows, present: ElementSet, received: ElementSet, kept: ElementSet
+    ) -> tuple[FamilyFlow, list[Contribution]]:
+        """What a family contributes that depends on nothing but cotangents, and what is left of it.
+
+        It is summed over cotangents where that reads no more than to hold it would read and write.
+
+        Args:
+            flow: what the backward pass makes of the family.
+            flows: of the backward pass.
+            present: the elements that have a cotangent.
+            received: the elements to which the families of the compute set contribute.
+            kept: the elements whose cotangents are still to be read.
+        """
+        family, adjoint = flow.family, flow.adjoint
+        if adjoint is None or family.rows:
+            return flow, []
+        views, found, left = {}, [], []
+        for name in adjoint.fields.cotangents:
+            tensor = family.by_name[name].tensor
+            assert tensor is not None
+            others = {variable: self.cotangent(variable) for variable in source_variables(tensor.source)}
+            own = of_other_variables(tensor, others)
+            views[name] = Tensor(own.source, own.index.lifted(family.axes))
+        for name in adjoint.fields.contributions:
+            tensor = family.by_name[name].tensor
+            of = adjoint_of(family.codelet, [name], [*adjoint.fields.cotangents])
+            assert tensor is not None
+            assert of is not None
+            fields = [family.by_name[own] for own in of.fields.cotangents]
+            read = functools.reduce(ElementSet.__or__, (flows.touched(family, own) for own in fields), ElementSet())
+            is_linear = not (of.fields.inputs or of.fields.results) and name not in of.fields.cotangents
+            is_small = tensor.size == 1 and sum(math.prod(own.type.shape) for own in fields) <= 2
+            if is_linear and is_small and (read & received).is_empty and not flow.is_straight(name, present):
+                given = {held: views[own] for own, held in of.fields.cotangents.items()}
+                places, own = places_of(family, tensor).reshape(family.extents), flow.received[name]
+                made = Contribution(family.compute_set.name, name, given, places, tensor.source, own, of)
+                if self._is_shifted(located(_first(made), self.held(made)), kept):
+                    found.append(made)
+                    continue
+            left.append(name)
+        return flow.of(left) if found else flow, found
+
+    def _is_shifted(self, places: Sequence[Located] | None, kept: ElementSet) -> bool:
+        """Whether a contribution can be summed at shifted places, and no element is touched that is kept."""
+        for own in places or ():
+            made = boxes([own])
+            if made is None or not self._may_be([own], made, kept):
+                return False
+        return places is not None
+
+    def add(self, given: Iterable[Contribution], present: ElementSet, kept: ElementSet) -> ElementSet:
+        """Add contributions of one step.
+
+        Args:
+            given: the contributions.
+            present: the elements that have a cotangent.
+            kept: those whose cotangents are still to be read.
+
+        Returns:
+            The elements that have one then.
+        """
+        shifted: dict[Variable, list[Located]] = {}
+        others = []
+        for own in given:
+            if own.elements.is_empty or not own.places.size:
+                continue
+            few = self._reduced(own)
+            places = located(few, self.held(few))
+            if places is None or not self._is_shifted(places, kept):
+                others.append(few)
+                continue
+            for part in places:
+                shifted.setdefault(part.variable, []).append(part)
+        step = self.sums.num_workers
+        for parts in shifted.values():
+            for members, made in grouped(parts, step, lambda members, made: self._may_be(members, made, kept)):
+                present = self._summed(members, made, present)
+        for own in others:
+            present = self._alone(own, present, kept)
+        return present
+
+    def _may_be(self, members: Sequence[Located], made: Sequence[Box], kept: ElementSet) -> bool:
+        """Whether sums touch no element that is still to be read, but for those that they are for."""
+        extra = self.elements(made, members[0])
+        for own in members:
+            extra = extra - own.contribution.elements
+        return (extra & kept).is_empty
+
+    def _reduced(self, given: Contribution) -> Contribution:
+        """A contribution summed over all dimensions that do not tell elements apart."""
+        dropped = dropped_dimensions(given.places)
+        if not dropped:
+            return given
+        own = {name: self.sums.reduced(given.name, tensor, dropped) for name, tensor in given.given.items()}
+        items = tuple(0 if d in dropped else slice(None) for d in range(given.places.ndim))
+        return replace(given, given=own, places=given.places[items])
+
+    def _summed(self, members: Sequence[Located], made: Sequence[Box], present: ElementSet) -> ElementSet:
+        """Sum contributions together; one alone that no two dimensions share is copied, or added."""
+        first, variable = members[0].contribution, members[0].variable
+        is_alone = len(members) == 1 and first.adjoint is None and isinstance(first.source, Variable)
+        if is_alone and is_injective(first.places):
+            return self._alone(first, present, ElementSet())
+        region = self.elements(made, members[0]).of(variable)
+        held = present.of(variable)
+        is_added = (region & held).first is not None
+        if is_added:
+            self.sums.zero(self.cotangent(variable), region - held)
+        name = f"{first.name if len(members) == 1 else f'{first.step}/{variable.name}'}/sum"
+        self.sums.run_all(name, summed(made, members[0].view, self.sums.num_workers, is_added))
+        return present | ElementSet({variable: region})
+
+    def _alone(self, given: Contribution, present: ElementSet, kept: ElementSet) -> ElementSet:
+        """Add one contribution to a source: by itself, or, for the elements of a patchwork, to all of that first."""
+        name, values, places, source = given.name, given.values, given.places, given.source
+        if isinstance(source, Variable):
+            if source not in self.varied:
+                return present
+            now = self.sums.add(name, values, places, self.cotangent(source), present.of(source), kept.of(source))
+            return present | ElementSet({source: now})
+        assert isinstance(source, Patchwork)
+        joined = variable_of(new_tensor(self.sums.graph, f"{name}/joined", source.shape, source.dtype))
+        nothing = Elements.nothing(joined.size)
+        held = self.sums.add(name, values, places, joined, nothing, nothing)
+        for patch in source.patches:
+            if patch.variable is not None and patch.variable in self.varied:
+                own = Elements.of_view(patch.places, (), joined.size, joined.name)
+                if (own & held).first is not None:
+                    self.sums.zero(joined, own - held)
+                    held = held | own
+                    of = {"": Tensor(joined, patch.places)}
+                    part = Contribution(given.step, given.field, of, patch.index, patch.variable, given.elements)
+                    present = self._alone(part, present, kept)
+        return present

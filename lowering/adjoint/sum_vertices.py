@@ -1,0 +1,230 @@
+"""Sum vertices: what they run that sum contributions at shifted places, and which elements each of them does.
+
+In come the sums of a view's elements (`shifted.py`) and how many vertices there are to be. Out come codelets and
+fields: a vertex for each block of elements, which reads of each contribution what it has for these, among zeros.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import codelet as cl
+from codelet.tracing.adjoints import AdjointCodelet
+from codelet.tracing.hints import NO_HINTS
+from codelet.views.grids import Axis
+from codelet.views.index import Index
+from codelet.views.tensor import Tensor
+from lowering.adjoint.shifted import Box, Located, Phase
+
+# --- what a vertex runs ---------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A contribution as a vertex sums it.
+
+    Attributes:
+        adjoint: as in `Contribution`.
+        names: of its fields.
+        summed: how many leading dimensions these have that are summed over.
+    """
+
+    adjoint: AdjointCodelet | None
+    names: tuple[str, ...]
+    summed: int
+
+
+class SumOfParts(cl.Codelet):
+    """The sum of contributions to each element of a block.
+
+    Attributes:
+        parts: the contributions.
+        block: how many dimensions the block has.
+        is_added: whether it is added to what the field `acc` holds, which is in-out.
+    """
+
+    def __init__(self, parts: tuple[Part, ...], block: int, is_added: bool):
+        self.parts, self.block, self.is_added = parts, block, is_added
+        names = ["acc"] * is_added + [f"x{k}{name}" for k, part in enumerate(parts) for name in part.names]
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+
+        def run(*args: Any) -> dict[str, Any]:
+            fields = iter(args)
+            total = next(fields) if is_added else None
+            for part in parts:
+                made = self._made(part, [next(fields) for _ in part.names])
+                total = made if total is None else total + made
+            return {"acc" if is_added else "out": total}
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__name__ = run.__qualname__ = "sum_of_parts"
+        super().__init__(run, NO_HINTS)
+
+    def _made(self, part: Part, fields: Sequence[Any]) -> Any:
+        """What a part adds to each element of the block."""
+        if part.adjoint is None:
+            (made,) = fields
+        else:
+            adjoint, count = part.adjoint, part.summed + self.block
+            shape = jnp.shape(fields[0])[:count]
+
+            def one(*own: Any) -> Any:
+                (found,) = adjoint.function(**dict(zip(part.names, own, strict=True))).values()
+                return found.reshape(())
+
+            for _ in range(count):
+                one = jax.vmap(one)
+            made = one(*fields) if math.prod(shape) else jnp.zeros(shape, fields[0].dtype)
+        return jnp.sum(made, tuple(range(part.summed))) if part.summed else made
+
+    def _functions(self) -> tuple[Any, ...]:
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SumOfParts, (self.parts, self.block, self.is_added)
+
+
+# --- vertices -------------------------------------------------------------------------------------------
+
+
+def block_of(extents: Sequence[int], wanted: int) -> tuple[int, int]:
+    """Vertices for all elements: one for each position along so many dimensions, and along the next for each block.
+
+    As few vertices as there can be of blocks that divide the dimension, but as many as are wanted.
+
+    >>> block_of((8, 64), 8), block_of((8, 64), 32), block_of((8, 64), 33), block_of((2, 3), 100)
+    ((1, 64), (1, 16), (1, 8), (2, 1))
+    """
+    count = 1
+    for d, extent in enumerate(extents):
+        if count >= wanted:
+            return d, extent
+        if count * extent >= wanted:
+            parts = next(n for n in range(-(-wanted // count), extent + 1) if extent % n == 0)
+            return (d, extent // parts) if parts < extent else (d + 1, extents[d + 1] if d + 1 < len(extents) else 1)
+        count *= extent
+    return len(extents), 1
+
+
+class Blocks(NamedTuple):
+    """How the elements of a box are dealt out to vertices.
+
+    Attributes:
+        places: the `q` along each dimension, of all elements of a vertex's block.
+        shape: of the block.
+    """
+
+    places: tuple[Index, ...]
+    shape: tuple[int, ...]
+
+
+def blocks(ranges: Sequence[range], wanted: int) -> Blocks:
+    """The elements of a box, dealt out to as few vertices as are wanted at least."""
+    extents = [len(own) for own in ranges]
+    whole, block = block_of(extents, wanted)
+    shape = tuple([block, *extents[whole + 1 :]] if whole < len(extents) else [])
+    counts = [*extents[:whole], *([extents[whole] // block] if whole < len(extents) else [])]
+    made: Any = cl.grid(*counts) if counts else ()
+    axes: list[Axis] = [own.axes[0] for own in (made if isinstance(made, tuple) else (made,))]
+    places = []
+    for d, own in enumerate(ranges):
+        strides = tuple(int(d - whole == k) for k in range(len(shape)))
+        step = block if d == whole else 1
+        symbols = ((axes[d], step),) if d < len(axes) else ()
+        places.append(Index(own.start, shape, strides, symbols))
+    return Blocks(tuple(places), shape)
+
+
+def _padding(part: Located, phases: Sequence[Phase], ranges: Sequence[range]) -> dict[int, tuple[int, int]]:
+    """How many positions vertices read before and behind what is given, along its dimensions."""
+    found = {}
+    for (along, shift, _, count, _, by), own in zip(phases, ranges, strict=True):
+        first, last = own.start + shift - by * (count - 1), own.stop - 1 + shift
+        if along.key is not None:
+            found[along.key] = max(0, -first), max(0, last + 1 - along.extent)
+    return found
+
+
+def _read(
+    part: Located, tensor: Tensor, phases: Sequence[Phase], block: Blocks, before: Mapping[int, int]
+) -> tuple[Tensor, int]:
+    """What a vertex reads of a contribution, and how many leading dimensions are summed over.
+
+    Args:
+        part: the contribution.
+        tensor: one of its fields, among zeros.
+        phases: the phase of each dimension.
+        block: the elements of the vertex.
+        before: how many zeros there are before its dimensions.
+    """
+    summed = [k for k, own in enumerate(phases) if own.count > 1]
+    rank = part.contribution.places.ndim
+    rest = tensor.shape[rank:]
+    shape = (*(phases[k].count for k in summed), *block.shape, *rest)
+    lead, behind = len(summed), len(shape) - len(rest)
+    at = {d: Index.filled(0, shape) for d in range(rank)}
+    for k, own in enumerate(phases):
+        place = block.places[k]
+        strides = [0] * lead + list(place.strides) + [0] * len(rest)
+        if k in summed:
+            strides[summed.index(k)] = -own.by
+        if own.along.key is not None:
+            offset = place.offset + own.shift + before.get(own.along.key, 0)
+            at[own.along.key] = Index(offset, shape, tuple(strides), place.symbols)
+        if own.along.inner is not None:
+            steps = [own.step if k in summed and summed.index(k) == d else 0 for d in range(len(shape))]
+            at[own.along.inner] = Index(own.first, shape, tuple(steps))
+    for d in range(len(rest)):
+        at[rank + d] = Index(0, shape, tuple(int(k == behind + d) for k in range(len(shape))))
+    return Tensor(tensor.source, tensor.index.compose([at[d] for d in range(tensor.ndim)], shape)), lead
+
+
+class Summed(NamedTuple):
+    """Vertices that sum: what they run, and their fields."""
+
+    codelet: SumOfParts
+    fields: dict[str, Tensor]
+
+
+def summed(group: Sequence[Box], view: Tensor, wanted: int, is_added: bool) -> Iterator[Summed]:
+    """The vertices for the sums of a group of contributions.
+
+    Args:
+        group: the sums.
+        view: where they go.
+        wanted: how many vertices there are at least, where there are as many elements.
+        is_added: whether to add to what is there.
+    """
+    widths: dict[int, dict[int, tuple[int, int]]] = {}
+    for box in group:
+        for part, phases in box.parts:
+            own = _padding(part, phases, box.ranges)
+            for tensor in part.contribution.given.values():
+                held = widths.setdefault(id(tensor), {})
+                for d, (before, behind) in own.items():
+                    held[d] = max(before, held.get(d, (0, 0))[0]), max(behind, held.get(d, (0, 0))[1])
+    padded: dict[int, Tensor] = {}
+    for box in group:
+        block = blocks(box.ranges, wanted)
+        parts, fields = [], {}
+        for number, (part, phases) in enumerate(box.parts):
+            names, lead = [], 0
+            for name, tensor in part.contribution.given.items():
+                own = widths[id(tensor)]
+                if id(tensor) not in padded:
+                    padded[id(tensor)] = (
+                        tensor.pad([own.get(d, (0, 0)) for d in range(tensor.ndim)]) if tensor.ndim else tensor
+                    )
+                before = {d: pair[0] for d, pair in own.items()}
+                fields[f"x{number}{name}"], lead = _read(part, padded[id(tensor)], phases, block, before)
+                names.append(name)
+            parts.append(Part(part.contribution.adjoint, tuple(names), lead))
+        run = SumOfParts(tuple(parts), len(block.shape), is_added)
+        places = [at * step + phase for step, phase, at in zip(box.steps, box.phases, block.places, strict=True)]
+        fields["acc" if is_added else "out"] = Tensor(view.source, view.index.compose(places, block.shape))
+        yield Summed(run, fields)
