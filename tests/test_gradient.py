@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from tests import strategies as s
 from tests.examples import examples
+from tests.gradients import agree, compare
 
 
 def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict[str, np.ndarray]:
@@ -26,11 +27,6 @@ def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict
         return jnp.vdot(run({**fixed, **own})[of], cotangent)
 
     return jax.grad(product)({name: case.inputs[name] for name in wrt})
-
-
-def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
-    scale = max(1.0, float(np.abs(expected).max(initial=0)))
-    np.testing.assert_allclose(found, expected, 2e-4, 2e-4 * scale, err_msg=name)
 
 
 AGAIN = [None, None, cl.Recompute.all(), cl.Recompute.every(1), cl.Recompute.every(2), cl.Recompute.sqrt()]
@@ -218,38 +214,16 @@ class TestGathered:
             graph.add_vertex(f"dots {k}", dot, x=here, w=w[o], out=y[k, n, o, i, j])
         return graph, x, w, y
 
-    @staticmethod
-    def check(graph, of, wrt, holds: str | None, by_tables: bool = False) -> None:
-        random = np.random.default_rng(0)
-        values = {own.name: random.uniform(-1, 1, own.shape).astype(np.float32) for own in wrt}
-        cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
-        run = cl.lower(graph, inputs=[*values], outputs=[of])
-        expected = jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent))(values)
-        found = cl.gradient(graph, of, wrt, cotangent=cotangent)
-        both = cl.Sequence(found.forward, found.backward)
-        lowered = cl.lower(graph, both, inputs=[*values], outputs=[*found])
-        made = lowered(values)
-        for own in wrt:
-            agree(made[found[own].source.name], expected[own.name], own.name)
-        simple = cl.interpret(graph, values, [*found], both)
-        for own in wrt:
-            agree(simple[found[own].source.name], expected[own.name], own.name)
-        if holds is not None:
-            assert holds in str(lowered.plan)
-        # What is gathered is read through no table, and no contribution is held.
-        for family in () if by_tables else lowered.families:
-            assert not any(own.tensor.index.tables for own in family.fields if own.tensor is not None)
-
     @pytest.mark.parametrize(
         ("stride", "window", "padding"), [(1, 1, 0), (1, 3, 1), (2, 3, 0), (2, 3, 1), (3, 5, 2), (2, 2, 1), (4, 3, 2)]
     )
     def test_windows(self, stride: int, window: int, padding: int):
         graph, x, w, y = self.windows(stride, window, padding, 6)
-        self.check(graph, y, [x, w], "as a convolution" if window > stride else None)
+        compare(graph, y, [x, w], "as a convolution" if window > stride else None)
 
     def test_windows_that_are_read_twice(self):
         graph, x, w, y = self.windows(2, 3, 1, 5, twice=True)
-        self.check(graph, y, [x, w], "as a convolution")
+        compare(graph, y, [x, w], "as a convolution")
 
     def test_products_of_matrices(self):
         graph = cl.Graph(cl.IPU(num_tiles=8))
@@ -258,7 +232,7 @@ class TestGathered:
         i, j, k = cl.grid(5, 7, 3)
         here = slice(4 * k, 4 * k + 4)
         graph.add_vertex("dots", cl.codelet(lambda x, w: x @ w), x=x[i, here], w=w[j, here], out=y[i, j, k])
-        self.check(graph, y, [x, w], None)
+        compare(graph, y, [x, w], None)
 
     def test_two_parts_of_what_is_joined(self):
         graph = cl.Graph(cl.IPU(num_tiles=8))
@@ -267,7 +241,7 @@ class TestGathered:
         i = cl.grid(9)
         dot = cl.codelet(lambda x, w: jnp.vdot(x, w))
         graph.add_vertex("dots", dot, x=cl.concat([a, b])[i : i + 3], w=w, out=y[i])
-        self.check(graph, y, [a, b, w], None)
+        compare(graph, y, [a, b, w], None)
 
     @pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "twice"])
     def test_what_holds_an_element_twice(self, mode: str):
@@ -276,7 +250,7 @@ class TestGathered:
         i = cl.grid(6)
         padded = cl.concat([x, x[2:]]) if mode == "twice" else x.pad(1, mode)
         graph.add_vertex("dots", cl.codelet(lambda x, w: jnp.vdot(x, w)), x=padded[i : i + 3], w=w, out=y[i])
-        self.check(graph, y, [x, w], None, by_tables=True)
+        compare(graph, y, [x, w], None, by_tables=True)
 
     def test_beside_differences_in_float64(self):
         with jax.enable_x64(True):
@@ -299,109 +273,6 @@ class TestGathered:
             assert abs((at(1e-4) - at(-1e-4)) / 2e-4 - slope) < 1e-8 * max(1, abs(slope))
 
 
-@cl.codelet
-def softest(x):
-    """No inner product: what an element contributes depends on all of the window."""
-    return jnp.log(jnp.sum(jnp.exp(x)))
-
-
-class TestShifted:
-    """Contributions to one variable at shifted places: summed together, through no tables."""
-
-    @staticmethod
-    def sums(graph: cl.Graph) -> list[str]:
-        """The compute sets of the backward pass."""
-        return [own.name for own in graph.compute_sets if own.name.startswith("backward")]
-
-    @staticmethod
-    def stencil(kind: cl.Codelet, stride: int = 1, flat: bool = False) -> tuple[cl.Graph, cl.Tensor, cl.Tensor]:
-        graph, side = cl.Graph(cl.IPU(num_tiles=8)), 8
-        u, count = graph.add_variable("u", (side * side,) if flat else (side, side)), 6 // stride
-        v, (p, q) = graph.add_variable("v", (count, count)), cl.grid(count, count)
-        i, j = stride * p + 1, stride * q + 1
-        at = (lambda i, j: u[side * i + j]) if flat else (lambda i, j: u[i, j])
-        near = {
-            "here": at(i, j),
-            "north": at(i - 1, j),
-            "south": at(i + 1, j),
-            "west": at(i, j - 1),
-            "east": at(i, j + 1),
-        }
-        graph.add_vertex("step", kind, **near, out=v[p, q])
-        return graph, u, v
-
-    @pytest.mark.parametrize("flat", [False, True])
-    @pytest.mark.parametrize("stride", [1, 2])
-    def test_a_stencil_with_constant_weights_is_a_stencil_over_cotangents(self, stride: int, flat: bool):
-        diffuse = cl.codelet(lambda here, north, south, west, east: here + north + 2 * south - west + east / 3)
-        graph, u, v = self.stencil(diffuse, stride, flat)
-        before = len(graph.variables)
-        TestGathered.check(graph, v, [u], None)
-        # Of every second point the one in the middle is read by one vertex alone, which writes straight.
-        assert self.sums(graph) == [*["backward/step"] * (stride == 2), "backward/step/u/sum"]
-        assert not [own.name for own in graph.variables[before:] if "step" in own.name]
-
-    @pytest.mark.parametrize("stride", [1, 2])
-    def test_any_other_is_one_sum_of_what_is_held(self, stride: int):
-        bend = cl.codelet(lambda here, north, south, west, east: jnp.tanh(here * north + south) * west + east)
-        graph, u, v = self.stencil(bend, stride)
-        TestGathered.check(graph, v, [u], None)
-        assert self.sums(graph) == ["backward/step", "backward/step/u/sum"]
-
-    @pytest.mark.parametrize(("stride", "window"), [(1, 3), (2, 3), (3, 5), (1, 9)])
-    def test_windows_that_overlap(self, stride: int, window: int):
-        graph, count = cl.Graph(cl.IPU(num_tiles=8)), 5
-        x, y = graph.add_variable("x", (3, stride * count + window)), graph.add_variable("y", (3, count))
-        n, i = cl.grid(3, count)
-        graph.add_vertex("soften", softest, x=x[n, stride * i : stride * i + window], out=y[n, i])
-        TestGathered.check(graph, y, [x], None)
-        assert self.sums(graph) == ["backward/soften", "backward/soften/x/sum"]
-
-    def test_rows_whose_shifts_are_along_the_field(self):
-        graph = cl.Graph(cl.IPU(num_tiles=8))
-        u, v = graph.add_variable("u", (6, 8)), graph.add_variable("v", (4, 6))
-        i = cl.grid(range(1, 5))
-        kind = cl.codelet(lambda north, south, west, east: north * south - west * east)
-        inner = slice(1, 7)
-        near = {"north": u[i - 1, inner], "south": u[i + 1, inner], "west": u[i, :6], "east": u[i, 2:]}
-        graph.add_vertex("step", kind, **near, out=v[i - 1])
-        TestGathered.check(graph, v, [u], None)
-        assert self.sums(graph) == ["backward/step", "backward/step/u/sum"]
-
-    def test_a_part_that_is_much_smaller_is_added_by_itself(self):
-        graph = cl.Graph(cl.IPU(num_tiles=1))
-        x, y, z = (
-            graph.add_variable(name, shape) for name, shape in (("x", (200, 50)), ("y", (200, 50)), ("z", (50,)))
-        )
-        scale, bend = cl.codelet(lambda x: 3 * x), cl.codelet(jnp.sin)
-        i, j, k = (*cl.grid(200, 50), cl.grid(50))
-        graph.add_vertex("step", scale, x=x[i, j], out=y[i, j])
-        graph.add_vertex("step", bend, x=x[17, k], out=z[k])
-        total = graph.add_vertex("sum", cl.codelet(lambda y, z: jnp.sum(y) * jnp.sum(z)), y=y, z=z)
-        TestGathered.check(graph, total, [x], None)
-        assert "backward/step/x/sum" not in self.sums(graph)
-
-    def test_a_function_leaves_alone_what_others_contribute(self):
-        """The corners, which the stencil does not read, have cotangents of a reader of their own when it is called."""
-        graph = cl.Graph(cl.IPU(num_tiles=8))
-        u, v, total = (graph.add_variable(name, shape) for name, shape in (("u", (5, 5)), ("v", (3, 3)), ("total", ())))
-        a, b = graph.add_variable("a", (3, 3)), graph.add_variable("b", (3, 3))
-        i, j = cl.grid(3, 3)
-        cross = cl.codelet(lambda north, south, west, east: north + 2 * south - west + east / 3)
-        near = {"north": u[i, j + 1], "south": u[i + 2, j + 1], "west": u[i + 1, j], "east": u[i + 1, j + 2]}
-        graph.add_vertex("step", cross, **near, out=v[i, j])
-        function = graph.add_function(graph.compute_sets[-1], [v])
-        of = cl.codelet(lambda a, b, u: jnp.sum(a * b) + jnp.sum(u * u))
-        graph.add_vertex("sum", of, a=a, b=b, u=u, out=total)
-        program = [cl.Call(function, v=a), cl.Call(function, v=b), cl.Execute(graph.compute_sets[-1])]
-        value = {"u": np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)}
-        run = cl.lower(graph, inputs=[u], outputs=[total], program=program)
-        expected = jax.grad(lambda own: run(own)["total"])(value)["u"]
-        found = cl.gradient(graph, total, [u], program=program)
-        both = cl.Sequence(found.forward, found.backward)
-        agree(cl.interpret(graph, value, [found[u]], both)[found[u].source.name], expected, "u")
-
-
 class TestListed:
     """Contributions by tables, beside JAX's gradient."""
 
@@ -418,7 +289,7 @@ class TestListed:
     def test_of_two_fields(self, low: int, high: int, size: int):
         tables = np.random.default_rng(0).integers(low, high, (2, 80, 3))
         graph, x, y = self.dots(tables, size)
-        TestGathered.check(graph, y, [x], None, by_tables=True)
+        compare(graph, y, [x], None, by_tables=True)
 
     def test_what_is_read_of_most_elements_is_summed_at_all_of_them(self):
         tables = np.random.default_rng(0).integers(0, 300, (2, 200, 3))
@@ -443,6 +314,6 @@ class TestListed:
         where = np.where(np.arange(3000) % 7, 2, np.arange(3000) % 6)
         v = cl.grid(3000)
         graph.add_vertex("bend", cl.codelet(jnp.sin), x=x[cl.table(where)[v]], out=y[v])
-        TestGathered.check(graph, y, [x], None, by_tables=True)
+        compare(graph, y, [x], None, by_tables=True)
         (longest,) = [own.size for own in graph.variables if own.name == "backward/bend/x/parts"]
         assert 6 < longest < 3000 // 32 + 6

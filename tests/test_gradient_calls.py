@@ -18,7 +18,8 @@ from lowering.plan.dataflow import flow
 from lowering.plan.timeline import without_calls
 from tests import strategies as s
 from tests.examples import examples
-from tests.test_gradient import AGAIN, agree, slopes
+from tests.gradients import agree
+from tests.test_gradient import AGAIN, slopes
 from tests.test_gradient_machine import floats, mapped
 
 

@@ -23,7 +23,8 @@ from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
 from tests import strategies as s
 from tests.examples import examples
-from tests.test_gradient import agree, slopes
+from tests.gradients import agree
+from tests.test_gradient import slopes
 
 
 @cl.codelet

@@ -18,8 +18,9 @@ would be made of, and neither writes these nor reads them again.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from jax import lax
@@ -144,6 +145,39 @@ class Target(NamedTuple):
     starts: tuple[int, ...]
 
 
+def _parts(shape: tuple[int, ...], finer: tuple[int, ...]) -> list[tuple[int, ...]] | None:
+    """What each dimension of a shape is split into in a finer one; None where that is no finer one.
+
+    >>> _parts((6, 1, 4), (2, 3, 1, 4)), _parts((6, 4), (24,))
+    ([(2, 3), (1,), (4,)], None)
+    """
+    found, rest = [], list(finer)
+    for extent in shape:
+        own = rest[:1]
+        while math.prod(own) < extent and len(own) < len(rest):
+            own = rest[: len(own) + 1]
+        if not own or math.prod(own) != extent:
+            return None
+        found.append(tuple(own))
+        rest = rest[len(own) :]
+    return None if rest else found
+
+
+def _split(patch: Patch, shape: tuple[int, ...], finer: tuple[int, ...]) -> Patch:
+    """A patch of an array of a shape, its dimensions split as those of a finer shape are which it has all of."""
+    parts, own = _parts(shape, finer), take_apart(shape, patch.places)
+    if parts is None or own.shape != shape:
+        return patch
+    extents: list[tuple[int, ...]] = [(n,) for n in patch.places.shape]
+    for part, (_, terms) in zip(parts, own.dimensions, strict=True):
+        if len(part) > 1 and len(terms) == 1 and terms[0].table is None and terms[0].extents == (math.prod(part),):
+            key = terms[0].keys[0]
+            assert isinstance(key, int)
+            extents[key] = part
+    new = tuple(n for part in extents for n in part)
+    return replace(patch, index=patch.index.reshape(new), places=patch.places.reshape(new))
+
+
 def _box(access: Access, patch: Patch) -> tuple[tuple[int, ...], tuple[int | None, ...]] | None:
     """Where a patch begins along each dimension, and which of its dimensions runs there; None if it is no box."""
     own = take_apart(access.shape, patch.places)
@@ -170,19 +204,20 @@ def boxes_of(
         cotangents: the cotangents of each variable that has any.
     """
     made = []
-    for patch in source.patches:
-        if patch.variable is not None and patch.variable in cotangents:
+    for whole in source.patches:
+        if whole.variable is not None and whole.variable in cotangents:
+            patch = whole if access.shape == source.shape else _split(whole, source.shape, access.shape)
             box = _box(access, patch)
             if box is None or not is_injective(patch.index):
                 return None
             starts, along = box
-            view = Tensor(cotangents[patch.variable].source, patch.index)
+            view = Tensor(cotangents[whole.variable].source, patch.index)
             view = view[tuple(slice(None) if d in along else 0 for d in range(view.ndim))]
             kept = [d for d in range(patch.index.ndim) if d in along]
             order = [kept.index(d) for d in along if d is not None]
             view = view.transpose(order) if order else view
             made.append(
-                (patch.variable, Target(view[tuple(None if d is None else slice(None) for d in along)], starts))
+                (whole.variable, Target(view[tuple(None if d is None else slice(None) for d in along)], starts))
             )
     return made
 

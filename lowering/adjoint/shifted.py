@@ -4,8 +4,10 @@ In come contributions whose places are affine, and where their sums go. Along ea
 given at `start + step*p + by*k`: `p` runs along an axis of the vertices or a dimension of the field, and `k`, if there
 is one, along another, where windows overlap. Out come vertices that read each at its inverse place: element
 `step*q + r` of phase `r` has the contributions of all `p = q + shift - m*by`, `k = first + m*step` (divided by what
-divides both), through a diagonal view of contributions among zeros. So a stencil is one family of sums, and windows of
-stride s are one for each phase; no access has a table.
+divides both), through a diagonal view of contributions among zeros. Neighbouring phases at which every contribution
+goes on with its next `k` are one run, which is an axis of the sums, or a dimension of their blocks. So a stencil is one
+family of sums, and windows of any stride are one for each number of windows that an element lies in; no access has a
+table.
 
 A contribution is a value that is held, or, where it depends on nothing but cotangents, is made of these by the sum
 itself: the gradient of a stencil with constant weights is a stencil over cotangents, with the weights mirrored.
@@ -31,8 +33,8 @@ from lowering.adjoint.gathered import Target, boxes_of
 from lowering.plan.access import Access, take_apart
 from lowering.plan.elements import ElementSet
 
-MOST_PHASES = 64
-"""Into so many families sums are taken apart at most; a guess: of more, each is a short one."""
+MOST_RUNS = 64
+"""Into so many runs of phases sums are taken apart at most; a guess: of more, each is a short one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +118,10 @@ class Phase(NamedTuple):
     step: int
     by: int
 
+    def later(self, phases: int) -> Phase | None:
+        """What there is so many phases later if each of these goes on with the next `k`; None where there is no `k`."""
+        return None if self.along.inner is None else self._replace(first=self.first + phases)
+
     @property
     def range(self) -> range:
         """The `q` at which there is any."""
@@ -150,10 +156,11 @@ def _along(start: int, terms: Sequence[Any]) -> Along | None:
         return None
     if not terms:
         return Along(start, None, 1, 0, None, 1, 1)
-    outer = terms[0]
-    if len(terms) == 1:
+    # Of two with one step it is the shorter that is summed along.
+    outer, *rest = sorted(terms, key=lambda term: (term.grain, term.reach), reverse=True)
+    if not rest:
         return Along(start, outer.keys[0], outer.extents[0], outer.grain, None, 1, 1)
-    inner = terms[1]
+    (inner,) = rest
     return Along(start, outer.keys[0], outer.extents[0], outer.grain, inner.keys[0], inner.extents[0], inner.grain)
 
 
@@ -232,20 +239,29 @@ def located(given: Contribution, held: Mapping[Variable, Tensor]) -> list[Locate
 # --- sums -----------------------------------------------------------------------------------------------
 
 
+class Span(NamedTuple):
+    """The elements `step*q + phase` of a dimension, for a range of `q` and a run of phases."""
+
+    places: range
+    step: int
+    phases: range
+
+
 class Box(NamedTuple):
-    """The elements of one phase of each dimension that have contributions, and these.
+    """Elements that have the same contributions: those of a range of `q` and a run of phases of each dimension.
 
     Attributes:
-        ranges: of `q` along each dimension.
-        steps: of each.
-        phases: of each.
-        parts: the contributions that there are, with their own phases.
+        spans: the elements, dimension by dimension.
+        parts: the contributions that there are, with their own phases at the first of each run.
     """
 
-    ranges: tuple[range, ...]
-    steps: tuple[int, ...]
-    phases: tuple[int, ...]
+    spans: tuple[Span, ...]
     parts: tuple[tuple[Located, tuple[Phase, ...]], ...]
+
+    @property
+    def ranges(self) -> tuple[range, ...]:
+        """The `q` of each dimension, followed by its phases, counted from the first, where there are several."""
+        return tuple(own for q, _, run in self.spans for own in ((q, range(len(run))) if len(run) > 1 else (q,)))
 
     @property
     def volume(self) -> int:
@@ -257,44 +273,86 @@ class Box(NamedTuple):
         """How many contributions an element reads."""
         return sum(math.prod(own.count for own in phases) for _, phases in self.parts)
 
+    def pairs(self, at: Sequence[Index]) -> list[tuple[Index, Index | None]]:
+        """What is given for each of `ranges`, dimension by dimension; None where there is one phase alone."""
+        rest = iter(at)
+        return [(next(rest), next(rest) if len(own.phases) > 1 else None) for own in self.spans]
+
+    def elements(self, view: Tensor, at: Sequence[Index], shape: tuple[int, ...]) -> Tensor:
+        """Some of the elements, as a view of where the sums go.
+
+        Args:
+            view: where all of them go.
+            at: positions in each of `ranges`.
+            shape: of each of these.
+        """
+        places = []
+        for (_, step, run), (q, phase) in zip(self.spans, self.pairs(at), strict=True):
+            first = q * step + run.start
+            places.append(first if phase is None else first + phase)
+        return Tensor(view.source, view.index.compose(places, shape))
+
+
+def _runs(ways: Sequence[Along], step: int) -> list[tuple[range, tuple[Phase | None, ...]]]:
+    """The phases of a dimension that have contributions, in runs along which all of these go on with the next `k`.
+
+    With each run go the contributions at its first phase.
+    """
+    found: list[tuple[range, tuple[Phase | None, ...]]] = []
+    for phase in range(step):
+        own = tuple(way.at(step, phase) for way in ways)
+        if found:
+            run, first = found[-1]
+            pairs = zip(first, own, strict=True)
+            if all(now is None if at is None else now and now == at.later(len(run)) for at, now in pairs):
+                found[-1] = range(run.start, phase + 1), first
+                continue
+        found.append((range(phase, phase + 1), own))
+    return [(run, own) for run, own in found if any(own)]
+
+
+def _spans(step: int, run: range, extent: int, own: Sequence[Phase]) -> Iterator[Span]:
+    """The elements of a run of phases that have any contribution; the extent may cut the last run."""
+    start, stop = max(0, min(k.range.start for k in own)), max(k.range.stop for k in own)
+    whole = min(stop, (extent - run.stop) // step + 1)
+    if start < whole:
+        yield Span(range(start, whole), step, run)
+    last = max(start, whole)
+    left = range(run.start, min(run.stop, extent - step * last))
+    if last < stop and left:
+        yield Span(range(last, last + 1), step, left)
+
 
 def boxes(members: Sequence[Located]) -> list[Box] | None:
-    """The sums of contributions to one view; None where their steps are of different lengths, or too many phases."""
-    view, steps = members[0].view, []
+    """The sums of contributions to one view; None where their steps are of different lengths, or too many runs."""
+    view, dimensions = members[0].view, []
     for ways in zip(*(own.along for own in members), strict=True):
         own = {way.step for way in ways if way.extent > 1} or {way.step for way in ways if way.step} or {1}
         if len(own) > 1:
             return None
-        steps.append(own.pop())
-    if math.prod(steps) > MOST_PHASES:
+        step = own.pop()
+        dimensions.append([(step, *run) for run in _runs(ways, step)])
+    if math.prod(map(len, dimensions)) > MOST_RUNS:
         return None
     found = []
-    for phases in itertools.product(*map(range, steps)):
-        parts = []
-        for member in members:
-            own = [way.at(step, phase) for way, step, phase in zip(member.along, steps, phases, strict=True)]
-            if None not in own:
-                parts.append((member, tuple(own)))
-        ranges = []
-        for d, (step, phase) in enumerate(zip(steps, phases, strict=True)):
-            last = (view.shape[d] - 1 - phase) // step
-            own = [phases[d].range for _, phases in parts]
-            start, stop = min((r.start for r in own), default=0), max((r.stop for r in own), default=0)
-            ranges.append(range(max(0, start), min(stop, last + 1)))
-        box = Box(tuple(ranges), tuple(steps), phases, tuple(parts))
-        if parts and box.volume:
-            found.append(box)
+    for runs in itertools.product(*dimensions):
+        ways = zip(*(own for _, _, own in runs), strict=True) if runs else [()] * len(members)
+        parts = tuple((own, phases) for own, phases in zip(members, ways, strict=True) if None not in phases)
+        if not parts:
+            continue
+        spans = [
+            _spans(step, run, view.shape[d], [phases[d] for _, phases in parts])
+            for d, (step, run, _) in enumerate(runs)
+        ]
+        found += [Box(own, parts) for own in itertools.product(*spans)]
     return found
 
 
 def elements_of(box: Box, view: Tensor) -> Tensor:
     """The elements of a view that a box has."""
-    return view[
-        tuple(
-            slice(step * own.start + phase, step * (own.stop - 1) + phase + 1, step)
-            for own, step, phase in zip(box.ranges, box.steps, box.phases, strict=True)
-        )
-    ]
+    shape = tuple(map(len, box.ranges))
+    unit = lambda d: tuple(int(k == d) for k in range(len(shape)))  # noqa: E731
+    return box.elements(view, [Index(own.start, shape, unit(d)) for d, own in enumerate(box.ranges)], shape)
 
 
 def touched(made: Sequence[Box]) -> int:

@@ -20,7 +20,7 @@ from codelet.tracing.hints import NO_HINTS
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
-from lowering.adjoint.shifted import Box, Located, Phase
+from lowering.adjoint.shifted import Box, Located, Phase, Span
 
 # --- what a vertex runs ---------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Blocks(NamedTuple):
     """How the elements of a box are dealt out to vertices.
 
     Attributes:
-        places: the `q` along each dimension, of all elements of a vertex's block.
+        places: the positions along each dimension, of all elements of a vertex's block.
         shape: of the block.
     """
 
@@ -140,10 +140,10 @@ def blocks(ranges: Sequence[range], wanted: int) -> Blocks:
     return Blocks(tuple(places), shape)
 
 
-def _padding(part: Located, phases: Sequence[Phase], ranges: Sequence[range]) -> dict[int, tuple[int, int]]:
+def _padding(phases: Sequence[Phase], spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
     """How many positions vertices read before and behind what is given, along its dimensions."""
     found = {}
-    for (along, shift, _, count, _, by), own in zip(phases, ranges, strict=True):
+    for (along, shift, _, count, _, by), (own, _, _) in zip(phases, spans, strict=True):
         first, last = own.start + shift - by * (count - 1), own.stop - 1 + shift
         if along.key is not None:
             found[along.key] = max(0, -first), max(0, last + 1 - along.extent)
@@ -151,15 +151,16 @@ def _padding(part: Located, phases: Sequence[Phase], ranges: Sequence[range]) ->
 
 
 def _read(
-    part: Located, tensor: Tensor, phases: Sequence[Phase], block: Blocks, before: Mapping[int, int]
+    part: Located, tensor: Tensor, phases: Sequence[Phase], box: Box, block: Blocks, before: Mapping[int, int]
 ) -> tuple[Tensor, int]:
     """What a vertex reads of a contribution, and how many leading dimensions are summed over.
 
     Args:
         part: the contribution.
         tensor: one of its fields, among zeros.
-        phases: the phase of each dimension.
-        block: the elements of the vertex.
+        phases: the first phase of each dimension.
+        box: the elements of all vertices.
+        block: those of the vertex.
         before: how many zeros there are before its dimensions.
     """
     summed = [k for k, own in enumerate(phases) if own.count > 1]
@@ -168,17 +169,19 @@ def _read(
     shape = (*(phases[k].count for k in summed), *block.shape, *rest)
     lead, behind = len(summed), len(shape) - len(rest)
     at = {d: Index.filled(0, shape) for d in range(rank)}
-    for k, own in enumerate(phases):
-        place = block.places[k]
-        strides = [0] * lead + list(place.strides) + [0] * len(rest)
-        if k in summed:
-            strides[summed.index(k)] = -own.by
+    for k, (own, (q, phase)) in enumerate(zip(phases, box.pairs(block.places), strict=True)):
+
+        def moved(place: Index | None, first: int, step: int, k: int = k) -> Index:
+            """A place of the block's elements, moved by a step for each that is summed along the dimension."""
+            leading = [step if own == k else 0 for own in summed]
+            strides = (0,) * len(block.shape) if place is None else place.strides
+            offset, symbols = (0, ()) if place is None else (place.offset, place.symbols)
+            return Index(offset + first, shape, (*leading, *strides, *[0] * len(rest)), symbols)
+
         if own.along.key is not None:
-            offset = place.offset + own.shift + before.get(own.along.key, 0)
-            at[own.along.key] = Index(offset, shape, tuple(strides), place.symbols)
+            at[own.along.key] = moved(q, own.shift + before.get(own.along.key, 0), -own.by)
         if own.along.inner is not None:
-            steps = [own.step if k in summed and summed.index(k) == d else 0 for d in range(len(shape))]
-            at[own.along.inner] = Index(own.first, shape, tuple(steps))
+            at[own.along.inner] = moved(phase, own.first, own.step)
     for d in range(len(rest)):
         at[rank + d] = Index(0, shape, tuple(int(k == behind + d) for k in range(len(shape))))
     return Tensor(tensor.source, tensor.index.compose([at[d] for d in range(tensor.ndim)], shape)), lead
@@ -203,7 +206,7 @@ def summed(group: Sequence[Box], view: Tensor, wanted: int, is_added: bool) -> I
     widths: dict[int, dict[int, tuple[int, int]]] = {}
     for box in group:
         for part, phases in box.parts:
-            own = _padding(part, phases, box.ranges)
+            own = _padding(phases, box.spans)
             for tensor in part.contribution.given.values():
                 held = widths.setdefault(id(tensor), {})
                 for d, (before, behind) in own.items():
@@ -221,10 +224,9 @@ def summed(group: Sequence[Box], view: Tensor, wanted: int, is_added: bool) -> I
                         tensor.pad([own.get(d, (0, 0)) for d in range(tensor.ndim)]) if tensor.ndim else tensor
                     )
                 before = {d: pair[0] for d, pair in own.items()}
-                fields[f"x{number}{name}"], lead = _read(part, padded[id(tensor)], phases, block, before)
+                fields[f"x{number}{name}"], lead = _read(part, padded[id(tensor)], phases, box, block, before)
                 names.append(name)
             parts.append(Part(part.contribution.adjoint, tuple(names), lead))
         run = SumOfParts(tuple(parts), len(block.shape), is_added)
-        places = [at * step + phase for step, phase, at in zip(box.steps, box.phases, block.places, strict=True)]
-        fields["acc" if is_added else "out"] = Tensor(view.source, view.index.compose(places, block.shape))
+        fields["acc" if is_added else "out"] = box.elements(view, block.places, block.shape)
         yield Summed(run, fields)
