@@ -44,8 +44,8 @@ def report_network(network: str, grain: int | None) -> Reported:
     times.append(time.perf_counter())
     page = page_of(record)
     times.append(time.perf_counter())
-    seconds = [after - before for before, after in pairwise(times)]
-    return Reported(profile.num_vertices, *seconds, len(page.encode()) / 2**20)
+    placed, collected, written = (after - before for before, after in pairwise(times))
+    return Reported(profile.num_vertices, placed, collected, written, len(page.encode()) / 2**20)
 
 
 @benchmark

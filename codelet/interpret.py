@@ -34,7 +34,7 @@ from codelet.programs.functions import Call
 from codelet.programs.program import Execute, Program, Recording, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
-from codelet.programs.walk import Writes, check_program
+from codelet.programs.walk import Touched, check_program
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor, views_padding
 
@@ -74,7 +74,7 @@ class _Memory:
     def __init__(self, graph: Graph, values: Mapping[str, Any]):
         check_names(graph, values)
         self.graph = graph
-        self.writes = Writes()
+        self.writes = Touched(is_read=False)
         self.arrays: dict[int, np.ndarray] = {}
         self.incoming: dict[Stream, Iterator[np.ndarray]] = {}
         for stream in graph.streams:

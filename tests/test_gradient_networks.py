@@ -12,6 +12,7 @@ import codelet as cl
 from codelet.models.networks import step_arguments
 from codelet.models.resnet import resnet
 from codelet.models.training import Training, start, train_step
+from codelet.programs.walk import Touched
 from codelet.views.sources import source_variables
 from ipu_backend.jobs.adjoint import network_loss, training_step
 
@@ -59,3 +60,20 @@ def test_alexnets_step_is_that_of_jax_and_trains():
     training, pictures, labels = step_arguments("alexnet", batch=2, key=jax.random.key(0))
     losses = is_that_of_jax(training, pictures, labels, None, tiles=1472, steps=4)
     assert losses[0] > losses[1] > losses[2] > losses[3]
+
+
+def test_parameters_are_updated_as_soon_as_nothing_reads_them():
+    """Each update runs at once after the last that touches what it does, so that gradients are not all held."""
+    arguments = jax.eval_shape(lambda: step_arguments("mnist", batch=2, key=jax.random.key(0)))
+    traced = cl.trace(network_loss, *arguments, target=cl.IPU(num_tiles=8), grain=1 << 16)
+    step = training_step(traced)
+    assert isinstance(step.program, cl.Sequence)
+    programs, touched = step.program.programs, Touched(is_read=True)
+    is_update = ["update/" in "".join(own.lines()) for own in programs]
+    assert sum(is_update) == 4
+    assert is_update != sorted(is_update)
+    for number in np.flatnonzero(is_update).tolist():
+        own = touched.of(programs[number])
+        before = next(k for k in range(number - 1, -1, -1) if not is_update[k])
+        assert own & touched.of(programs[before])
+        assert not any(own & touched.of(later) for later in programs[number + 1 :])

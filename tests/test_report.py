@@ -124,8 +124,23 @@ def two_chips() -> cl.Profile:
     return cl.Engine(graph).profile()
 
 
-@pytest.mark.parametrize("profile", [empty, one_tile, with_loops, two_chips])
-def test_every_view_of_odd_programs_opens(browser, tmp_path, profile):
+def matrix_vector() -> cl.Profile:
+    return cl.Engine(product(512, 256, 64)).profile()
+
+
+def mnist() -> cl.Profile:
+    return traced_step("mnist", 2, None).profile()
+
+
+def a_million() -> cl.Profile:
+    graph = cl.Graph()
+    x, i = graph.add_variable("x", (1_000_000,)), cl.grid(1_000_000)
+    graph.add_vertex("doubled", double, x=x[i])
+    return cl.Engine(graph).profile()
+
+
+@pytest.mark.parametrize("profile", [empty, one_tile, with_loops, two_chips, matrix_vector, mnist, a_million])
+def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)
 

@@ -24,7 +24,7 @@ from codelet.programs.copies import Copy
 from codelet.programs.functions import Call
 from codelet.programs.program import Execute, Program, Recording, Sequence
 from codelet.programs.tensor_steps import WriteUndef
-from codelet.programs.walk import Writes
+from codelet.programs.walk import Touched
 from codelet.views.tensor import Tensor
 
 NOTHING = -1
@@ -49,7 +49,7 @@ class Writers:
         for family in graph.families:
             self._families.setdefault(family.compute_set, []).append((family, number))
             number += family.num_vertices
-        self._writes = Writes()
+        self._writes = Touched(is_read=False)
         num_elements = sum(variable.size + 1 for variable in graph.variables)
         dtype = np.dtype(np.int32 if num_elements < 2**31 - 2 else np.int64)
         self.held = np.arange(-2, -2 - num_elements, -1, dtype=dtype)[None]

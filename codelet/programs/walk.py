@@ -77,42 +77,46 @@ def check_program(program: Program, graph: Graph) -> None:
                 )
 
 
-class Writes:
-    """Which variables programs may write any element of, by their text alone; that of a function is found once.
+class Touched:
+    """Which variables programs may touch any element of, by their text alone; that of a function is found once.
 
     The parameters of functions that are called count no further than the call.
+
+    Attributes:
+        is_read: whether those that they read count as well as those that they write.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_read: bool) -> None:
+        self.is_read = is_read
         self._functions: dict[Function, frozenset[Variable]] = {}
 
     def of(self, program: Program) -> set[Variable]:
-        """The variables of which a program may write any element."""
+        """The variables of which a program may touch any element."""
         return set().union(*map(self._of_one, _programs(program)))
 
     def of_function(self, function: Function) -> frozenset[Variable]:
-        """The variables of which a function's body may write any element, its parameters among them."""
+        """The variables of which a function's body may touch any element, its parameters among them."""
         if function not in self._functions:
             self._functions[function] = frozenset(self.of(function.body))
         return self._functions[function]
 
     def _of_one(self, program: Program) -> set[Variable]:
-        """What a program writes beside what those that it is made of do."""
-        written: list[Tensor] = []
+        """What a program touches beside what those that it is made of do."""
+        touched = [own for own in _parts(program)[1] if isinstance(own, Tensor)] if self.is_read else []
         match program:
             case Execute() | Recording():
                 sets = {program.compute_set} if isinstance(program, Execute) else set(program.compute_sets)
                 graphs = {compute_set.graph for compute_set in sets}
                 families = [family for graph in graphs for family in graph.families if family.compute_set in sets]
-                connected = [field for family in families for field in family.fields if field.is_written]
-                written = [field.tensor for field in connected if field.tensor is not None]
+                connected = [own for family in families for own in family.fields if own.is_written or self.is_read]
+                touched += [field.tensor for field in connected if field.tensor is not None]
             case Copy(_, destination):
-                written = [destination] if isinstance(destination, Tensor) else []
+                touched += [destination] if isinstance(destination, Tensor) else []
             case Repeat(_, _, index):
-                written = [] if index is None else [index]
+                touched += [] if index is None else [index]
             case Call(function, arguments):
                 own = self.of_function(function)
                 given = {parameter.source: arguments[name] for name, parameter in function.parameters.items()}
                 named = {variable for part in own & set(given) for variable in source_variables(given[part].source)}
                 return set(own - set(given)) | named
-        return {variable for tensor in written for variable in source_variables(tensor.source)}
+        return {variable for tensor in touched for variable in source_variables(tensor.source)}

@@ -7,7 +7,7 @@ vertex of the forward pass reads, so that a parameter stays on its tile from one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from codelet.models.training import Training, loss_and_state
 from codelet.ops.blocks import add_blocks
 from codelet.ops.turns import cut_row
 from codelet.programs.program import Program
-from codelet.views.sources import source_variables
+from codelet.programs.walk import Touched
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.jobs.layers import LayerNames
 
@@ -108,6 +109,22 @@ def with_gradient(traced: Traced) -> Step:
     return Step(traced.graph, program, traced.flat_inputs, (*traced.flat_outputs, *found))
 
 
+def _as_soon_as_may_be(program: Program, updates: Iterable[tuple[Program, set[Variable]]]) -> Program:
+    """A program with each of some others run once nothing that it touches is touched any more.
+
+    What such an update reads then need not be kept until all is done.
+    """
+    last: dict[Variable, int] = {}
+    touched, programs = Touched(is_read=True), cl.Sequence(program).programs
+    for number, own in enumerate(programs):
+        last |= dict.fromkeys(touched.of(own), number)
+    behind: dict[int, list[Program]] = {}
+    for update, variables in updates:
+        behind.setdefault(max((last.get(variable, -1) for variable in variables), default=-1), []).append(update)
+    parts = [[own, *behind.get(number, [])] for number, own in enumerate(programs)]
+    return cl.Sequence(*behind.get(-1, []), *(own for part in parts for own in part))
+
+
 def training_step(traced: Traced, grain: int | None = None) -> Step:
     """A training step of a network: its loss as it was traced, the gradient by its parameters, and the update of these.
 
@@ -120,13 +137,16 @@ def training_step(traced: Traced, grain: int | None = None) -> Step:
     parameters, velocity = (jax.tree.leaves(own) for own in (training.parameters, training.velocity))
     found = cl.gradient(graph, traced.flat_outputs[0], parameters, program=traced.program)
     layers = LayerNames.of(graph).variables
-    with graph.record() as update:
-        for p, v in zip(parameters, velocity, strict=True):
-            (variable,) = source_variables(p.source)
-            # What is only given to functions is of the module that holds it.
-            own_module = variable.name.removeprefix("training/parameters/").rpartition("/")[0] or variable.name
-            layer = layers.get(variable.name) or own_module
-            with graph.scope("update"), graph.scope(layer), graph.scope("momentum", unique=True):
-                _add_update(graph, {"p": p, "v": v, "slope": found[p]}, grain)
-    program = cl.Sequence(found.forward, found.backward, update)
+    updates: list[tuple[Program, set[Variable]]] = []
+    for p, v in zip(parameters, velocity, strict=True):
+        (variable,) = source_variables(p.source)
+        # What is only given to functions is of the module that holds it.
+        own_module = variable.name.removeprefix("training/parameters/").rpartition("/")[0] or variable.name
+        layer = layers.get(variable.name) or own_module
+        own = {"p": p, "v": v, "slope": found[p]}
+        scopes = graph.scope("update"), graph.scope(layer), graph.scope("momentum", unique=True)
+        with scopes[0], scopes[1], scopes[2], graph.record() as update:
+            _add_update(graph, own, grain)
+        updates.append((update, {variable for each in own.values() for variable in source_variables(each.source)}))
+    program = cl.Sequence(found.forward, _as_soon_as_may_be(found.backward, updates))
     return Step(graph, program, traced.flat_inputs, (*traced.flat_outputs, *parameters, *velocity))

@@ -48,7 +48,7 @@ class _Snapshots:
         self.begin: list[Program] = []
         self._held: list[tuple[Variable, Elements, Tensor, Tensor]] = []
         for variable, elements in state:
-            stack = new_tensor(graph, f"snapshots/{variable.name}", (count, *variable.shape), variable.dtype)
+            stack = new_tensor(graph, f"saved/snapshots/{variable.name}", (count, *variable.shape), variable.dtype)
             self.begin.append(cl.Copy(0, stack))
             row = whole_view(variable)
             if not elements.is_all:

@@ -71,11 +71,18 @@ def _hover(figure: Any, renderers: list[Any], *rows: tuple[str, str]) -> None:
     figure.add_tools(bokeh("models").HoverTool(renderers=renderers, tooltips=list(rows)))
 
 
-def _key(figure: Any, mapper: Any) -> None:
-    """What the colours of a figure stand for, at its right."""
+def _cells(figure: Any, name: str, x: str, y: str, value: str, *columns: str, size: float = 1) -> Any:
+    """Squares of a figure, coloured by a column, and beside them what the colours stand for."""
     models = bokeh("models")
-    bar = models.ColorBar(color_mapper=mapper, formatter=models.NumeralTickFormatter(format="0,0"))
-    figure.add_layout(bar, "right")
+    palette = bokeh("palettes").Cividis256
+    mapper = models.LinearColorMapper(palette=palette, low=0, high=1, name=f"{name}_colours")
+    colour = {"field": value, "transform": mapper}
+    source = _source(f"{name}_source", x, y, value, *columns)
+    cells = figure.rect(x, y, width=size, height=size, source=source, fill_color=colour, line_color=None)
+    key = models.ColorBar(color_mapper=mapper, formatter=models.NumeralTickFormatter(format="0,0"))
+    figure.add_layout(key, "right")
+    figure.grid.visible = False
+    return cells
 
 
 def memory_plot(kinds: list[str]) -> Any:
@@ -97,20 +104,9 @@ def memory_plot(kinds: list[str]) -> Any:
 
 def chip_plot() -> Any:
     """The tiles in rows and columns, coloured by a number."""
-    models = bokeh("models")
     figure = _figure("chip", "", "", height=330)
-    source = _source("chip_source", "x", "y", "tile", "value")
-    palette = bokeh("palettes").Cividis256
-    mapper = models.LinearColorMapper(palette=palette, low=0, high=1, name="chip_colours")
-    cells = figure.rect(
-        "x", "y", width=0.94, height=0.94, source=source, fill_color={"field": "value", "transform": mapper}
-    )
-    cells.glyph.line_color = None
-    figure.add_layout(
-        models.ColorBar(color_mapper=mapper, formatter=models.NumeralTickFormatter(format="0,0")), "right"
-    )
+    cells = _cells(figure, "chip", "x", "y", "value", "tile", size=0.94)
     figure.axis.visible = False
-    figure.grid.visible = False
     _hover(figure, [cells], ("tile", "@tile"), ("", "@value{0,0}"))
     return figure
 
@@ -193,49 +189,36 @@ def exchange_plot() -> Any:
     return figure
 
 
-def moved_plot() -> Any:
-    """Bytes that each tile, or stretch of tiles, receives and sends."""
-    figure = _figure("moved", "tile", "bytes", height=260)
-    source = _source("moved_source", "tile", "last", "received", "sent")
+def _two_lines(name: str, first: tuple[str, str], second: tuple[str, str]) -> Any:
+    """Two numbers of each tile, or stretch of tiles, as lines: the column and colour of each, the first dashed."""
+    figure = _figure(name, "tile", "bytes", height=260)
+    source = _source(f"{name}_source", "tile", "last", first[0], second[0])
     lines = [
         figure.step("tile", column, source=source, mode="center", color=colour, line_dash=dash, legend_label=column)
-        for column, colour, dash in (("received", COLOURS["exchange"], "solid"), ("sent", "#2f7fd1", "dashed"))
+        for (column, colour), dash in ((first, "dashed"), (second, "solid"))
     ]
-    _hover(figure, lines[:1], ("tile", "@tile to @last"), ("received", "@received{0,0}"), ("sent", "@sent{0,0}"))
+    _hover(figure, lines[1:], ("tile", "@tile to @last"), *((own, f"@{own}{{0,0}}") for own, _ in (first, second)))
     figure.add_layout(figure.legend[0], "right")
     figure.y_range.start = 0
     return figure
 
 
+def moved_plot() -> Any:
+    """Bytes that each tile, or stretch of tiles, sends and receives."""
+    return _two_lines("moved", ("sent", "#2f7fd1"), ("received", COLOURS["exchange"]))
+
+
 def regions_plot() -> Any:
     """Which region of tiles sends how much to which."""
-    models = bokeh("models")
     figure = _figure("regions", "receives", "sends", height=380)
-    source = _source("regions_source", "sender", "receiver", "bytes", "from_tiles", "to_tiles")
-    mapper = models.LinearColorMapper(palette=bokeh("palettes").Cividis256, low=0, high=1, name="regions_colours")
-    cells = figure.rect(
-        "receiver", "sender", width=1, height=1, source=source, fill_color={"field": "bytes", "transform": mapper}
-    )
-    cells.glyph.line_color = None
-    figure.add_layout(
-        models.ColorBar(color_mapper=mapper, formatter=models.NumeralTickFormatter(format="0,0")), "right"
-    )
-    figure.grid.visible = False
+    cells = _cells(figure, "regions", "receiver", "sender", "bytes", "from_tiles", "to_tiles")
     _hover(figure, [cells], ("from tiles", "@from_tiles"), ("to tiles", "@to_tiles"), ("bytes", "@bytes{0,0}"))
     return figure
 
 
 def compared_plot() -> Any:
     """Bytes, or cycles, of each tile before and after."""
-    figure = _figure("compared", "tile", "", height=260)
-    source = _source("compared_source", "tile", "last", "before", "after")
-    lines = [
-        figure.step("tile", column, source=source, mode="center", color=colour, line_dash=dash, legend_label=column)
-        for column, colour, dash in (("before", "#8a8a8a", "dashed"), ("after", "#2f7fd1", "solid"))
-    ]
-    _hover(figure, lines[1:], ("tile", "@tile to @last"), ("before", "@before{0,0}"), ("after", "@after{0,0}"))
-    figure.add_layout(figure.legend[0], "right")
-    figure.y_range.start = 0
+    figure = _two_lines("compared", ("before", "#8a8a8a"), ("after", "#2f7fd1"))
     figure.yaxis[0].name = "compared_axis"
     return figure
 
