@@ -88,6 +88,6 @@ def _counted(graph: Graph, index: Variable) -> tuple[list[Step], tuple[Step, ...
     """What has to run before a loop, and at the beginning of each turn, so that a variable counts the turns from 0."""
     turn = whole_view(index)
     before = graph.copied_constant(np.asarray(-1).astype(index.dtype), turn)
-    count, _ = new_vertices(graph, "next turn", one_more, turn=turn)
+    count, _ = new_vertices(graph, "saved/next turn", one_more, turn=turn)
     counting = flow(collect(graph, count, (), ())).steps
     return [flow_step(CopyStep(Tensor(before.source, before.index), turn))], counting

@@ -158,8 +158,9 @@ def gradient(
     check_is_policy(recompute)
     seed, num_before = cotangent_of(target, cotangent), len(graph.variables)
     plan = check_graph(flow(collect(graph, chosen, (), ())))
-    is_only = called_once(plan)
+    is_only, parameters = called_once(plan), parameters_of(plan)
     plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
+    opened = parameters - parameters_of(plan)
     plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
@@ -174,7 +175,9 @@ def gradient(
         backward.fill(_elements(backward, by.values()))
         tensors = {own: backward.cotangents_of(tensor) for own, tensor in by.items()}
         before = backward.saved.settle(outermost)
-        forward = ProgramSequence(*before, forward_program(plan, outermost)) if outermost.is_changed else chosen
+        # What are parameters of functions that are called once holds nothing where these are called.
+        is_changed = outermost.is_changed or bool(opened)
+        forward = ProgramSequence(*before, forward_program(plan, outermost)) if is_changed else chosen
         kept = {
             own: new_variable(graph, f"kept/{own.name}", own)
             for own in sorted(backward.disturbed - parameters_of(plan), key=lambda own: own.number)
