@@ -14,7 +14,7 @@ import operator
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,15 +75,24 @@ def dot_product(x, y):
     return _squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
 
 
-def _of_fields(function: Callable[..., Any]) -> list[cl.Codelet]:
-    """Codelets of a function of several fields: of one to five."""
-    return [
+class ByNumberOfFields(NamedTuple):
+    """Codelets of one function, of one field to five."""
+
+    one: cl.Codelet
+    two: cl.Codelet
+    three: cl.Codelet
+    four: cl.Codelet
+    five: cl.Codelet
+
+
+def _of_fields(function: Callable[..., Any]) -> ByNumberOfFields:
+    return ByNumberOfFields(
         cl.codelet(lambda a: function(a)),
         cl.codelet(lambda a, b: function(a, b)),
         cl.codelet(lambda a, b, c: function(a, b, c)),
         cl.codelet(lambda a, b, c, d: function(a, b, c, d)),
         cl.codelet(lambda a, b, c, d, e: function(a, b, c, d, e)),
-    ]
+    )
 
 
 def _weighted(*fields: Any) -> Any:

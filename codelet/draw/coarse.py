@@ -145,10 +145,11 @@ def coarsen(links: Links, groups: Groups, tile: np.ndarray | None = None, most: 
     node, group = _nodes_of_groups(groups, min(most, 65_535 - 4 * len(groups.sizes)))
     num_nodes, num_vertices = len(group), links.num_vertices
     order = order_of_tiles(groups, tile)
-    # Shares begin where nodes do.
-    places = np.searchsorted(links.first, np.linspace(0, links.num_links, 5)[1:-1].astype(np.int64))
-    cuts = np.searchsorted(node[:num_vertices], node[np.minimum(places, max(0, num_vertices - 1))])
-    ends = np.array([0, *cuts, num_vertices]) if num_vertices else np.zeros(2, np.int64)
+    ends = np.zeros(2, np.int64)
+    if num_vertices:  # shares begin where nodes do
+        places = np.searchsorted(links.first, np.linspace(0, links.num_links, 5)[1:-1].astype(np.int64))
+        cuts = np.searchsorted(node[:num_vertices], node[np.minimum(places, num_vertices - 1)])
+        ends = np.array([0, *cuts, num_vertices])
     if len(order):
         node[order] = node[:num_vertices].copy()
 
