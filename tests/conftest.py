@@ -41,8 +41,14 @@ def _compile_soon() -> None:
         os.environ.setdefault("XLA_FLAGS", " ".join(_COMPILED_SOON))
 
 
+DEVICES = 8
+"""How many devices the host has for tests of meshes; all others use the first."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Share compilations between the processes of a run, and with the next run: they are most of what tests take."""
+    if "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", DEVICES)
     if config.getoption("markexpr") == "not slow":
         _compile_soon()
     cache = getattr(config, "cache", None)

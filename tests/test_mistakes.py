@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.meshes import mesh_of
 
 
 @cl.codelet
@@ -1860,6 +1861,21 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("no programs", lambda w: cl.Engine(w.graph, {}), e, "no programs", "at least one, by name")
     yield Mistake("programs without names", lambda w: cl.Engine(w.graph, {1: []}), e, "no names", "by name")
     yield Mistake("an unknown execution", lambda w: cl.Engine(w.graph, execution="gpu"), e, "'gpu'", "'fused', 'tiles'")
+    mesh, abstract = mesh_of(2), mesh_of(2).abstract_mesh
+    tiles = lambda w, mesh: cl.Engine(w.graph, execution="tiles", mesh=mesh)  # noqa: E731
+    yield Mistake(
+        "a number of devices for a mesh", lambda w: tiles(w, 4), e, "mesh is none", "int: 4", "jax.make_mesh("
+    )
+    yield Mistake("a mesh without devices", lambda w: tiles(w, abstract), e, "no devices", "AbstractMesh", "of devices")
+    fused = (
+        "runs on one device",
+        "Mesh('a': 2",
+        "an execution that takes a mesh: 'tiles'",
+        'execution="tiles", mesh=mesh',
+    )
+    yield Mistake("a mesh for one array", lambda w: cl.Engine(w.graph, mesh=mesh), e, "'fused'", *fused)
+    addresses = lambda w: cl.Engine(w.graph, execution="addresses", mesh=mesh)  # noqa: E731
+    yield Mistake("a mesh for addresses", addresses, e, "'addresses'", *fused)
     yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
     yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")
     yield Mistake("bytes by a name", lambda w: cl.Engine(w.graph, stream_bytes="a"), e, "'a'", "a number of bytes")

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from jax.extend import core as jax_core
 
 import codelet as cl
-from ipu_backend.executions.positions import Positions
-from ipu_backend.executions.tile_array import TileArray, compile_logical
+from ipu_backend.executions.tile_array import TileArray
 from lowering.machine.exchange import plan_exchange
-from lowering.machine.pieces import Pieces, pieces_of
 from lowering.machine.place import place
+from lowering.mesh.positions import Positions
 from lowering.pipeline import plan_graph
 from lowering.plan import runs
+from lowering.plan.pieces import Pieces, pieces_of
 from tests.examples import examples
 from tests.strategies import Case, arrived, cases
 from tests.test_lowered import interpreted
 from tests.test_tile_array import PLACES, function_of
 
-PLACE = "ipu_backend.executions.positions"
+PLACE = "lowering.mesh.positions"
 
 
 @cl.codelet
@@ -113,7 +113,7 @@ def test_tables_of_a_large_graph_are_small():
         z = graph.add_vertex("double", double, x=x[1000 * i : 1000 * i + 1000])
         program = cl.Sequence(graph.default_program, cl.Copy(z.flatten()[500:], y[:-500]), cl.Copy(x[:500], y[-500:]))
         plan = plan_graph(graph, program, [graph.variables[0]], [y])
-        compiled = compile_logical(plan, TileArray(plan_exchange(place(plan, "linear"))))
+        compiled = TileArray(plan_exchange(place(plan, "linear"))).compile_logical(plan)
 
         assert 100 * sum(table.size for table in compiled.consts) < size
         given = np.arange(size, dtype=np.float32)

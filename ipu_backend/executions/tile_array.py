@@ -16,7 +16,7 @@ some images and some rows of weights are one matrix product.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
 from codelet.hostdata import on_device
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
@@ -44,6 +45,9 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.streams import fed_types
 
+Field = tuple[Any, tuple[Key, ...]]
+"""A field of vertices: an array, with a key for each of its dimensions."""
+
 # --- computing ------------------------------------------------------------------------------------------
 
 
@@ -58,22 +62,18 @@ def bring(bringing: Bringing, held: Sequence[Array]) -> Array:
     else:
         array = bringing.words.of(joined(held))
     if bringing.padding:
-        behind = np.stack(bringing.padding)
-        array = jnp.concatenate([array, jnp.broadcast_to(behind, (len(array), len(behind)))], 1)
+        array = with_padding(array, bringing.padding)
     return array
 
 
-def _operand(
-    operand: Operand, brought: Sequence[Array], rows: np.ndarray | None, row: Axis, lanes: Sequence[Axis]
-) -> tuple[Any, tuple[Key, ...]]:
-    """A field, with a key for each of its dimensions."""
-    keys, dimensions = tuple(lanes[k] for k in operand.groups), operand.dimensions
-    if operand.places is not None:
-        assert operand.bringing is not None
-        array = operand.places.of(rows_of(brought[operand.bringing], rows))
-        return array, (row, *keys, *dimensions)
-    value = operand.value
-    assert value is not None
+def with_padding(array: Array, padding: Sequence[Any]) -> Array:
+    """Rows with values of padding behind each."""
+    behind = np.stack(padding)
+    return jnp.concatenate([array, jnp.broadcast_to(behind, (len(array), len(behind)))], 1)
+
+
+def constant_operand(value: np.ndarray, keys: tuple[Key, ...], row: Axis, dimensions: tuple[int, ...]) -> Field:
+    """A constant over rows, some lane axes and its own dimensions, without what it does not vary along."""
     if not value.size:
         return jnp.zeros(value.shape[1 + len(keys) :], value.dtype), dimensions
     if not keys and (value == value[:1]).all():
@@ -81,22 +81,46 @@ def _operand(
     return _known(value), (row, *keys, *dimensions)
 
 
+def _operand(
+    operand: Operand, brought: Sequence[Array], rows: np.ndarray | None, row: Axis, lanes: Sequence[Axis]
+) -> Field:
+    """A field of a batch."""
+    keys, dimensions = tuple(lanes[k] for k in operand.groups), operand.dimensions
+    if operand.places is not None:
+        assert operand.bringing is not None
+        array = operand.places.of(rows_of(brought[operand.bringing], rows))
+        return array, (row, *keys, *dimensions)
+    assert operand.value is not None
+    return constant_operand(operand.value, keys, row, dimensions)
+
+
+def over_rows(codelet: TracedCodelet, axes: Sequence[Axis], operands: Sequence[Field]) -> dict[str, Array]:
+    """What vertices write, by the field: (rows, lanes..., *field).
+
+    Args:
+        codelet: what they run.
+        axes: that of rows, and those of lanes.
+        operands: for each of its inputs.
+    """
+    mapped = mapped_axes([keys for _, keys in operands], axes)
+    results = over_grid(codelet.jaxpr, operands, mapped)
+    found = {}
+    for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):
+        own = tuple(range(len(kind.shape)))
+        shape = (*(axis.extent for axis in axes), *result.shape[len(mapped) :])
+        found[name] = arranged(result, (*mapped, *own), (*axes, *own), shape)
+    return found
+
+
 def compute(batch: TileBatch, brought: Sequence[Array]) -> dict[str, Array]:
     """What each tile's vertices write, by the field: (rows, lanes..., *field)."""
     codelet, lanes = batch.batch.codelet, batch.lanes
     row, *axes = Grid([range(len(lanes.tiles)), *map(range, lanes.lengths)]).axes
     operands = [_operand(batch.operands[name], brought, batch.rows, row, axes) for name in codelet.inputs]
-    mapped = mapped_axes([keys for _, keys in operands], [row, *axes])
-    results = over_grid(codelet.jaxpr, operands, mapped)
-    found = {}
-    for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):
-        own = tuple(range(len(kind.shape)))
-        shape = (len(lanes.tiles), *lanes.lengths, *result.shape[len(mapped) :])
-        found[name] = arranged(result, (*mapped, *own), (row, *axes, *own), shape)
-    return found
+    return over_rows(codelet, (row, *axes), operands)
 
 
-def _taken(results: Sequence[dict[str, Array]], result: Result) -> Array:
+def taken_result(results: Sequence[dict[str, Array]], result: Result) -> Array:
     """What a batch has computed, over rows and lanes, with its own dimensions in order."""
     array = results[result.batch][result.name]
     over = array.ndim - len(result.dimensions)
@@ -112,6 +136,27 @@ def digest(placement: Placement) -> str:
     for tiles in placement.vertex_tiles.values():
         made.update(np.ascontiguousarray(tiles).data)
     return made.hexdigest()
+
+
+def logical(plan: Plan, execution: Execution) -> Callable[..., list[Array]]:
+    """A checked plan as a function from the values of its inputs, which it loads, to those of its outputs."""
+    run = emit(plan, execution)
+
+    def function(*arrays: Array) -> list[Array]:
+        loaded = [execution.load(v, array) for v, array in zip(plan.inputs, arrays, strict=False)]
+        results = run(*loaded, *arrays[len(loaded) :])
+        for k, tensor in enumerate(plan.outputs):
+            if tensor.is_whole_variable:
+                assert isinstance(tensor.source, Variable)
+                results[k] = execution.unload(tensor.source, results[k])
+        return results
+
+    return function
+
+
+def logical_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of what `logical` takes."""
+    return [*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in plan.inputs), *fed_types(plan)]
 
 
 class TileArray(Execution):
@@ -158,11 +203,18 @@ class TileArray(Execution):
             return held
         return self.layouts.unloading(variable).of(reshape(held, (held.size,)))
 
+    def held_shape(self, variable: Variable) -> tuple[int, ...]:
+        """The shape of what is held of a variable."""
+        return self.layouts.of(variable).shape if variable in self.layouts else variable.shape
+
+    def blank(self, variable: Variable) -> Array:
+        """What is held of a variable that has no value yet: zeros."""
+        return on_device(np.zeros(self.held_shape(variable), variable.dtype))
+
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of a variable, zeros where it has no value yet."""
         if variable not in arrays:
-            shape = self.layouts.of(variable).shape if variable in self.layouts else variable.shape
-            arrays[variable] = jnp.zeros(shape, variable.dtype)
+            arrays[variable] = jnp.zeros(self.held_shape(variable), variable.dtype)
         return arrays[variable]
 
     def _source(self, arrays: Arrays, source: Bringing | Taking) -> list[Array]:
@@ -203,34 +255,14 @@ class TileArray(Execution):
         brought = [self._source(arrays, own)[0] for own in plan.bringings]
         results = [compute(batch, brought) for batch in plan.batches]
         for own in plan.storings:
-            parts = [_taken(results, result) for result in own.results]
+            parts = [taken_result(results, result) for result in own.results]
             arrays[own.putting.variable] = self._put(arrays, own.putting, parts)
 
+    def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+        structs = [jax.ShapeDtypeStruct(self.held_shape(variable), variable.dtype) for variable in plan.inputs]
+        return trace_simplified(emit(plan, self), *structs, *fed_types(plan))
 
-def held_type(execution: Execution, variable: Variable) -> jax.ShapeDtypeStruct:
-    """The shape and dtype of what an execution holds of a variable."""
-    logical = jax.ShapeDtypeStruct(variable.shape, variable.dtype)
-    return jax.eval_shape(lambda array: execution.load(variable, array), logical)
-
-
-def compile_held(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
-    """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
-    structs = [held_type(execution, variable) for variable in plan.inputs]
-    return trace_simplified(emit(plan, execution), *structs, *fed_types(plan))
-
-
-def compile_logical(plan: Plan, execution: Execution) -> jax_core.ClosedJaxpr:
-    """The jaxpr of a checked plan from the values of its inputs, which it loads, to those of its outputs."""
-    run = emit(plan, execution)
-
-    def function(*arrays: Array) -> list[Array]:
-        loaded = [execution.load(v, array) for v, array in zip(plan.inputs, arrays, strict=False)]
-        results = run(*loaded, *arrays[len(loaded) :])
-        for k, tensor in enumerate(plan.outputs):
-            if tensor.is_whole_variable:
-                assert isinstance(tensor.source, Variable)
-                results[k] = execution.unload(tensor.source, results[k])
-        return results
-
-    structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
-    return trace_simplified(function, *structs, *fed_types(plan))
+    def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        """The jaxpr of a checked plan from the values of its inputs, which it loads, to those of its outputs."""
+        return trace_simplified(logical(plan, self), *logical_types(plan))

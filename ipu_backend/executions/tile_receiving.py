@@ -16,7 +16,7 @@ from codelet.views.sources import Variable
 from ipu_backend.executions.tile_boxes import in_boxes
 from ipu_backend.executions.tile_layout import Layouts, Selection
 from lowering.machine.exchange import Transfer
-from lowering.machine.pieces import Pieces, pieces_of, side_by_side
+from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.runs import Runs
 
 

@@ -21,7 +21,7 @@ from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, S
 from ipu_backend.executions.tile_receiving import Bringing, Received, of_variables, receive
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
 from lowering.machine.exchange import StepExchange, Transfer
-from lowering.machine.pieces import Pieces, pieces_of, side_by_side
+from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.runs import union
 
 

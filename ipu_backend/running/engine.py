@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from codelet.display import as_html, as_table
 from codelet.errors import ArrayError, StateLostError, StreamError
@@ -35,7 +36,7 @@ from ipu_backend.running.engine_state import (
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_tile, checked_options, chosen_program, named_programs
+from ipu_backend.running.options import check_tile, checked_mesh, checked_options, chosen_program, named_programs
 from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
 from ipu_backend.running.streaming import Connections
@@ -64,9 +65,13 @@ class Engine:
         placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
             the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
             from the plan to its placement.
+        mesh: for tiles, a `jax.sharding.Mesh` of devices of this process. The tiles on which anything lives are dealt
+            to them in order, over all axes of the mesh, and a device holds what lives on its tiles alone, between runs
+            too. What is read on other devices' tiles crosses in each step, and nothing else; what `function` takes and
+            gives is on all devices. One device when left off.
 
     Raises:
-        ProgramError: an execution or a placement that there is not.
+        ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.
         What `lower` raises for the graph, save that elements nothing writes may still be written by the
         host: reading one is an error of `run` and `read`.
 
@@ -93,6 +98,7 @@ class Engine:
         stream_bytes: int = 1 << 26,
         execution: Literal["fused", "tiles", "addresses"] = "fused",
         placement: Place = "balanced",
+        mesh: Mesh | None = None,
     ):
         graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
@@ -102,6 +108,7 @@ class Engine:
             "stream_bytes": stream_bytes,
             "execution": execution,
             "placement": placement,
+            "mesh": checked_mesh(mesh, execution),
         }
         given = graph.default_program if program is None else program
         self._programs: dict[str, LoadedProgram] = {}
@@ -110,7 +117,7 @@ class Engine:
             check_program(chosen, graph)
             self._programs[name] = LoadedProgram(graph, chosen, stream_bytes)
         self._names = Names(graph)
-        self._machine = EngineMachine(self._programs, execution, placement)
+        self._machine = EngineMachine(self._programs, execution, placement, mesh)
         self._execution = self._machine.execution
         self._connections = Connections(stream_bytes)
         self._exclusive = Exclusive()

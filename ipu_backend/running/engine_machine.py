@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from jax.extend import core as jax_core
+from jax.sharding import Mesh
 
 from codelet.views.sources import Variable
+from ipu_backend.executions.mesh_tiles import MeshTiles
 from ipu_backend.executions.tile_addresses import compile_addresses
-from ipu_backend.executions.tile_array import TileArray, compile_held, compile_logical, digest
+from ipu_backend.executions.tile_array import TileArray, digest
 from ipu_backend.running.runs import LoadedProgram
 from ipu_backend.running.streaming import Together
 from lowering.check.check import check
@@ -38,12 +40,15 @@ class EngineMachine:
         programs: by name; each is told how it is compiled, where the execution is not the fused one.
         execution: `"fused"`, `"tiles"` or `"addresses"`.
         placement: how what the graph leaves without a tile is placed.
+        mesh: for tiles, the devices that they are dealt to; one device when left off.
 
     Attributes:
         execution: how values are held.
     """
 
-    def __init__(self, programs: Mapping[str, LoadedProgram], execution: str, placement: Place):
+    def __init__(
+        self, programs: Mapping[str, LoadedProgram], execution: str, placement: Place, mesh: Mesh | None = None
+    ):
         self._programs = programs
         self._placing: Place = placement
         self._is_fused = execution == "fused"
@@ -52,11 +57,12 @@ class EngineMachine:
             return
         placed = self._placed
         if execution == "tiles":
-            self.execution = TileArray(Exchange(placed))
+            exchange = Exchange(placed)
+            self.execution = TileArray(exchange) if mesh is None else MeshTiles(exchange, mesh)
         for loaded in programs.values():
-            if isinstance(self.execution, TileArray):
+            if isinstance(self.execution, TileArray | MeshTiles):
                 loaded.execution = self.execution
-                loaded.compile = partial(compile_held, execution=self.execution)
+                loaded.compile = self.execution.compile_held
             else:
                 loaded.compile, loaded.splits = self._compile_addresses, False
                 loaded.parts = (Together(loaded.plan.steps),)
@@ -96,6 +102,6 @@ class EngineMachine:
             return lower_graph(graph, loaded.program, inputs, outputs)
         sources, targets = named_variables(graph, inputs, outputs)
         plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
-        if isinstance(execution, TileArray):
-            return lower_plan(plan, targets, compile_logical(plan, execution), execution.key)
+        if isinstance(execution, TileArray | MeshTiles):
+            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key)
         return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))

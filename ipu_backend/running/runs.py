@@ -25,11 +25,9 @@ from jax.extend import core as jax_core
 
 from codelet.errors import ProgramAbortedError
 from codelet.graphs.graph import Graph
-from codelet.hostdata import on_device
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
-from ipu_backend.executions.tile_array import held_type
 from ipu_backend.running.progress import CHUNKS
 from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
 from lowering.fast.execution import Execution
@@ -46,12 +44,19 @@ Arrays = dict[Variable, Any]
 _CALLS_HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", "ffi_call")
 
 
-def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether anything in a jaxpr calls a function of the host, which may raise."""
-    return bool(jaxpr.effects) or any(
-        equation.primitive.name in _CALLS_HOST or any(map(calls_host, inner_jaxprs(equation)))
+def _names_host(jaxpr: jax_core.Jaxpr) -> bool:
+    return any(
+        equation.primitive.name in _CALLS_HOST or any(map(_names_host, inner_jaxprs(equation)))
         for equation in jaxpr.eqns
     )
+
+
+def calls_host(jaxpr: jax_core.Jaxpr) -> bool:
+    """Whether anything in a jaxpr calls a function of the host, which may raise.
+
+    Effects of what it holds within are its own as well; inside of `jax.shard_map`, to use a mesh is one.
+    """
+    return bool(jaxpr.effects) or _names_host(jaxpr)
 
 
 @contextmanager
@@ -104,8 +109,7 @@ class CompiledPart:
         """What `_step` takes, zeros where a variable has no value yet; values of streams are then taken."""
         for variable in self.inputs:
             if variable not in arrays:
-                kind = held_type(self.execution, variable)
-                arrays[variable] = on_device(np.zeros(kind.shape, kind.dtype))
+                arrays[variable] = self.execution.blank(variable)
         feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
         return [arrays[v] for v in self.written], [arrays[v] for v in self.kept], feeds, self.closed.consts
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import jax
+import numpy as np
+
+from codelet.hostdata import on_device
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
@@ -17,6 +23,9 @@ class Execution:
     choices, functions and streams. What is held of a variable is one array, whatever its shape.
     """
 
+    loops: Literal["checkpointed", "bounded"] = "checkpointed"
+    """How equinox runs loops of at most so many turns."""
+
     def load(self, variable: Variable, array: Array) -> Array:
         """What is held of a variable, from its value."""
         return array
@@ -24,6 +33,10 @@ class Execution:
     def unload(self, variable: Variable, held: Array) -> Array:
         """The value of a variable, from what is held of it."""
         return held
+
+    def blank(self, variable: Variable) -> Array:
+        """What is held of a variable that has no value yet: zeros."""
+        return on_device(np.zeros(variable.shape, variable.dtype))
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """What is held of a variable, which may have no value yet."""
@@ -36,6 +49,11 @@ class Execution:
     def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
         """Write a value to a view without symbols. The arrays are changed."""
         sources.write_tensor(arrays, tensor, value)
+
+    def show(self, text: str, value: Array) -> None:
+        """Print a text and a value when the program comes here."""
+        # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.
+        jax.debug.print("{}: {}", text, value)
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set, of which it must be decided how it runs. The arrays are changed."""

@@ -147,7 +147,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         body = trace_simplified(turn, start, inlined=step.max_steps == 1)
         kinds = jax.tree.structure(start)
         run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
-        values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind="checkpointed")
+        values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind=state.execution.loops)
     state.put(carried, values)
     if step.abort is not None:
         _raise_flag(state, step.abort, holds(values), step.code)
@@ -280,8 +280,7 @@ def _stream(state: EmissionState, step: StreamStep) -> None:
 
 
 def _print(state: EmissionState, step: PrintStep) -> None:
-    # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.
-    jax.debug.print("{}: {}", step.text, state.read(step.tensor))
+    state.execution.show(step.text, state.read(step.tensor))
 
 
 def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:

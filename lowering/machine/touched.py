@@ -20,8 +20,8 @@ from codelet.graphs.vertices import free_axes, vertex_numbers
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable, source_elements
 from codelet.views.tensor import Tensor
-from lowering.machine.pieces import Pieces, pieces_of
 from lowering.machine.placement import Placement
+from lowering.plan.pieces import Pieces, pieces_of
 from lowering.plan.runs import NONE, Runs, union, union_of
 from lowering.plan.steps import CopyStep, ExecuteStep
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowering.machine.pieces import Pieces
+from lowering.plan.pieces import Pieces
 from lowering.plan.runs import stretches
 
 

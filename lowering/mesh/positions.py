@@ -19,6 +19,7 @@ from jax import lax
 
 from codelet.views.integers import narrowed
 from lowering.arrays import Array, constant, reshape
+from lowering.mesh.devices import Devices
 
 MOST_BREAKS = 3
 """So many times numbers go on from elsewhere within a block: each costs a comparison for every number."""
@@ -46,20 +47,20 @@ class Blocks(NamedTuple):
     jumps: np.ndarray
 
 
-def _block_length(starts: np.ndarray, shape: tuple[int, ...]) -> int | None:
-    """The length of blocks for numbers of a shape that go on from elsewhere at `starts`; None for a table."""
+def _block_length(starts: Sequence[np.ndarray], shape: tuple[int, ...]) -> int | None:
+    """The length of blocks for numbers of a shape that go on from elsewhere at each of `starts`; None for a table."""
     count = math.prod(shape)
     if count <= SHORT:
         return None
-    unit = int(np.gcd.reduce(starts, initial=count))
+    unit = int(np.gcd.reduce(np.concatenate(starts), initial=count))
     inner = [math.prod(shape[d:]) for d in range(len(shape)) if unit % math.prod(shape[d:]) == 0]
     if inner and inner[0] >= LEAST_LENGTH:
         return inner[0]
-    longest = 1 << (2 * count // len(starts)).bit_length()
+    longest = 1 << (2 * count // max(map(len, starts))).bit_length()
     for least, most in itertools.product((longest // 32, 0), range(MOST_BREAKS + 1)):
         length = longest
         while length >= max(least, LEAST_LENGTH):
-            if np.bincount(starts // length, starts % length != 0).max() <= most:
+            if all(np.bincount(own // length, own % length != 0).max() <= most for own in starts):
                 return length
             length //= 2
     return None
@@ -117,7 +118,7 @@ class Positions:
     @functools.cached_property
     def _tables(self) -> tuple[int, tuple[Array, ...]]:
         """The length of blocks, 0 for none; their tables, or that of all numbers."""
-        length = _block_length(self.starts, self.shape)
+        length = _block_length([self.starts], self.shape)
         if length is None:
             return 0, (constant(narrowed(self.numbers)),)
         blocks = blocks_of(self.starts, self.added, math.prod(self.shape), length)
@@ -125,7 +126,10 @@ class Positions:
 
     def array(self) -> Array:
         """The numbers as a JAX array, int32 where they fit."""
-        length, tables = self._tables
+        return self.counted_up(*self._tables)
+
+    def counted_up(self, length: int, tables: Sequence[Array]) -> Array:
+        """The numbers of tables of blocks of a length; of that of all numbers for length 0."""
         if not length:
             return tables[0]
         (firsts, breaks, jumps), kind = tables, np.dtype(np.int32 if self.most < 2**31 else np.int64)
@@ -143,3 +147,43 @@ class Positions:
             if step:
                 found = found + kind.type(step) * lax.broadcasted_iota(kind, self.shape, d)
         return lax.clamp(kind.type(0), jnp.broadcast_to(found, self.shape), kind.type(self.most))
+
+    def like(self, other: Positions) -> bool:
+        """Whether these numbers are those of another, stretch by stretch."""
+        alike = (self.shape, self.steps, self.most) == (other.shape, other.steps, other.most)
+        return alike and np.array_equal(self.starts, other.starts) and np.array_equal(self.added, other.added)
+
+
+class DealtPositions:
+    """Positions that differ by device of a mesh: where they do, from tables with a row for each device.
+
+    Args:
+        each: of each device, all of one shape and with the same steps.
+    """
+
+    def __init__(self, each: Sequence[Positions]) -> None:
+        self.each = list(each)
+
+    @functools.cached_property
+    def tables(self) -> tuple[int, tuple[np.ndarray, ...]] | None:
+        """The length of blocks, 0 for none, and their tables, each with a row by device; None where all are alike."""
+        first = self.each[0]
+        if all(own.like(first) for own in self.each[1:]):
+            return None
+        length = _block_length([own.starts for own in self.each], first.shape)
+        if length is None:
+            return 0, (narrowed(np.stack([own.numbers for own in self.each])),)
+        blocks = [blocks_of(own.starts, own.added, math.prod(first.shape), length) for own in self.each]
+        most = max(len(own.breaks) for own in blocks)
+        more = [((0, most - len(own.breaks)), (0, 0)) for own in blocks]
+        breaks = [np.pad(own.breaks, rows, constant_values=length) for own, rows in zip(blocks, more, strict=True)]
+        jumps = [np.pad(own.jumps, rows) for own, rows in zip(blocks, more, strict=True)]
+        firsts = np.stack([own.firsts for own in blocks])
+        return length, (narrowed(firsts), narrowed(np.stack(breaks)), narrowed(np.stack(jumps)))
+
+    def array(self, devices: Devices) -> Array:
+        """This device's numbers, inside `jax.shard_map`."""
+        if self.tables is None:
+            return self.each[0].array()
+        length, tables = self.tables
+        return self.each[0].counted_up(length, [devices.own(table) for table in tables])

@@ -1,0 +1,150 @@
+"""Mesh tiles: the tile array over a mesh of devices, as the engine holds and runs it.
+
+In come a placed plan and a mesh. The tiles on which anything lives are dealt to the devices of the mesh in order, all
+its axes taken together, as many to each; the last have fewer where they do not divide. The array of tiles by words of
+a variable is one global array, sharded by rows, with rows that stand for no tile behind those of the last. A program
+runs in one `jax.shard_map` (`device_tiles.py`), jitted; tables that differ by device are sharded as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from codelet.hostdata import on_device
+from codelet.views.sources import Variable
+from ipu_backend.executions.device_tiles import DeviceTiles
+from ipu_backend.executions.tile_array import digest, logical, logical_types
+from lowering.arrays import Array
+from lowering.fast.execution import Execution
+from lowering.fast.steps import emit
+from lowering.jaxprs.simplify import trace_simplified
+from lowering.machine.exchange import Exchange
+from lowering.mesh.devices import Devices
+from lowering.plan.plan import Plan
+from lowering.plan.streams import fed_types
+
+EVERYWHERE = PartitionSpec()
+
+
+class MeshTiles(Execution):
+    """Variables as arrays of tiles by words, sharded by rows over a mesh; see the module's docstring.
+
+    What it holds are global arrays, outside of the program. What the program does with them, inside, is
+    `DeviceTiles`'s.
+
+    Args:
+        exchange: what the plan moves that will be run, or more.
+        mesh: of devices.
+    """
+
+    def __init__(self, exchange: Exchange, mesh: Mesh):
+        self.mesh = mesh = Mesh(mesh.devices, mesh.axis_names)  # of axes whose sharding JAX does not ask to be told
+        self.by_rows = PartitionSpec(tuple(mesh.axis_names))
+        self.tiles = DeviceTiles(exchange, Devices(mesh.shape))
+        self.key = "tiles", digest(exchange.placement), mesh
+
+    def spec(self, variable: Variable) -> PartitionSpec:
+        """How what is held of a variable is cut."""
+        return self.by_rows if variable in self.tiles.layouts else EVERYWHERE
+
+    def _on_mesh(self, array: Any, spec: PartitionSpec) -> Array:
+        return jax.device_put(array, NamedSharding(self.mesh, spec))
+
+    def load(self, variable: Variable, array: Array) -> Array:
+        """The sharded array of a variable, from its value: each device is given its own rows."""
+        if variable not in self.tiles.layouts:
+            return on_device(array)
+        return self._on_mesh(self.tiles.rows_on_host(variable, np.asarray(array)), self.by_rows)
+
+    def unload(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable, on the host."""
+        if variable not in self.tiles.layouts:
+            return held
+        flat, words = np.asarray(held).reshape(-1), self.tiles.layouts.unloading(variable)
+        return flat[words.positions]  # type: ignore[return-value]
+
+    def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
+        """The shape and dtype of what is held of a variable."""
+        shape = self.tiles.held_shape(variable)
+        if variable in self.tiles.layouts:
+            shape = (self.mesh.size * shape[0], *shape[1:])
+        return jax.ShapeDtypeStruct(shape, variable.dtype)
+
+    def blank(self, variable: Variable) -> Array:
+        """What is held of a variable that has no value yet: zeros."""
+        kind = self.held_type(variable)
+        return self._on_mesh(np.zeros(kind.shape, kind.dtype), self.spec(variable))
+
+    # --- compiling ----------------------------------------------------------------------------------------
+
+    def _compile(
+        self,
+        function: Callable[..., list[Array]],
+        structs: Sequence[jax.ShapeDtypeStruct],
+        given: Sequence[PartitionSpec],
+        made: Sequence[PartitionSpec],
+    ) -> jax_core.ClosedJaxpr:
+        """The jaxpr of a function that every device runs.
+
+        Args:
+            function: from a device's parts of arrays to those of results.
+            structs: the shapes and dtypes of the arrays.
+            given: how these are cut.
+            made: how the first results are; all devices have the rest.
+        """
+        devices = self.tiles.devices
+        parts = [self._part(struct, spec) for struct, spec in zip(structs, given, strict=True)]
+
+        def with_rows(tables: Sequence[np.ndarray]) -> Callable[..., list[Array]]:
+            def run(rows: Sequence[Array], *arrays: Array) -> list[Array]:
+                with devices.bound(tables, rows):
+                    return function(*arrays)
+
+            return run
+
+        with devices.telling() as wanted:
+            devices.named(lambda: jax.eval_shape(function, *parts))
+        tables = tuple(wanted.values())
+        self.tiles.crossed.clear()
+        kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
+        rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), k) for table, k in zip(tables, kinds, strict=True)]
+        body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
+
+        def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
+            results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
+            return tuple(results[: len(made)]), tuple(results[len(made) :])
+
+        cut = (EVERYWHERE, self.by_rows, *given)
+        over_mesh = jax.shard_map(
+            run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), EVERYWHERE), check_vma=False
+        )
+        consts = [self._on_mesh(const, EVERYWHERE) for const in body.consts]
+        held = [self._on_mesh(table, self.by_rows) for table in tables]
+        jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
+        return jax.make_jaxpr(lambda *arrays: jitted(consts, held, *arrays))(*structs)
+
+    def _part(self, struct: jax.ShapeDtypeStruct, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+        """A device's part of an array."""
+        rows = struct.shape[0] // self.mesh.size if spec == self.by_rows else None
+        return struct if rows is None else jax.ShapeDtypeStruct((rows, *struct.shape[1:]), struct.dtype)
+
+    def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
+        structs = [*map(self.held_type, plan.inputs), *fed_types(plan)]
+        given = [*map(self.spec, plan.inputs), *(EVERYWHERE for _ in structs[len(plan.inputs) :])]
+        made = [
+            self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
+            for tensor in plan.outputs
+        ]
+        return self._compile(emit(plan, self.tiles), structs, given, made)
+
+    def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
+        """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs."""
+        structs = logical_types(plan)
+        return self._compile(logical(plan, self.tiles), structs, [EVERYWHERE] * len(structs), [])
