@@ -23,7 +23,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 
-SLOW = ("02_mnist", "04_matrix_vector")
+SLOW = ("02_mnist", "04_matrix_vector", "07_your_jax_model")
 """Those that take longest, of which other tests run nearly all."""
 
 
