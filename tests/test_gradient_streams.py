@@ -39,6 +39,7 @@ CHECKPOINTS = [1, 2, 3, cl.Revolve(1), cl.Revolve(2)]
 
 KEPT: dict[str, Callable[[Program, Any], Any]] = {
     "a loop": lambda own, kept: cl.Repeat(4, own.once, checkpoint=kept),
+    "one turn": lambda own, kept: cl.Repeat(1, own.once, checkpoint=kept),
     "counted": lambda own, kept: cl.Repeat(
         4, own.once, index=own.graph.add_variable("turn", (), "int32"), checkpoint=kept
     ),

@@ -63,10 +63,12 @@ def with_checkpoints(
             step = flow_step(replace(step, function=made[own]))
         elif bodies(step) and not isinstance(step, CallStep):
             step = flow_step(with_bodies(step, [with_checkpoints(graph, body, made) for body in bodies(step)]))
-        if isinstance(step, RepeatStep) and step.checkpoint is not None and step.count > 1:
-            found += _in_units(graph, step, step.checkpoint)
-        else:
+        if not isinstance(step, RepeatStep) or step.checkpoint is None:
             found.append(step)
+        elif step.count < 2:
+            found.append(replace(step, checkpoint=None))  # of one turn all is kept
+        else:
+            found += _in_units(graph, step, step.checkpoint)
     return tuple(found)
 
 
