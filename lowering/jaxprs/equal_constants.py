@@ -1,8 +1,8 @@
 """Equal constants: tables of the same numbers become one, so that what is computed of them is computed once.
 
 A table that two families are read by is two arrays when it has been emitted, as one that a vertex gathers by and its
-adjoint again. XLA, to which tables are arguments, could not know that they are equal: it would gather twice. Nor are they
-all of one shape: what a vertex gathers by is in one dimension what its contributions are summed by.
+adjoint again. XLA, to which tables are arguments, could not know that they are equal: it would gather twice.
+They may be of several shapes: what a vertex gathers by is in one dimension what its contributions are summed by.
 """
 
 from __future__ import annotations
