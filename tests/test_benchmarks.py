@@ -225,7 +225,11 @@ def another_process():
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
-@pytest.mark.parametrize("name", SMALL)
+LONG = ("draw", "adjoint_memory")
+"""Those of which other tests run nearly all."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(own, marks=[pytest.mark.slow] * (own in LONG)) for own in SMALL])
 def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name, another_process, monkeypatch):
     if hasattr(module := sys.modules[BENCHMARKS[name].__module__], "in_fresh_process"):
         monkeypatch.setattr(module, "in_fresh_process", another_process)

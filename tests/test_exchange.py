@@ -68,7 +68,7 @@ def test_stretches_of_one_value(values):
     assert (found[1:] != found[:-1]).all()
 
 
-@examples(60)
+@examples(30)
 @given(st.data())
 def test_access_maps_are_taken_apart_exactly(data):
     shape = data.draw(st.lists(st.integers(1, 4), max_size=4))
@@ -174,7 +174,7 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(homes, placement.element_tiles[moves.elements])
 
 
-@examples(60)
+@examples(30)
 @given(placements(), st.sampled_from([0, region._SHORT, 1 << 40]))
 def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
     """In either way to count: by the ends of runs, or by flags of elements."""
@@ -210,7 +210,7 @@ def both(exchange, step):
     return exchange.of(step).before, exchange.of(step).after
 
 
-@examples(30)
+@examples(15)
 @given(placements(), st.data())
 def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, data):
     plan, elements, vertices = placement.plan, placement.element_tiles.copy(), dict(placement.vertex_tiles)

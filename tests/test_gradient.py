@@ -40,7 +40,7 @@ class TestGenerated:
     def test_many(self, data):
         self.check(data)
 
-    @examples(50)
+    @examples(20)
     @given(st.data())
     def test_it_is_that_of_the_lowered_program(self, data):
         self.check(data)
@@ -305,8 +305,8 @@ class TestListed:
         graph, x, y = self.dots(tables, 300)
         found = cl.gradient(graph, y, [x], cotangent=np.ones(200))
         run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x], outputs=[y, *found])
-        # The cotangents, the two, and for each the element that each contribution is for.
-        assert len(jax.tree.leaves(run)) == 5
+        # The cotangents, and the two, which say as well which element each contribution is for.
+        assert len(jax.tree.leaves(run)) == 3
 
     def test_long_lists_are_summed_in_parts(self):
         graph = cl.Graph(cl.IPU(num_tiles=2))

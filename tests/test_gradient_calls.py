@@ -70,12 +70,12 @@ class TestGenerated:
     def test_many(self, data):
         check(data, "interpreted", "lowered", "tiles", "addresses")
 
-    @examples(30)
+    @examples(12)
     @given(st.data())
     def test_interpreted(self, data):
         check(data, "interpreted")
 
-    @examples(12)
+    @examples(6)
     @given(st.data())
     def test_compiled(self, data):
         check(data, "lowered", "tiles", "addresses")

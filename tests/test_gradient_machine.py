@@ -79,14 +79,14 @@ def differentiated(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Di
 
 
 class TestGenerated:
-    @examples(12)
+    @examples(6)
     @given(differentiated())
     def test_interpreted(self, own: Differentiated):
         made = cl.interpret(own.case.graph, own.case.inputs, [*own.names.values()], own.program)
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
-    @examples(8)
+    @examples(4)
     @given(differentiated(), st.sampled_from(["balanced", "linear", "bytes", "blocks", "rows"]))
     def test_on_tiles(self, own: Differentiated, where: str):
         engine = cl.Engine(own.case.graph, own.program, execution="tiles", placement=where, stream_bytes=40)
@@ -95,7 +95,7 @@ class TestGenerated:
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
-    @examples(8)
+    @examples(4)
     @given(differentiated(max_steps=2))
     def test_on_addresses(self, own: Differentiated):
         engine = cl.Engine(own.case.graph, own.program, execution="addresses", stream_bytes=40)
@@ -113,7 +113,7 @@ def tiles_of(graph: cl.Graph, variable: Any) -> np.ndarray:
 
 
 class TestMappedByHand:
-    @examples(20)
+    @examples(10)
     @given(st.data())
     def test_all_of_it_is_mapped(self, data):
         case = data.draw(s.cases(bounded=True))

@@ -174,7 +174,15 @@ def test_a_step_that_waits_for_one_tile():
     assert found.cost == round(0.75 * steps["compute_cycles"][0])
     assert found.unit == "cycles"
     assert (found.view, found.chosen) == ("execution", {"step": 0, "tile": 2})
+    assert found.fix.startswith("give its vertices no tile")
     assert "balance" not in kinds(record(spread(4000)))
+
+
+def test_a_step_that_waits_for_its_one_vertex():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    graph.add_vertex("slow", total, x=graph.add_variable("x", (4000,)))
+    (found,) = (advice for advice in advice_of(record(graph)) if advice.kind == "balance")
+    assert found.fix == "split its vertices, the longest first, into several"
 
 
 def spread(count: int) -> cl.Graph:

@@ -139,7 +139,10 @@ def a_million() -> cl.Profile:
     return cl.Engine(graph).profile()
 
 
-@pytest.mark.parametrize("profile", [empty, one_tile, with_loops, two_chips, matrix_vector, mnist, a_million])
+@pytest.mark.parametrize(
+    "profile",
+    [empty, one_tile, with_loops, two_chips, matrix_vector, pytest.param(mnist, marks=pytest.mark.slow), a_million],
+)
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)

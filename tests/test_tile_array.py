@@ -66,7 +66,7 @@ def function_of(case: Case, where, execution="tiles"):
     return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@examples(10)
+@examples(6)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -76,13 +76,13 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(10)
+@examples(6)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
 
 
-@examples(8)
+@examples(5)
 @given(cases(np.int32), PLACES)
 def test_the_engine(case: Case, where):
     engine = engine_of(case, where)
@@ -95,7 +95,7 @@ def test_the_engine(case: Case, where):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@examples(8)
+@examples(5)
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
@@ -184,7 +184,7 @@ def placement_of(case: Case, where: Any) -> Placement:
     return where(plan) if callable(where) else place(plan, where)  # type: ignore[return-value]
 
 
-@examples(30)
+@examples(15)
 @given(cases(np.float32), PLACES)
 def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
     placement = placement_of(case, where)

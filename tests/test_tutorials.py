@@ -23,6 +23,9 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 
+SLOW = ("02_mnist", "04_matrix_vector", "07_your_jax_model")
+"""Those that take longest, of which other tests run nearly all."""
+
 
 class ThisPython(AsyncKernelManager):
     """Kernels that run the interpreter of the tests, whatever kernels are installed beside it."""
@@ -70,7 +73,10 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in text.strip().strip("[]").replace(",", " ").split()]
 
 
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in TUTORIALS],
+)
 def test_a_tutorial_prints_what_it_carries(path: Path, tmp_path: Path) -> None:
     """Every cell runs without an error, and prints again what was saved."""
     saved, executed = nbformat.read(path, as_version=4), execute(path, tmp_path)

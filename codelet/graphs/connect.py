@@ -27,7 +27,7 @@ from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.ragged import Ragged
 from codelet.views.ragged_tables import RaggedTable
-from codelet.views.rows import Rows, groups_of, together
+from codelet.views.rows import Rows, together
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, views_padding
 
@@ -156,7 +156,7 @@ class Kinds:
     def lengths(self) -> list[Lengths]:
         """The lengths that occur together, each once, the shortest first."""
         symbols = length_symbols()[: len(self.rows)]
-        found, _ = groups_of(together(list(self.rows.values())).lengths)
+        found = together(self.rows.values()).lengths
         return [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
 
 

@@ -31,7 +31,7 @@ from codelet.views.affine import Table
 from codelet.views.grids import Axis, Grid
 from codelet.views.index import Index
 from codelet.views.integers import narrowed
-from codelet.views.rows import Rows, groups_of, together
+from codelet.views.rows import Rows, together
 from codelet.views.sources import source_text
 from codelet.views.tensor import Tensor
 
@@ -121,7 +121,7 @@ class Family:
         state = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
         if self.rows:
             # A codelet with ragged fields is traced anew for the lengths that occur.
-            found, _ = groups_of(together(list(self.rows.values())).lengths)
+            found = together(self.rows.values()).lengths
             traced = self.codelet
             symbols = [str(symbol) for symbol in self.rows]
             state["codelet"] = traced.codelet, dict(traced.inputs), dict(traced.static), traced.settings, symbols, found

@@ -9,7 +9,7 @@ import numpy as np
 from codelet.graphs.family import Family, Field
 from codelet.target import FamilyCycles, Target
 from codelet.tracing.traced_codelet import TracedCodelet
-from codelet.views.rows import groups_of, together
+from codelet.views.rows import together
 
 _KNOWN: weakref.WeakKeyDictionary[Family, dict[Target, FamilyCycles]] = weakref.WeakKeyDictionary()
 """What was found of a family, for a target: placing asks first, and the profile again."""
@@ -33,9 +33,8 @@ def _traced(family: Family) -> list[TracedCodelet]:
     """The codelet of a family; where fields are ragged, for each lengths that occur."""
     if not family.rows:
         return [family.codelet]
-    symbols, kinds = list(family.rows), together(list(family.rows.values()))
-    lengths, _ = groups_of(kinds.lengths)
-    return [family.codelet.at(dict(zip(symbols, map(int, row), strict=True))) for row in lengths]
+    symbols, lengths = list(family.rows), together(family.rows.values()).lengths
+    return [family.codelet.at(dict(zip(symbols, row, strict=True))) for row in lengths.tolist()]
 
 
 def interleaved_fields(family: Family, target: Target) -> tuple[Field, ...]:
@@ -47,12 +46,11 @@ def interleaved_fields(family: Family, target: Target) -> tuple[Field, ...]:
 def _estimated(family: Family, target: Target) -> FamilyCycles:
     if not family.rows:
         return FamilyCycles((target.estimate_cycles(family.codelet),))
-    kinds = together(list(family.rows.values()))
-    _, group_of = groups_of(kinds.lengths)
+    kinds = together(family.rows.values())
     cycles = list(map(target.estimate_cycles, _traced(family)))
     number = {own: k for k, own in enumerate(dict.fromkeys(cycles))}
     which = np.array([number[own] for own in cycles], np.int32)
-    over_kinds = which[group_of].reshape([axis.extent for axis in kinds.axes])
+    over_kinds = which[kinds.group_of].reshape([axis.extent for axis in kinds.axes])
     own = [axis for axis in family.axes if axis in kinds.axes]
     in_order = over_kinds.transpose([kinds.axes.index(axis) for axis in own])
     spread = in_order.reshape([axis.extent if axis in own else 1 for axis in family.axes])

@@ -27,7 +27,7 @@ from codelet.errors import ViewError
 from codelet.saving import Unchanging
 from codelet.views.digits import Digit, are_nested, ends
 from codelet.views.grids import Axis, Key
-from codelet.views.integers import combined, narrowed, unwritable
+from codelet.views.integers import combined, integer_dtype, narrowed, unwritable
 from codelet.views.operators import NoNumber
 from codelet.views.rows import Rows
 
@@ -95,14 +95,22 @@ class AffineMap(NoNumber, Unchanging):
     @classmethod
     def stretched(cls, starts: np.ndarray, step: int, rows: Rows) -> Self:
         """`start + step * place in the row` at every element, for a start for each row: of shape (total,)."""
-        shift = (starts - step * rows.offsets[:-1])[rows.lengths > 0]
-        if not len(shift):
-            return cls.filled(0, (rows.total,))
-        first = int(shift[0])
-        if (shift == first).all():
+        if not rows.total:
+            return cls.filled(0, (0,))
+        first, least, most = None, 0, 0
+        for own in rows.blocks():
+            shift = (starts[own.first : own.first + len(own.lengths)] - step * own.offsets)[own.lengths > 0]
+            if len(shift):
+                first = int(shift[0]) if first is None else first
+                least, most = min(least, int(shift.min()) - first), max(most, int(shift.max()) - first)
+        assert first is not None
+        if not least and not most:
             return cls(first, (rows.total,), (step,))
-        moved = np.repeat(shift - first, rows.lengths[rows.lengths > 0])
-        return cls(first, (rows.total,), (step,), (), (Table((0,), narrowed(moved), 1),))
+        moved = np.empty(rows.total, integer_dtype(least, most))
+        for own in rows.blocks():
+            shift = starts[own.first : own.first + len(own.lengths)] - step * own.offsets - first
+            moved[own.elements] = np.repeat(shift, own.lengths)
+        return cls(first, (rows.total,), (step,), (), (Table((0,), unwritable(moved), 1),))
 
     # --- what it is -----------------------------------------------------------------------------------
 

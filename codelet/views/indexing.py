@@ -180,8 +180,9 @@ def _wrapped(position: Index, extent: int) -> Index:
         return position
     if position.constant is not None:
         return position + extent if -extent <= position.constant < 0 else position
-    values = position.values()
-    if values.size and values.min() < 0:
+    ends = position.bounds()
+    if ends is not None and ends[0] < 0:
+        values = position.values()
         return position.from_values(
             np.where(values < 0, values + extent, values), tuple(range(values.ndim)), values.shape
         )

@@ -11,12 +11,26 @@ import numpy as np
 _BLOCK = 1 << 16
 
 
+def integer_dtype(least: int, most: int) -> np.dtype:
+    """The dtype in which integers from `least` to `most` are held: int32 where all fit, else int64."""
+    return np.dtype(np.int32 if least >= -(2**31) and most < 2**31 else np.int64)
+
+
 def narrowed(values: np.ndarray) -> np.ndarray:
     """Integers as int32 where all fit, else as int64; the array itself where it is that already."""
     if values.dtype == np.int32:
         return values
-    fits = values.dtype.itemsize < 4 or not values.size or (values.min() >= -(2**31) and values.max() < 2**31)
-    return values.astype(np.int32 if fits else np.int64, copy=False)
+    ends = (int(values.min()), int(values.max())) if values.dtype.itemsize >= 4 and values.size else (0, 0)
+    return values.astype(integer_dtype(*ends), copy=False)
+
+
+def narrowest(values: np.ndarray) -> np.ndarray:
+    """A copy of integers that are not negative, in the narrowest unsigned dtype that holds them all.
+
+    >>> narrowest(np.array([0, 255])).dtype, narrowest(np.array([0, 256])).dtype
+    (dtype('uint8'), dtype('uint16'))
+    """
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 def unwritable(array: np.ndarray) -> np.ndarray:

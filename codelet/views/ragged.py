@@ -62,7 +62,7 @@ class Ragged(NoNumber, Unchanging):
         rows, index = self.rows, type(self.index)
         number = index(0, extents, row_major_strides(extents)).bound(rows.axes).over(axes)
         numbers = number.values(number.axes).reshape(-1)
-        own = Rows(number.axes, rows.lengths[numbers])
+        own = Rows(number.axes, rows.counts[numbers])
         shape = (*self.index.shape[: self.dimension], own.total, *self.index.shape[self.dimension + 1 :])
         inner = [index(0, shape, tuple(int(k == d) for k in range(len(shape)))) for d in range(len(shape))]
         inner[self.dimension] = index.stretched(rows.offsets[numbers], 1, own).rekeyed({0: self.dimension}, shape)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from codelet.errors import OutOfBoundsError, SymbolError, ViewError
 from codelet.saving import Unchanging
+from codelet.views.digits import row_major_strides
+from codelet.views.grids import Axis
 from codelet.views.index import Index, as_index
-from codelet.views.integers import unwritable
 from codelet.views.operators import NoNumber, shown
 from codelet.views.ragged import Ragged, refused_use
 from codelet.views.rows import Rows
@@ -21,11 +24,13 @@ class RaggedTable(NoNumber, Unchanging):
 
     Attributes:
         values: the entries of all rows, one row after another.
-        offsets: where each row starts among them, and where the last one ends: int64.
+        start: where the first row starts among them.
+        rows: how long each is.
     """
 
     values: Index
-    offsets: np.ndarray
+    start: int
+    rows: Rows
 
     def __init__(self, values: object, offsets: object):
         entries, ends = as_index(np.asarray(values)), np.asarray(offsets)
@@ -41,17 +46,23 @@ class RaggedTable(NoNumber, Unchanging):
                 given=offsets,
                 expected="where each row starts, and where the last one ends",
             )
-        if ends[0] < 0 or ends[-1] > entries.size or (np.diff(ends) < 0).any():
+        if ends[0] < 0 or ends[-1] > entries.size or (ends[1:] < ends[:-1]).any():
             raise SymbolError(
                 "the offsets of a ragged table do not cut its entries into rows",
                 given=f"offsets from {ends[0]} to {ends[-1]} for {entries.size} entries",
                 expected="offsets that never decrease, from 0 to the number of entries",
             )
         object.__setattr__(self, "values", entries)
-        object.__setattr__(self, "offsets", unwritable(ends.astype(np.int64)))
+        object.__setattr__(self, "start", int(ends[0]))
+        object.__setattr__(self, "rows", Rows((), np.diff(ends)))
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each row starts among the entries, and where the last one ends: int64."""
+        return self.rows.offsets + self.start
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self.rows.count
 
     def __getitem__(self, row: object) -> Index | Ragged:
         """A row, by a number; or a row for each vertex, by a symbol or an index expression.
@@ -75,16 +86,26 @@ class RaggedTable(NoNumber, Unchanging):
                 expected=f"0 to {len(self) - 1}",
             )
         if chosen.fixed is not None:
-            entries = self.values[int(self.offsets[chosen.fixed]) : int(self.offsets[chosen.fixed + 1])]
-            return entries.mentioning(chosen.axes)
+            own = self.rows.elements(chosen.fixed)
+            return self.values[self.start + own.start : self.start + own.stop].mentioning(chosen.axes)
         axes = chosen.without_idle_symbols().axes
-        numbers = chosen.values_over(axes).reshape(-1)
-        rows = Rows(axes, np.diff(self.offsets)[numbers])
-        entries = self.values[Index.stretched(self.offsets[numbers], 1, rows)]
+        lengths = self.rows.counts
+        if _numbers_in_order(chosen, axes) and len(lengths) == math.prod(axis.extent for axis in axes):
+            rows, entries = Rows(axes, lengths), self.values[self.start : self.start + self.rows.total]
+        else:
+            numbers = chosen.values_over(axes).reshape(-1)
+            rows = Rows(axes, lengths[numbers])
+            entries = self.values[Index.stretched(self.offsets[numbers], 1, rows)]
         return Ragged(entries.mentioning([axis for axis in chosen.axes if axis not in axes]), 0, rows)
 
     def _refuse(self, use: str, given: str) -> SymbolError:
         return refused_use("a ragged table", use, given)
 
     def __repr__(self) -> str:
-        return f"table of {Rows((), np.diff(self.offsets))}"
+        return f"table of {self.rows}"
+
+
+def _numbers_in_order(index: Index, axes: Sequence[Axis]) -> bool:
+    """Whether an index of shape () numbers the positions of some axes, in row-major order."""
+    steps = dict(zip(axes, row_major_strides([axis.extent for axis in axes]), strict=True))
+    return not index.tables and not index.offset and all(index.coefficient(axis) == steps[axis] for axis in axes)

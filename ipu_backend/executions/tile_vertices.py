@@ -24,7 +24,7 @@ from codelet.graphs.vertices import free_axes
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis
 from codelet.views.index import Index
-from codelet.views.rows import groups_of, together
+from codelet.views.rows import together
 from codelet.views.sources import Source, Variable, assembled
 from codelet.views.tensor import Tensor
 from ipu_backend.executions.tile_layout import distinct
@@ -238,10 +238,9 @@ def _by_length(family: Family) -> Iterator[tuple[np.ndarray, TracedCodelet]]:
     if not family.rows:
         yield everything, family.codelet
         return
-    kinds = together(list(family.rows.values()))
-    lengths, group_of = groups_of(kinds.lengths)
-    of_vertex = group_of[_Chosen(family, everything).number_over(kinds.axes)]
-    for k, row in enumerate(lengths.tolist()):
+    kinds = together(family.rows.values())
+    of_vertex = kinds.group_of[_Chosen(family, everything).number_over(kinds.axes)]
+    for k, row in enumerate(kinds.lengths.tolist()):
         yield np.flatnonzero(of_vertex == k), family.codelet.at(dict(zip(family.rows, row, strict=True)))
 
 

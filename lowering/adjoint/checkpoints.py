@@ -21,6 +21,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_vertices
 from lowering.adjoint.counting import one_more
+from lowering.adjoint.fed import fed_before
 from lowering.adjoint.programs import without_idle_copies, writes_of
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow, flow_step, ordered
@@ -62,20 +63,23 @@ def with_checkpoints(
             step = flow_step(replace(step, function=made[own]))
         elif bodies(step) and not isinstance(step, CallStep):
             step = flow_step(with_bodies(step, [with_checkpoints(graph, body, made) for body in bodies(step)]))
-        if isinstance(step, RepeatStep) and step.checkpoint is not None and step.count > 1:
-            found += _in_units(graph, step, step.checkpoint)
-        else:
+        if not isinstance(step, RepeatStep) or step.checkpoint is None:
             found.append(step)
+        elif step.count < 2:
+            found.append(replace(step, checkpoint=None))  # of one turn all is kept
+        else:
+            found += _in_units(graph, step, step.checkpoint)
     return tuple(found)
 
 
 def _in_units(graph: Graph, step: RepeatStep, every: int | Revolve) -> list[Step]:
-    before, body = [], step.body
+    if step.index is not None and step.index in writes_of(step.body):
+        return [replace(step, checkpoint=None)]  # what else counts by it would count on
+    fed, step = fed_before(graph, step)
+    before, body = [*fed], step.body
     if step.index is not None:
-        if step.index in writes_of(step.body):
-            return [replace(step, checkpoint=None)]  # what else counts by it would count on
-        before, count = _counted(graph, step.index)
-        body = (*count, *body)
+        counted, count = _counted(graph, step.index)
+        before, body = [*before, *counted], (*count, *body)
     if isinstance(every, Revolve):
         return [*before, flow_step(replace(step, body=body, index=None))]
     several, left = divmod(step.count, every)

@@ -12,6 +12,7 @@ from codelet.graphs.graph import Graph
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
+from codelet.views.integers import blocks_of, integer_dtype
 from codelet.views.tensor import Tensor
 from lowering.adjoint.added import new_tensor
 
@@ -65,7 +66,8 @@ def is_injective(index: Index) -> bool:
         if index.size > high - low + 1:
             return False
         is_named = np.zeros(high - low + 1, bool)
-        is_named[index.values().reshape(-1) - low] = True
+        for (block,) in blocks_of(index.values_over(range(index.ndim), integer_dtype(low, high))):
+            is_named[block - low] = True
         return int(np.count_nonzero(is_named)) == index.size
     try:
         index.inverse()

@@ -11,15 +11,21 @@ from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, RepeatStep
+from lowering.plan.steps import CallStep, PrintStep, RepeatStep, StreamStep
 from lowering.plan.walk import bodies
 
 
-def forward_program(plan: Plan, body: Body) -> Program:
-    """The program of a body of the forward pass, with what it saves; of one that runs again what it saves then."""
+def forward_program(plan: Plan, body: Body, *, is_again: bool = False) -> Program:
+    """The program of a body of the forward pass, with what it saves; of one that runs again what it saves then.
+
+    What runs again prints nothing, and sends nothing to streams.
+    """
     found: list[Program] = []
+    is_again = is_again or body.is_again
     for number, step in enumerate(body.steps):
         found += body.before.get(number, [])
+        if is_again and (isinstance(step, PrintStep) or (isinstance(step, StreamStep) and not step.stream.is_input)):
+            continue
         if number in body.instead:
             found.append(body.instead[number])
             continue
@@ -31,7 +37,7 @@ def forward_program(plan: Plan, body: Body) -> Program:
         children = body.children.get(number, ())
         if not children or children[0].is_again:  # which saves when it runs again
             children = [Body(own, (body, number)) for own in bodies(step)]
-        inside = [forward_program(plan, own) for own in children]
+        inside = [forward_program(plan, own, is_again=is_again) for own in children]
         loop = children[-1].loop if children else None
         if loop is None or not loop.is_counted:
             found.append(program_of(plan, step, inside))

@@ -29,6 +29,7 @@ from lowering.adjoint.arguments import (
 )
 from lowering.adjoint.backward import Backward
 from lowering.adjoint.checkpoints import with_checkpoints
+from lowering.adjoint.fed import calls_of_kept_loops
 from lowering.adjoint.flows import Flows, varied_variables
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.homes import map_to_tiles
@@ -159,13 +160,15 @@ def gradient(
     seed, num_before = cotangent_of(target, cotangent), len(graph.variables)
     plan = check_graph(flow(collect(graph, chosen, (), ())))
     is_only, parameters = called_once(plan), parameters_of(plan)
-    plan = without_calls(plan, lambda step: has_derivative(step) or not is_only(step))
+    is_fed = calls_of_kept_loops(plan)
+    plan = without_calls(plan, lambda step: has_derivative(step) or not (is_only(step) or is_fed(step)))
     opened = parameters - parameters_of(plan)
     plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):
-        plan = replace(plan, steps=with_checkpoints(graph, plan.steps))
+        steps = with_checkpoints(graph, plan.steps)
+        plan = replace(plan, steps=steps, variables=tuple(graph.variables))
         backward = Backward(plan, Flows(plan, varied), lambda function: runs_again(recompute, function))
         outermost, pieces = Body(plan.steps), []
         if not varied.isdisjoint(source_variables(target.source)):

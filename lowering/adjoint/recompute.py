@@ -28,6 +28,7 @@ from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
 from lowering.adjoint.again import Chain, Event, Segment, Turn
 from lowering.adjoint.budget import Peaks, cheapest_within, cycles_of
+from lowering.adjoint.fed import has_streams
 from lowering.adjoint.programs import program_of, without_calls_or_idle_copies
 from lowering.adjoint.stages import crossing, num_bytes
 from lowering.check.initialized import read_before_written
@@ -127,9 +128,10 @@ def _scope(patterns: Collection[str], step: Step) -> str | None:
 def runs_again(policy: Recompute | None, function: FunctionBody) -> bool:
     """Whether a function that is called again and again runs once more before the backward pass goes back through it.
 
-    So it does by all policies but those that name other scopes than its own; for a number of bytes it does not.
+    So it does by all policies but those that name other scopes than its own; for a number of bytes it does not, nor
+    does what copies from streams or to them.
     """
-    if policy is None or policy.kind == "bytes":
+    if policy is None or policy.kind == "bytes" or has_streams(function):
         return False
     sets = [step for step in all_steps(function.body) if isinstance(step, ExecuteStep)]
     return policy.kind != "scopes" or bool(sets and all(_scope(policy.patterns, step) for step in sets))

@@ -117,9 +117,10 @@ def go_back_revolved(back: Backward, body: Body, number: int, step: RepeatStep) 
             pairs = parts(whole_view(held), whole_view(variable), needed.of(variable))
             back.sums.programs += [cl.Copy(a.reshape(b.shape), b) for a, b in pairs]
             back.disturbed.add(variable)
-    turn = forward_program(back.plan, Body(step.body, (body, number)))
+    turn = forward_program(back.plan, Body(step.body, (body, number)), is_again=True)
     if is_alone:
-        body.instead[number] = ProgramSequence(*snapshots.begin, *_forwards(plan, turn, snapshots))
+        first = forward_program(back.plan, Body(step.body, (body, number)))
+        body.instead[number] = ProgramSequence(*snapshots.begin, *_forwards(plan, first, snapshots))
         moves = plan.moves
     else:
         back.sums.programs += [*snapshots.begin, *snapshots.keep(plan.kept[0][1])]

@@ -19,8 +19,9 @@ from codelet import ops
 from codelet.graphs.graph import Graph
 from codelet.programs.program import Program
 from codelet.views.index import Index
-from codelet.views.integers import affine_length
-from codelet.views.ragged_tables import RaggedTable
+from codelet.views.integers import affine_length, integer_dtype, narrowed, narrowest
+from codelet.views.ragged import Ragged
+from codelet.views.rows import Rows
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_tensor, new_variable, new_vertices
@@ -127,7 +128,7 @@ class Sums:
         if is_added:
             self.zero(variable, region - present)
         if is_listed:
-            self._listed(name, values, places.values().reshape(-1), variable, region, is_added)
+            self._listed(name, values, places, variable, region, is_added)
         else:
             self._put(name, values, Tensor(variable, places), is_added)
         return present | region
@@ -197,58 +198,89 @@ class Sums:
         return made
 
     def _listed(
-        self, name: str, values: Tensor, receivers: np.ndarray, variable: Variable, region: Elements, is_added: bool
+        self, name: str, values: Tensor, places: Index, variable: Variable, region: Elements, is_added: bool
     ) -> None:
         """Sum contributions by lists of those that each element of a region has.
 
         A list that is much longer than what a vertex has to do if all do as much is summed in two stages: parts of it
         first.
         """
-        elements = np.flatnonzero(region.as_flags())
-        first = int(elements[0])
-        counts = np.bincount(receivers - first, minlength=int(elements[-1]) + 1 - first)[elements - first]
-        flat, order = values.flatten(), np.argsort(receivers, kind="stable")
+        flat, first, runs = values.flatten(), region.first, region.runs
+        assert first is not None
+        if runs is not None and len(runs.starts) == 1:
+            elements, stop = None, int(runs.stops[0])
+        else:
+            elements = np.flatnonzero(region.as_flags())
+            stop = int(elements[-1]) + 1
+        order, counts = _in_lists(places, first, stop)
+        counts = counts if elements is None else counts[elements - first]
         longest = max(LEAST_LIST, -(-len(order) // self.num_workers))
         if counts.max() > 4 * longest:
+            counts = counts.astype(np.int64)
             parts = -(-counts // longest)
             ends = np.repeat(np.cumsum(counts) - counts, parts)
             ends += longest * (np.arange(len(ends)) - np.repeat(np.cumsum(parts) - parts, parts))
-            flat = self._sums_of(f"{name}/parts", flat, order, np.append(ends, len(order)))
+            flat = self._sums_of(f"{name}/parts", flat, order, np.diff(ends, append=len(order)))
             counts, order = parts, np.arange(len(ends))
-        target, offsets = whole_view(variable).flatten(), np.append(0, np.cumsum(counts))
-        i = cl.grid(len(elements))
-        step = int(elements[1] - elements[0]) if len(elements) > 1 else 1
-        is_even = affine_length(elements) == len(elements)
-        out = target[first + step * i if is_even else cl.table(elements)[i]]
-        lists = flat[_rows(order, offsets)[i]]
+        target = whole_view(variable).flatten()
+        i = cl.grid(len(counts))
+        if elements is None or affine_length(elements) == len(elements):
+            step = 1 if elements is None or len(elements) == 1 else int(elements[1] - elements[0])
+            out = target[first + step * i]
+        else:
+            out = target[cl.table(elements)[i]]
+        lists = flat[_lists(order, counts, i)]
         if is_added:
             self.run(f"{name}/sum", add_sum_of, acc=out, x=lists)
         else:
             self.run(f"{name}/sum", sum_of, x=lists, out=out)
 
-    def _sums_of(self, name: str, flat: Tensor, order: np.ndarray, offsets: np.ndarray) -> Tensor:
+    def _sums_of(self, name: str, flat: Tensor, order: np.ndarray, counts: np.ndarray) -> Tensor:
         """The sums of lists of some values, in an order."""
-        made = new_tensor(self.graph, name, (len(offsets) - 1,), flat.dtype)
-        i = cl.grid(len(offsets) - 1)
-        self.run(name, sum_of, x=flat[_rows(order, offsets)[i]], out=made[i])
+        made = new_tensor(self.graph, name, (len(counts),), flat.dtype)
+        i = cl.grid(len(counts))
+        self.run(name, sum_of, x=flat[_lists(order, counts, i)], out=made[i])
         return made
 
 
 def _rounded(region: Elements, kept: Elements) -> Elements:
     """Elements, or all of a stretch of which they are half, where nothing else there is kept: it takes no table."""
-    places = np.flatnonzero(region.as_flags())
-    first, last = int(places[0]), int(places[-1])
+    is_one = region.as_flags()
+    count, first, last = np.count_nonzero(is_one), int(is_one.argmax()), region.size - 1 - int(is_one[::-1].argmax())
     stretch = Elements(region.size, Runs(np.array([first]), np.array([last + 1])))
     for more in (Elements.everything(region.size), stretch):
         size = region.size if more.is_all else last + 1 - first
-        if 2 * len(places) >= size and ((more - region) & kept).first is None:
+        if 2 * count >= size and ((more - region) & kept).first is None:
             return more
     return region
 
 
-def _rows(order: np.ndarray, offsets: np.ndarray) -> Index | RaggedTable:
-    """Lists one after another, as a table: a ragged one where they are of different lengths."""
-    lengths = np.diff(offsets)
-    if (lengths == lengths[0]).all():
-        return cl.table(order.reshape(-1, lengths[0]))
-    return cl.table(order, offsets=offsets)
+def _in_lists(places: Index, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """The contributions in the order of the elements that receive them, and how many each has.
+
+    Args:
+        places: the element that each is a contribution to.
+        first: the least element.
+        stop: one more than the greatest.
+
+    Returns:
+        The numbers of the contributions, those to one element in order; and for each element from `first` to `stop` how
+        many it has, unsigned.
+    """
+    receivers = places.values_over(range(places.ndim), integer_dtype(first, stop)).reshape(-1)
+    counts = narrowest(np.bincount(receivers if not first else receivers - first, minlength=stop - first))
+    # Of one number for both, which is sorted in its place: a stable `argsort` takes twice the time and the memory.
+    bits = len(receivers).bit_length()
+    both = receivers.astype(np.int64)
+    both <<= bits
+    both |= np.arange(len(both), dtype=np.int32)
+    both.sort()
+    both &= (1 << bits) - 1
+    return narrowed(both), counts
+
+
+def _lists(order: np.ndarray, counts: np.ndarray, i: Index) -> Index | Ragged:
+    """Lists one after another, for the vertices along an axis: ragged where they are of different lengths."""
+    if (counts == counts[0]).all():
+        return cl.table(order.reshape(-1, counts[0]))[i]
+    return Ragged(Index.from_values(order, (0,), order.shape), 0, Rows(i.axes, counts))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,8 @@ from codelet.graphs.family import Family, Field
 from codelet.tracing.field_types import Lengths
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.index import Index
-from codelet.views.integers import narrowed
-from codelet.views.rows import Rows, groups_of, together
+from codelet.views.integers import blocks_of, narrowed
+from codelet.views.rows import Rows, together
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays, arranged, constant, take
 from lowering.fast.inputs import Input, Inputs
@@ -42,39 +43,59 @@ def _table_of(tensor: Tensor) -> np.ndarray | None:
     return tables[0].values
 
 
-def _inverse(table: np.ndarray) -> np.ndarray | None:
-    """The order that makes a table rise or fall in equal steps, if it holds each number of such a row once."""
+class MemoryOrder(NamedTuple):
+    """An order of the elements in which the table that they are read through rises in equal steps.
+
+    Attributes:
+        order: the number of the element that comes at each place, int32.
+        first: what the table has for the first of them.
+        step: by how much it rises.
+    """
+
+    order: np.ndarray
+    first: int
+    step: int
+
+
+def _rising(table: np.ndarray) -> MemoryOrder | None:
+    """The order that makes a table rise in equal steps, if it holds each number of such a row once."""
     low, high = int(table.min()), int(table.max())
     step = (high - low) // max(1, len(table) - 1)
     if high - low != step * (len(table) - 1) or (len(table) > 1 and not step):
         return None
-    places = (table - low) // step if step > 1 else table - low
-    order = np.full(len(table), -1, np.int64)
-    order[places] = np.arange(len(table))
-    return None if (order < 0).any() or (step > 1 and (places * step != table - low).any()) else order
+    order, number = np.full(len(table), -1, np.int32), 0
+    for (block,) in blocks_of(table):
+        places = (block - low) // max(1, step)
+        if step > 1 and (places * step != block - low).any():
+            return None
+        order[places] = np.arange(number, number + len(block))
+        number += len(block)
+    return None if (order < 0).any() else MemoryOrder(order, low, step)
 
 
-def memory_order(family: Family) -> np.ndarray | None:
+def memory_order(family: Family) -> MemoryOrder | None:
     """The order of the elements in which all ragged fields are read from one end to the other, if there is one."""
     ragged = [(f, f.tensor) for f in family.fields if f.tensor is not None and f.tensor.rows is not None]
     tables = [None if field.is_written else _table_of(tensor) for field, tensor in ragged]
     first = tables[0] if tables else None
     if first is None or not first.size or any(own is None or not np.array_equal(own, first) for own in tables[1:]):
         return None
-    return _inverse(first)
+    return _rising(first)
 
 
-def _in_order(family: Family, order: np.ndarray) -> Family:
+def _in_order(family: Family, order: MemoryOrder) -> Family:
     """A family with the elements of its ragged fields in another order."""
     fields = []
     for field in family.fields:
         tensor = field.tensor
         if tensor is not None and tensor.rows is not None:
             # Of all its tables one is along the elements, and along nothing else; see `_table_of`.
-            index, key = tensor.index, (tensor.ragged_dimension,)
-            tables = (t._replace(values=t.values[order]) if t.keys == key else t for t in index.tables)
-            moved = Index(index.offset, index.shape, index.strides, index.symbols, tuple(tables))
-            field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, tensor.ragged_dimension))
+            index, at = tensor.index, tensor.ragged_dimension
+            (scale,) = (table.scale for table in index.tables if table.keys == (at,))
+            strides = (*index.strides[:at], scale * order.step, *index.strides[at + 1 :])
+            others = tuple(table for table in index.tables if table.keys != (at,))
+            moved = Index(index.offset + scale * order.first, index.shape, strides, index.symbols, others)
+            field = replace(field, tensor=Tensor(tensor.source, moved, tensor.rows, at))
         fields.append(field)
     return replace(family, fields=tuple(fields))
 
@@ -135,17 +156,18 @@ def _bucketed(family: Family, axes: Sequence[Axis], at_once: bool) -> Callable[.
 
     With `at_once`, the rows of lengths for which the codelet's jaxpr stands are run together.
     """
-    kinds = together(list(family.rows.values()))
+    kinds = together(family.rows.values())
     number_of = {rows.key: k for k, rows in enumerate(family.rows.values())}
-    lengths, group_of = groups_of(kinds.lengths)
+    lengths, group_of = kinds.lengths, kinds.group_of
+    numbers = [kinds.numbers(k) for k in range(len(kinds.kinds))]
     alone = [k for k, own in enumerate(lengths.tolist()) if not at_once or tuple(own) in family.codelet.apart]
     groups = [(np.flatnonzero(group_of == k), dict(zip(family.rows, lengths[k].tolist(), strict=True))) for k in alone]
     others = np.flatnonzero(~np.isin(group_of, alone))
 
     def some(rows: Rows, vertices: np.ndarray) -> tuple[Rows, np.ndarray]:
         """The rows of some vertices, and the numbers of their elements."""
-        own = kinds.numbers[vertices, number_of[rows.key]]
-        chosen = Rows(Grid([range(len(vertices))]).axes, rows.lengths[own])
+        own = numbers[number_of[rows.key]][vertices]
+        chosen = Rows(Grid([range(len(vertices))]).axes, rows.counts[own])
         return chosen, chosen.places + np.repeat(rows.offsets[own], chosen.lengths)
 
     def elements(field: Field, vertices: np.ndarray) -> np.ndarray:
@@ -243,7 +265,7 @@ def as_segments(family: Family, inputs: Inputs) -> RowsTogether | str:
     kinds, apart = list(family.rows.values()), len(family.codelet.apart)
     if len(kinds) > 1:
         return "its fields have rows of several lengths"
-    if apart and apart >= len(groups_of(kinds[0].lengths[:, None])[0]):
+    if apart and apart >= len(kinds[0].occurring):
         return "the codelet does something else at each length"
     axes = together(kinds).axes
     try:
@@ -254,7 +276,7 @@ def as_segments(family: Family, inputs: Inputs) -> RowsTogether | str:
         how = "all rows at once, by segments"
         if order is not None:
             family, how = _in_order(family, order), how + ", elements in the order of memory"
-        return _traced(family, inputs, axes, _segmented(family, axes, Segments(kinds[0], order)), how)
+        return _traced(family, inputs, axes, _segmented(family, axes, Segments(kinds[0], order and order.order)), how)
     except NoRule as why:
         return str(why)
 
@@ -263,8 +285,8 @@ def as_buckets(family: Family, inputs: Inputs) -> RowsTogether | str:
     """A family with ragged fields, all rows of one length at once."""
     if not family.rows:
         return ""
-    kinds = together(list(family.rows.values()))
-    how = f"rows of one length at once, {_lengths_text(len(groups_of(kinds.lengths)[0]))}"
+    kinds = together(family.rows.values())
+    how = f"rows of one length at once, {_lengths_text(len(kinds.lengths))}"
     return _traced(family, inputs, kinds.axes, _bucketed(family, kinds.axes, at_once=False), how)
 
 

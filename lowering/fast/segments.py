@@ -255,7 +255,7 @@ def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Va
     """
     if codelet.jaxpr.effects:
         raise NoRule("it has effects")
-    run = _Run(segments, _custom_of_one_element(codelet, np.unique(segments.rows.lengths).tolist()))
+    run = _Run(segments, _custom_of_one_element(codelet, segments.rows.occurring.tolist()))
     results = evaluate(inline(codelet.jaxpr), inputs, run.equation, known=lambda value: Value(value, SHARED))
     levels = [BY_ELEMENT if kind.is_ragged else BY_ROW for kind in codelet.outputs.values()]
     return [run.spread(value, level).array for value, level in zip(results, levels, strict=True)]

@@ -49,10 +49,10 @@ def shape_as_they_leave(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
         return closed
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
-        shape, (own, *_) = shapes.get(eqn.outvars[0]), eqn.outvars
-        if shape is None:
+        own = eqn.outvars[0] if eqn.outvars else None  # a print makes nothing
+        if own not in shapes:
             return builder.equation(eqn, operands)
-        flat = own.aval.shape  # type: ignore[attr-defined]
+        shape, flat = shapes[own], own.aval.shape  # type: ignore[union-attr]
 
         def in_shape(*given: Any) -> list[Any]:
             return bind(eqn, [reshape(array, shape) if np.shape(array) == flat else array for array in given])

@@ -44,12 +44,13 @@ def _votes_of_rows(family: Family, field: Field, tensor: Tensor, element_tiles: 
         return []
     corner = tuple(slice(None) if d == tensor.ragged_dimension else 0 for d in range(tensor.ndim))
     along = tensor.index[corner].values(free)
-    each = rows.lengths.mean() * math.prod(n for d, n in enumerate(tensor.shape) if d != tensor.ragged_dimension)
+    lengths, starts = rows.lengths, rows.offsets[:-1]
+    each = lengths.mean() * math.prod(n for d, n in enumerate(tensor.shape) if d != tensor.ragged_dimension)
     votes = []
     for part in np.linspace(0, 1, SAMPLES):
-        place = rows.offsets[:-1] + np.maximum(0, ((rows.lengths - 1) * part).astype(np.int64))
+        place = starts + np.maximum(0, ((lengths - 1) * part).astype(np.int64))
         tiles = _element_tiles_at(along[..., np.minimum(place, rows.total - 1)], tensor, element_tiles)
-        tiles = np.where(rows.lengths > 0, tiles, -1)
+        tiles = np.where(lengths > 0, tiles, -1)
         tiles = over_axes(tiles, (*free, *rows.axes), family.axes)
         votes.append((tiles, each * field.type.dtype.itemsize / SAMPLES))
     return votes

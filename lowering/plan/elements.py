@@ -16,6 +16,7 @@ import numpy as np
 from codelet.views.digits import ends, stretch
 from codelet.views.grids import Axis
 from codelet.views.index import Index
+from codelet.views.integers import blocks_of, integer_dtype
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.check.sizes import check_host_memory
@@ -103,7 +104,8 @@ class Elements:
         check_host_memory(size, f"what is read and written of {name!r}, a flag for each of {size:,} elements")
         flags = np.zeros(size, bool)
         if index.tables:
-            flags[index.values_over(index.keys)] = True
+            for (block,) in blocks_of(index.values_over(index.keys, integer_dtype(0, size))):
+                flags[block] = True
         else:
             index.strided_view(flags, index.keys)[...] = True
         return Elements.of_flags(flags)

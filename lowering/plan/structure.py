@@ -50,7 +50,7 @@ def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:
     if tensor is None:
         return None
     rows = tensor.rows
-    ragged = rows and (tensor.ragged_dimension, tuple(map(axes.index, rows.axes)), _array_key(rows.offsets))
+    ragged = rows and (tensor.ragged_dimension, tuple(map(axes.index, rows.axes)), rows.count, rows.digest)
     return _source_key(tensor.source), _index_key(tensor.index, axes), ragged
 
 

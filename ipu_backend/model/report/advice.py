@@ -89,6 +89,8 @@ def _steps(record: Record) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _bound_by_a_tile(record: Record) -> Iterator[Advice]:
     """Steps in which most tiles wait for the slowest."""
+    vertices = record.table("vertices")
+    placed = set(vertices["compute_set"][vertices["tiles_are_given"]].tolist())
     for number, step in _steps(record):
         idle = record.about["num_tiles"] - step["computing_tiles"]
         if step["balance"] * UNEVEN < 1 and step["compute_cycles"]:
@@ -98,7 +100,9 @@ def _bound_by_a_tile(record: Record) -> Iterator[Advice]:
                 "balance",
                 f"step {step['name']} waits for tile {step['slowest_tile']}: the mean tile computes for "
                 f"{step['balance']:.1%} of its cycles{waiting}",
-                "give its vertices no tile, so that they are placed evenly, or split the longest into several",
+                "give its vertices no tile, so that they are placed evenly, or split the longest into several"
+                if step["name"] in placed
+                else "split its vertices, the longest first, into several",
                 step["compute_cycles"] * (1 - step["balance"]),
                 step=number,
                 tile=step["slowest_tile"],

@@ -65,7 +65,9 @@ def vertices_table(profile: Profile, placement: Placement, turns: dict[str, int]
                 "turns": turns.get(name, 0),
                 "cycles": cycles.total(family.num_vertices) * turns.get(name, 0),
                 "tiles": len(np.unique(tiles)),
+                "tiles_are_given": family.tile is not None,
             }
         )
     types: dict[str, type] = dict.fromkeys(("compute_set", "codelet", "layer", "phase", "line"), str)
-    return columns_of(rows, types | dict.fromkeys(("vertices", "workers", "edges", "turns", "cycles", "tiles"), int))
+    types |= dict.fromkeys(("vertices", "workers", "edges", "turns", "cycles", "tiles"), int)
+    return columns_of(rows, types | {"tiles_are_given": bool})

@@ -172,6 +172,7 @@ TABLES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "turns": (_WHOLE, "how often they run"),
             "cycles": (_WHOLE, "of all of them and all turns on one worker"),
             "tiles": (_WHOLE, "on how many tiles they are"),
+            "tiles_are_given": (_FLAG, "whether the graph says which"),
         },
     ),
 }

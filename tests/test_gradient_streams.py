@@ -1,0 +1,102 @@
+"""Gradients of programs with streams: what runs again finds the values that the first run took, and sends nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import codelet as cl
+
+
+@cl.codelet
+def grow(s, x):
+    return {"s": s * x + 0.5 * s * s}
+
+
+class Program:
+    """A state that grows by what comes in, and is sent out after each time.
+
+    Attributes:
+        once: one time; what of it copies from a stream and to one is a function of its own in `call`.
+    """
+
+    def __init__(self) -> None:
+        self.graph = graph = cl.Graph()
+        self.s, x = graph.add_variable("s", ()), graph.add_variable("x", ())
+        given, sent = graph.add_input_stream("given", ()), graph.add_output_stream("sent", ())
+        graph.add_vertex("grow", grow, s=self.s, x=x)
+        told = cl.Print(x, "took")
+        self.once = cl.Sequence(cl.Copy(given, x), cl.Execute(graph.compute_sets[-1]), cl.Copy(self.s, sent), told)
+
+    def call(self) -> Any:
+        function = self.graph.add_function(self.once)
+        return cl.Sequence(cl.Call(function), cl.Call(function))
+
+
+CHECKPOINTS = [1, 2, 3, cl.Revolve(1), cl.Revolve(2)]
+
+KEPT: dict[str, Callable[[Program, Any], Any]] = {
+    "a loop": lambda own, kept: cl.Repeat(4, own.once, checkpoint=kept),
+    "one turn": lambda own, kept: cl.Repeat(1, own.once, checkpoint=kept),
+    "counted": lambda own, kept: cl.Repeat(
+        4, own.once, index=own.graph.add_variable("turn", (), "int32"), checkpoint=kept
+    ),
+    "a loop in it": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once), checkpoint=kept),
+    "in a loop": lambda own, kept: cl.Repeat(2, cl.Sequence(own.once, cl.Repeat(3, own.once, checkpoint=kept))),
+    "in one another": lambda own, kept: cl.Repeat(3, cl.Repeat(2, own.once, checkpoint=1), checkpoint=kept),
+    "calls": lambda own, kept: cl.Repeat(3, own.call(), checkpoint=kept),
+    "called": lambda own, kept: cl.Sequence(
+        *[cl.Call(own.graph.add_function(cl.Repeat(2, own.once, checkpoint=kept)))] * 2
+    ),
+    "a choice": lambda own, kept: cl.Repeat(
+        3, cl.If(own.graph.add_constant("which", True), own.once, own.once), checkpoint=kept
+    ),
+}
+
+AGAIN = [cl.Recompute.all(), cl.Recompute.every(2), cl.Recompute.sqrt(), cl.Recompute.bytes(200)]
+
+MADE_AGAIN: dict[str, Callable[[Program], Any]] = {
+    "in a row": lambda own: cl.Sequence(own.once, own.once, own.once),
+    "a loop": lambda own: cl.Repeat(3, own.once),
+    "calls": lambda own: own.call(),
+    "calls in a loop": lambda own: cl.Repeat(2, own.call()),
+}
+
+
+def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any) -> None:
+    run = cl.lower(own.graph, program, inputs=["s"], outputs=["s"])
+    (count,) = run.arguments[-1].shape
+    given = np.linspace(0.5, 1, count, dtype=np.float32)
+    before = run({"s": 0.2, "given": given})
+    expected = jax.grad(lambda s: run({"s": s, "given": given})["s"])(0.2)
+    jax.block_until_ready(expected)
+    capfd.readouterr()
+    found = cl.gradient(own.graph, own.s, ["s"], program=program, recompute=recompute)
+    both, name = cl.Sequence(found.forward, found.backward), found["s"].name
+    after = cl.lower(own.graph, both, inputs=["s"], outputs=[name])({"s": 0.2, "given": given})
+    np.testing.assert_allclose(after[name], expected, rtol=1e-5)
+    np.testing.assert_allclose(after["sent"], before["sent"], rtol=1e-6)
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("took") == count
+    engine = cl.Engine(own.graph, both)
+    engine.connect("given", given)
+    engine.write({"s": 0.2})
+    engine.run()
+    np.testing.assert_allclose(engine.read(name), expected, rtol=1e-5)
+    np.testing.assert_allclose(engine.read(own.graph.streams[1]), before["sent"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kept", CHECKPOINTS, ids=str)
+@pytest.mark.parametrize("program", KEPT)
+def test_loops_whose_turns_run_again(program, kept, capfd):
+    own = Program()
+    check(own, KEPT[program](own, kept), None, capfd)
+
+
+@pytest.mark.parametrize("recompute", AGAIN, ids=lambda own: own.kind)
+@pytest.mark.parametrize("program", MADE_AGAIN)
+def test_what_is_made_again(program, recompute, capfd):
+    own = Program()
+    check(own, MADE_AGAIN[program](own), recompute, capfd)
