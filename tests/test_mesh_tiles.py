@@ -1,7 +1,9 @@
 """The tile array over a mesh: what one device gives, each with its own rows alone; what crosses is what must."""
 
+import copy
 import itertools
 import math
+import pickle
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ import codelet as cl
 from benchmarks.collectives import collectives, elements_carried
 from codelet.errors import ProgramAbortedError
 from ipu_backend.executions.mesh_tiles import MeshTiles
+from ipu_backend.running.engine_mesh import SavedMesh
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.meshes import MESHES, mesh_of
@@ -340,6 +343,20 @@ def test_a_mesh_of_several_axes_is_taken_as_all_its_devices_in_order():
         found.append(np.asarray(held))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+def test_a_copy_and_a_pickle_are_over_the_same_devices():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[5:1:-1]).reshape(2, 2), ("x", "y"))
+    engine, _ = counting(mesh)
+    engine.write({"n": np.arange(10)})
+    engine.run()
+    for other in (copy.copy(engine), pickle.loads(pickle.dumps(engine))):
+        other.run()
+        np.testing.assert_array_equal(other.read("n"), np.arange(2, 12))
+        assert tiles_of(other).mesh == mesh
+    elsewhere = SavedMesh("cpu", np.array([0, 77]), ("x",))
+    with pytest.raises(cl.SavingError, match=r"devices that there are not here\n  given: +cpu devices \[77\]\n"):
+        elsewhere.restored()
 
 
 def test_functions_over_equal_meshes_are_equal():

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,7 +18,7 @@ from codelet.errors import ArrayError, StateLostError, StreamError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
-from codelet.programs.program import Program, as_program
+from codelet.programs.program import as_program
 from codelet.programs.walk import check_program
 from codelet.views.sources import type_text
 from codelet.views.tensor import Tensor
@@ -25,6 +26,7 @@ from ipu_backend.executions.tile_memory import TileMemory, read_tile
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
 from ipu_backend.running.engine_machine import EngineMachine
+from ipu_backend.running.engine_mesh import checked_mesh, saved_mesh
 from ipu_backend.running.engine_state import (
     EngineState,
     Writing,
@@ -36,7 +38,7 @@ from ipu_backend.running.engine_state import (
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_tile, checked_mesh, checked_options, chosen_program, named_programs
+from ipu_backend.running.options import check_tile, checked_options, chosen_program, named_programs
 from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
 from ipu_backend.running.streaming import Connections
@@ -65,10 +67,8 @@ class Engine:
         placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
             the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
             from the plan to its placement.
-        mesh: for tiles, a `jax.sharding.Mesh` of devices of this process. The tiles on which anything lives are dealt
-            to them in order, over all axes of the mesh, and a device holds what lives on its tiles alone, between runs
-            too. What is read on other devices' tiles crosses in each step, and nothing else; what `function` takes and
-            gives is on all devices. One device when left off.
+        mesh: for tiles, a `jax.sharding.Mesh` of devices of this process, to which the tiles on which anything lives
+            are dealt in order, over all its axes; see `executions/mesh_tiles.py`. One device when left off.
 
     Raises:
         ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.
@@ -103,13 +103,9 @@ class Engine:
         graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
-        self._options = {
-            "check_finite": check_finite,
-            "stream_bytes": stream_bytes,
-            "execution": execution,
-            "placement": placement,
-            "mesh": checked_mesh(mesh, execution),
-        }
+        mesh = checked_mesh(mesh, execution)
+        self._options: dict[str, Any] = {"check_finite": check_finite, "stream_bytes": stream_bytes}
+        self._options.update(execution=execution, placement=placement, mesh=mesh)
         given = graph.default_program if program is None else program
         self._programs: dict[str, LoadedProgram] = {}
         for name, each in named_programs(given).items():
@@ -445,13 +441,8 @@ class Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy or a pickle: the graph, the programs, and the state. Nothing is connected to the streams of a copy."""
         programs = {name: loaded.program for name, loaded in self._programs.items()}
-        return _remade, (self.graph, programs, self._options, self.state())
+        remade = partial(Engine, **{**self._options, "mesh": saved_mesh(self._options["mesh"])})
+        return remade, (self.graph, programs), self.state()
 
-
-def _remade(
-    graph: Graph, programs: Mapping[str, Program], options: Mapping[str, Any], state: Mapping[str, np.ndarray]
-) -> Engine:
-    """An engine of what one was pickled as."""
-    engine = Engine(graph, programs, **options)
-    engine.load_state(state)
-    return engine
+    def __setstate__(self, state: Mapping[str, np.ndarray]) -> None:
+        self.load_state(state)
