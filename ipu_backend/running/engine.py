@@ -36,7 +36,7 @@ from ipu_backend.running.engine_state import (
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_tile, checked_mesh, checked_options, chosen_program, named_programs
+from ipu_backend.running.options import check_tile, checked_options, chosen_program, engine_mesh, named_programs
 from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
 from ipu_backend.running.streaming import Connections
@@ -108,7 +108,7 @@ class Engine:
             "stream_bytes": stream_bytes,
             "execution": execution,
             "placement": placement,
-            "mesh": checked_mesh(mesh, execution),
+            "mesh": engine_mesh(mesh, execution),
         }
         given = graph.default_program if program is None else program
         self._programs: dict[str, LoadedProgram] = {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from codelet.errors import ProgramError, TileError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
+from lowering.mesh.checked_mesh import checked_mesh
 from lowering.machine.place import METHODS
 
 
@@ -54,38 +54,20 @@ def checked_options(
     return graph, program
 
 
-def checked_mesh(mesh: object, execution: str) -> Mesh | None:
+def engine_mesh(mesh: object, execution: str) -> Mesh | None:
     """The mesh of an engine; None for one device.
 
     Raises:
         ProgramError: something that is no mesh of this process's devices, or an execution that runs on one device.
     """
-    if mesh is None:
-        return None
-    if not isinstance(mesh, Mesh):
-        abstract = isinstance(mesh, AbstractMesh)
-        raise ProgramError(
-            "a mesh has no devices" if abstract else "an engine's mesh is none",
-            given=f"{type(mesh).__name__}: {mesh!r:.80}",
-            expected="a jax.sharding.Mesh of devices",
-            fix='mesh=jax.make_mesh((jax.device_count(),), ("devices",))',
-        )
-    if execution != "tiles":
+    if mesh is not None and execution == "addresses" and isinstance(mesh, Mesh):
         raise ProgramError(
             f"execution={execution!r} runs on one device",
             given=f"{mesh=!r:.120}",
-            expected="an execution that takes a mesh: 'tiles'",
-            fix='cl.Engine(graph, execution="tiles", mesh=mesh)',
+            expected="an execution that takes a mesh: 'fused' or 'tiles'",
+            fix="cl.Engine(graph, mesh=mesh)",
         )
-    others = sorted({device.process_index for device in mesh.devices.flat} - {jax.process_index()})
-    if others:
-        raise ProgramError(
-            "an engine's mesh has devices of other processes",
-            given=f"devices of processes {others}, in process {jax.process_index()}",
-            expected="devices of this process alone",
-            fix='mesh=jax.make_mesh((jax.local_device_count(),), ("devices",), devices=jax.local_devices())',
-        )
-    return mesh
+    return checked_mesh(mesh, "an engine's")
 
 
 def check_tile(tile: object, num_tiles: int) -> None:
