@@ -212,7 +212,10 @@ class LoweredFunction(Unchanging):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(
-            self, self.build, (LoweredFunction, (self.build, self.target, self.mesh)), f"the lowered function {self.__name__!r}"
+            self,
+            self.build,
+            (LoweredFunction, (self.build, self.target, self.mesh)),
+            f"the lowered function {self.__name__!r}",
         )
 
     def __repr__(self) -> str:
@@ -244,9 +247,7 @@ def lower(
     mesh: Mesh | None = None,
 ) -> Lowered: ...
 @overload
-def lower(
-    graph: Callable[..., Any], *, target: Target | None = None, mesh: Mesh | None = None
-) -> LoweredFunction: ...
+def lower(graph: Callable[..., Any], *, target: Target | None = None, mesh: Mesh | None = None) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
     program: object = None,
@@ -269,9 +270,13 @@ def lower(
         outputs: the variables that are results, for a graph. The program's output streams are in any case.
         target: the machine that graphs are built for by a function; `cl.Engine(layer.at(x).graph, layer.at(x).program)`
             plans them on it.
+        mesh: a `jax.sharding.Mesh` of devices of this process, all its axes taken together; one device when left off.
+            Variables are cut over them by the tiles that the graph gives, or as costs least, and vertices run where
+            what they write lives. Before each compute set what its vertices read of other devices' crosses, and nothing
+            else. An argument that is cut evenly, and sharded so, is not moved; results come sharded as they are cut.
 
     Raises:
-        ProgramError: a graph without inputs and outputs, or ones that are not variables.
+        ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
         UninitializedReadError: an element that is read before anything writes it.

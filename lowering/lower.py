@@ -117,7 +117,9 @@ class Lowered(Unchanging):
         if compiled.how != "fused":
             over_mesh = isinstance(compiled.how, tuple) and compiled.how[0] == "mesh"
             raise SavingError(
-                "a function over a mesh cannot be pickled" if over_mesh else "a function of an engine cannot be pickled",
+                "a function over a mesh cannot be pickled"
+                if over_mesh
+                else "a function of an engine cannot be pickled",
                 given=f"its execution, {compiled.how!r:.80}",
                 fix="pickle the graph and the program, and make it of these: "
                 + (

@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 from codelet.errors import ProgramError, TileError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
-from lowering.mesh.checked_mesh import checked_mesh
 from lowering.machine.place import METHODS
+from lowering.mesh.checked_mesh import checked_mesh
 
 
 def is_whole(number: object) -> TypeGuard[int]:

@@ -1,9 +1,9 @@
 """Choosing homes: where the variables of a plan live on the devices of a mesh.
 
-From the graph's tiles, dealt to the devices in order, where it gives them. What it leaves open is cut in blocks along a
-dimension, or lives everywhere if it is small, as costs least: what a device in the middle computes, and what it has to be
-sent. One variable after another is tried otherwise, in the order in which the program writes them, from several beginnings;
-variables that are rotated live alike.
+From the graph's tiles, dealt to the devices in order, where it gives them. What it leaves open is cut in blocks along
+a dimension, or lives everywhere if it is small, as costs least: what a device in the middle computes, and what it has
+to be sent. One variable after another is tried otherwise, in the order in which they were made, from several
+beginnings; variables that are rotated live alike.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _descended(choices: _Choices, costs: _Costs, homes: Homes) -> Homes:
 
 
 def _beginnings(choices: _Choices) -> list[Homes]:
-    """Everything cut along its first, its last, or its longest dimension that is long enough, or all small living everywhere."""
+    """All variables cut along the first, the last or the longest of their long dimensions; or small ones everywhere."""
     found = []
     rules = (
         lambda cuts, shape: cuts[0],

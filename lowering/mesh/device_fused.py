@@ -1,9 +1,9 @@
 """Device fused: fused execution as each device of a mesh runs it, with its own vertices and elements alone.
 
 Everything here is traced inside `jax.shard_map`. What is held of a variable is what the device has of it
-(`homes.py`). Before a compute set, what the device's vertices read and it does not have crosses to it; behind it what they
-wrote of others' elements (`local_steps.py`). Values of views (conditions, streams, what the host is given) are on all
-devices; so every device takes the same turns and branches, and meets the others at every crossing.
+(`homes.py`). Before a compute set, what the device's vertices read and it does not have crosses to it; behind it what
+they wrote of others' elements (`local_steps.py`). Values of views (conditions, streams, what the host is given) are on
+all devices; so every device takes the same turns and branches, and meets the others at every crossing.
 """
 
 from __future__ import annotations
@@ -190,15 +190,15 @@ class DeviceFused(Execution):
         if step.families not in self._steps:
             self._steps[step.families] = plan_local_step(step, self.homes, self.devices.count)
         plan = self._steps[step.families]
-        before = [self.held(arrays, variable) for variable in plan.homes]
+        before = [self.held(arrays, variable) for variable in plan.held]
         before += [self._brought(arrays, window) for window in (*plan.windows, *plan.sent)]
         after = self._run(plan, before)
         made: Arrays = {}
         for number, value in zip(plan.written, after, strict=True):
-            if number < len(plan.homes):
-                made[plan.homes[number]] = value
+            if number < len(plan.held):
+                made[plan.held[number]] = value
                 continue
-            for own in plan.sendings[number - len(plan.homes) - len(plan.windows)]:
+            for own in plan.sendings[number - len(plan.held) - len(plan.windows)]:
                 made[own.home.variable] = self._put(arrays, own, [value], [])
         arrays.update(made)
 

@@ -67,9 +67,7 @@ class Home:
         extents[self.cut] = block
         ranges = [range(min(k * block, n), min((k + 1) * block, n)) for k in range(self.count)]
         whole = list(map(range, shape))
-        return tuple(
-            Part(shape, (*whole[: self.cut], own, *whole[self.cut + 1 :]), tuple(extents)) for own in ranges
-        )
+        return tuple(Part(shape, (*whole[: self.cut], own, *whole[self.cut + 1 :]), tuple(extents)) for own in ranges)
 
     @property
     def shape(self) -> tuple[int, ...]:

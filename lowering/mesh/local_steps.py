@@ -1,26 +1,26 @@
 """Local steps: a compute set as each device of a mesh runs its own vertices of it.
 
 In come a compute set, and where variables live and vertices run. Out comes what is brought to each device before it
-runs (windows: of each source that its vertices read what they need and it does not have), the families of its own vertices,
-over local variables in place of the graph's, and what is sent home behind it. Families of devices that are equal in
-structure are run by one branch.
+runs (windows: of each source that its vertices read beyond what it has), the families of its own vertices, over local
+variables in place of the graph's, and what is sent home behind it. Families of devices that are equal in structure are
+run by one branch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from codelet.graphs.family import Family, Field
-from codelet.views.sources import Source, Variable, source_text
+from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
 from lowering.mesh.addresses import Homes, Located, Putting, elements_at, locate, put, to_places
 from lowering.mesh.crossing import Crossing
-from lowering.mesh.dealing import chosen, vertex_devices
+from lowering.mesh.dealing import chosen, vertex_devices, written_by
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import Touched, runs_in, touched_by
@@ -47,20 +47,13 @@ class Window(NamedTuple):
     crossing: Crossing | None
 
 
-class Sending(NamedTuple):
-    """What devices made of a window, sent home: of which, and how, a variable each."""
-
-    window: int
-    puttings: tuple[Putting, ...]
-
-
 class Branch(NamedTuple):
     """What some devices run.
 
     Attributes:
         running: how; None where there are no vertices.
-        reads: the local variable of each thing that is read, in the order of `LocalStep.read`; None where of none.
-        writes: that of each thing that is written, of `LocalStep.written`.
+        reads: the local variable of each operand: what is held, the windows, those that are sent.
+        writes: that of each operand that is written.
     """
 
     running: Running | None
@@ -73,16 +66,17 @@ class LocalStep:
     """A compute set on the devices of a mesh.
 
     Attributes:
-        homes: the variables that vertices read or write where they live.
+        held: the variables that vertices read or write where they live.
         windows: what is brought.
-        sent: the windows that are written, by numbers that follow those of `windows`, with what is brought to them.
-        written: of `homes` and `sent`, by one number after another, those that are written.
+        sent: the windows that are written, with what is brought to them first.
+        written: the operands that are written, by their numbers: first come those of `held`, then the windows, then
+            those that are sent.
         sendings: of `sent`, how it comes home.
         branches: what devices run.
         branch_of: which of these each device runs.
     """
 
-    homes: tuple[Variable, ...]
+    held: tuple[Variable, ...]
     windows: tuple[Window, ...]
     sent: tuple[Window, ...]
     written: tuple[int, ...]
@@ -161,124 +155,142 @@ def _sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) ->
 
 
 class _Held(NamedTuple):
-    """What stands for a source on devices: a part of each, and where in `LocalStep.read` it is."""
+    """What stands for a source on devices: a part of each, and its number among all that a step is run on."""
 
     parts: tuple[Part, ...]
     number: int
 
 
+@dataclass(eq=False)
+class _Operands:
+    """What a compute set is run on, by the number of each: arrays that are held, and windows."""
+
+    sources: list[Source] = field(default_factory=list)
+    parts: list[tuple[Part, ...]] = field(default_factory=list)
+
+    def add(self, source: Source, parts: tuple[Part, ...]) -> _Held:
+        """One more."""
+        self.sources.append(source)
+        self.parts.append(parts)
+        return _Held(parts, len(self.parts) - 1)
+
+    def held(self, variable: Variable, parts: tuple[Part, ...]) -> _Held:
+        """What devices hold of a variable: once by its dimensions, once flat, if need be."""
+        for number, (source, own) in enumerate(zip(self.sources, self.parts, strict=True)):
+            if source is variable and own[0].shape == parts[0].shape:
+                return _Held(own, number)
+        return self.add(variable, parts)
+
+    def variables(self, device: int) -> list[Variable]:
+        """The local variables of a device."""
+        made: list[Variable] = []
+        first = 0
+        for number, (source, parts) in enumerate(zip(self.sources, self.parts, strict=True)):
+            part = parts[device]
+            name = f"{source_text(source)} here"
+            made.append(Variable(source.graph, name, part.extents, source.dtype, number, first))
+            first += part.size + 1
+        return made
+
+
 def _local_family(
-    family: Family, device: int, reads: dict[Source, _Held], writes: dict[Source, _Held], own: Sequence[Variable]
+    family: Family,
+    device: int,
+    reads: Mapping[Source, _Held],
+    writes: Mapping[Source, _Held],
+    own: Sequence[Variable],
 ) -> Family:
     """A family over a device's local variables."""
 
-    def change(field: Field) -> Field:
-        tensor = field.tensor
+    def change(each: Field) -> Field:
+        tensor = each.tensor
         if tensor is None:
-            return field
-        held = (writes if field.is_written else reads)[tensor.source]
+            return each
+        held = (writes if each.is_written else reads)[tensor.source]
         index = in_part(tensor.index, tensor.source.shape, held.parts[device])
-        return replace(field, tensor=Tensor(own[held.number], index, tensor.rows, tensor.ragged_dimension))
+        return replace(each, tensor=Tensor(own[held.number], index, tensor.rows, tensor.ragged_dimension))
 
     return replace(family, fields=tuple(map(change, family.fields)))
+
+
+def _branches(
+    families: Sequence[Sequence[Family]],
+    operands: _Operands,
+    reads: Mapping[Source, _Held],
+    writes: Mapping[Source, _Held],
+) -> tuple[list[Branch], list[int]]:
+    """What devices run, once for those that are equal in structure; and which each device runs."""
+    numbers = sorted({held.number for held in writes.values()})
+    branches: list[Branch] = []
+    keys: dict[Hashable, int] = {}
+    branch_of = []
+    for device, own in enumerate(families):
+        variables = operands.variables(device)
+        local = [_local_family(family, device, reads, writes, variables) for family in own]
+        shapes = tuple(variable.shape for variable in variables) if local else ()
+        key = tuple(map(family_key, local)), shapes
+        if key not in keys:
+            keys[key] = len(branches)
+            how = plan_running(local) if local else None
+            branches.append(Branch(how, tuple(variables), tuple(variables[number] for number in numbers)))
+        branch_of.append(keys[key])
+    return branches, branch_of
+
+
+def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> list[list[Family]]:
+    """The vertices of each device, as families."""
+    inner = {family: inner_extents(family) for family in devices}
+    every = [family for family in devices if family.num_vertices]
+    made = [
+        [subfamily(family, chosen(devices[family], k, family.extents), inner[family]) for family in every]
+        for k in range(count)
+    ]
+    return [[family for family in own if family is not None] for own in made]
 
 
 def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
     """A compute set on so many devices."""
     devices = vertex_devices(step, homes, count)
-    inner = {family: inner_extents(family) for family in step.families}
-    families: list[list[Family]] = []
-    for k in range(count):
-        made = [
-            subfamily(family, chosen(own, k, family.extents), inner[family])
-            for family, own in devices.items()
-            if family.num_vertices
-        ]
-        families.append([family for family in made if family is not None])
-    read = touched_by(families, lambda field: field.kind == "in")
-    updated = touched_by(families, lambda field: field.kind == "inout")
-    written = touched_by(families, lambda field: field.is_written)
-    everywhere = {
-        field.tensor.source
-        for family, own in devices.items()
-        for field in family.fields
-        if own is None and field.is_written and field.tensor is not None
-    }
-    at_home: dict[Variable, tuple[Part, ...]] = {}
-    in_window: list[Window] = []
+    families = _own_families(devices, count)
+    read = touched_by(families, lambda own: own.kind == "in")
+    updated = touched_by(families, lambda own: own.kind == "inout")
+    written = touched_by(families, lambda own: own.is_written)
+    by_all = {variable for family, own in devices.items() if own is None for variable in written_by(family)}
+
+    def is_by_all(source: Source) -> bool:
+        return by_all.issuperset(source_variables(source))
+
+    operands = _Operands()
     reads: dict[Source, _Held] = {}
     writes: dict[Source, _Held] = {}
-
-    homed: list[Variable] = []
-    homed_parts: list[tuple[Part, ...]] = []
-
-    def hold(source: Variable, parts: tuple[Part, ...]) -> _Held:
-        """What stands for a variable where it lives: once by dimensions, once flat, if need be."""
-        for number, (own, theirs) in enumerate(zip(homed, homed_parts, strict=True)):
-            if own is source and theirs[0].shape == parts[0].shape:
-                return _Held(theirs, number)
-        homed.append(source)
-        homed_parts.append(parts)
-        return _Held(parts, len(homed) - 1)
-
-    sent: list[tuple[Source, Touched]] = []
     for source, touched in written.items():
         parts = _at_home(touched, homes)
-        if parts is not None and isinstance(source, Variable):
-            if not homes[source].is_everywhere or source in everywhere:
-                writes[source] = hold(source, parts)
-                continue
-        sent.append((source, touched))
-    brought: list[tuple[Source, Touched]] = []
+        if parts is None or not isinstance(source, Variable):
+            continue
+        if not homes[source].is_everywhere or is_by_all(source):
+            writes[source] = operands.held(source, parts)
     for source, touched in read.items():
         parts = _at_home(touched, homes)
         if parts is not None and isinstance(source, Variable):
-            reads[source] = hold(source, parts)
-        else:
-            brought.append((source, touched))
-    for source, touched in brought:
-        window = _window(touched, homes, touched)
-        reads[source] = _Held(window.parts, len(homed) + len(in_window))
-        in_window.append(window)
-    sent_windows, sendings = [], []
-    for source, touched in sent:
-        window = _window(touched, homes, updated.get(source))
-        writes[source] = _Held(window.parts, len(homed) + len(in_window) + len(sent_windows))
-        sent_windows.append(window)
-        sendings.append(_sending(window, touched, homes, by_all=source in everywhere))
-    del at_home
-    parts_of = [*homed_parts, *(window.parts for window in (*in_window, *sent_windows))]
-    sources = [*homed, *(window.source for window in (*in_window, *sent_windows))]
-    numbers = tuple(sorted({held.number for held in writes.values()}))
-    branches: list[Branch] = []
-    keys: dict[object, int] = {}
-    branch_of = []
-    for k in range(count):
-        own = _local_variables(sources, [parts[k] for parts in parts_of])
-        local = [_local_family(family, k, reads, writes, own) for family in families[k]]
-        key = (tuple(map(family_key, local)), tuple(variable.shape for variable in own) if local else ())
-        if key not in keys:
-            keys[key] = len(branches)
-            how = plan_running(local) if local else None
-            branches.append(Branch(how, tuple(own), tuple(own[number] for number in numbers)))
-        branch_of.append(keys[key])
+            reads[source] = operands.held(source, parts)
+    held = tuple(operands.sources)
+    windows, sent, sendings = [], [], []
+    for source, touched in read.items():
+        if source not in reads:
+            windows.append(_window(touched, homes, touched))
+            reads[source] = operands.add(source, windows[-1].parts)
+    for source, touched in written.items():
+        if source not in writes:
+            sent.append(_window(touched, homes, updated.get(source)))
+            writes[source] = operands.add(source, sent[-1].parts)
+            sendings.append(_sending(sent[-1], touched, homes, by_all=is_by_all(source)))
+    branches, branch_of = _branches(families, operands, reads, writes)
     return LocalStep(
-        tuple(homed),
-        tuple(in_window),
-        tuple(sent_windows),
-        numbers,
+        held,  # type: ignore[arg-type]
+        tuple(windows),
+        tuple(sent),
+        tuple(sorted({own.number for own in writes.values()})),
         tuple(sendings),
         tuple(branches),
         np.array(branch_of),
     )
-
-
-def _local_variables(sources: Sequence[Source], parts: Sequence[Part]) -> list[Variable]:
-    """A variable for each part of a source."""
-    made: list[Variable] = []
-    first = 0
-    for number, (source, part) in enumerate(zip(sources, parts, strict=True)):
-        name = f"{source_text(source)} here"
-        made.append(Variable(source.graph, name, part.extents, source.dtype, number, first))
-        first += part.size + 1
-    return made

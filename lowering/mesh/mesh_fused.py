@@ -1,8 +1,8 @@
 """Mesh fused: fused execution over a mesh of devices.
 
 In come a checked plan and a mesh, all of whose axes are taken together. Where variables live is chosen
-(`choose_homes.py`); what a device holds of one is its part of one global array, sharded along the dimension that is cut.
-A program runs in one `jax.shard_map` (`device_fused.py`), jitted; tables that differ by device are sharded as well.
+(`choose_homes.py`); what a device holds of one is its part of one global array, sharded along the dimension that is
+cut. A program runs in one `jax.shard_map` (`device_fused.py`), jitted; tables that differ by device are sharded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parts: the elements of a source that one device has, as an array of its own.
 
-A part is a product of positions, a set along each dimension of the source or the one set of its flat form. In come access
-maps of the source, out come those of the part: what steps evenly by dimensions still does, since the positions along
-each dimension are a stretch, or looked up in a table of those that there are.
+A part is a product of positions, a set along each dimension of the source or the one set of its flat form. In come
+access maps of the source, out come those of the part: what steps evenly by dimensions still does, since the positions
+along each dimension are a stretch, or looked up in a table of those that there are.
 """
 
 from __future__ import annotations

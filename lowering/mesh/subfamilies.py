@@ -96,19 +96,17 @@ def _listed(family: Family, chosen: np.ndarray) -> Family:
     fields = tuple(map(change, family.fields))
     if family.rows:
         # Rows name their axes, which must be those of the family.
-        renamed = {axis: plain}
-        fields = tuple(_renamed_rows(field, renamed) for field in fields)
-    return replace(
-        family, axes=(plain,), axis_names=("p0",), fields=fields, tile=None, line_of_vertex=None, inside=()
-    )
+        fields = tuple(_over_axis(field, axis, plain) for field in fields)
+    return replace(family, axes=(plain,), axis_names=("p0",), fields=fields, tile=None, line_of_vertex=None, inside=())
 
 
-def _renamed_rows(field: Field, names: dict[Axis, Axis]) -> Field:
+def _over_axis(field: Field, axis: Axis, other: Axis) -> Field:
+    """A field whose rows are over one axis, over another instead."""
     tensor = field.tensor
     if tensor is None or tensor.rows is None:
         return field
-    rows = replace(tensor.rows, axes=tuple(names.get(axis, axis) for axis in tensor.rows.axes))
-    index = tensor.index.rekeyed(dict(names), tensor.index.shape)
+    rows = replace(tensor.rows, axes=tuple(other if own is axis else own for own in tensor.rows.axes))
+    index = tensor.index.rekeyed({axis: other}, tensor.index.shape)
     return replace(field, tensor=Tensor(tensor.source, index, rows, tensor.ragged_dimension))
 
 

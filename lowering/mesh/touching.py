@@ -1,7 +1,7 @@
 """Touching: which elements of each source the vertices of a device touch, and the part of it that holds them.
 
-In come the families of a device's own vertices. Elements are runs where they are few and flags where many, so that slabs of
-large variables are never listed.
+In come the families of a device's own vertices. Elements are runs where they are few and flags where many, so that
+slabs of large variables are never listed.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class Touched:
     def parts(self) -> tuple[Part, ...]:
         """The part of each device."""
         shape = self.shape
-        return tuple(
-            part_of(along(own, shape), shape, self._may_list(k, shape)) for k, own in enumerate(self.elements)
-        )
+        return tuple(part_of(along(own, shape), shape, self._may_list(k, shape)) for k, own in enumerate(self.elements))
 
 
 def touched_by(families: Sequence[Sequence[Family]], wanted: Callable[[Field], bool]) -> dict[Source, Touched]:
