@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import codelet as cl
 from benchmarks.collectives import collectives, elements_carried
@@ -389,30 +389,6 @@ def test_a_layer_over_a_mesh():
     layer = cl.lower(squares, mesh=mesh_of(4))
     assert layer == cl.lower(squares, mesh=mesh_of(4)) != cl.lower(squares)
     assert jax.grad(lambda x: layer(x).sum())(np.arange(10.0, dtype="f")).tolist() == [2.0 * k for k in range(10)]
-
-
-# --- mistakes ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mesh", "wording"),
-    [
-        (4, r"a mesh is none\n  given: +int: 4\n  expected: +a jax.sharding.Mesh of devices"),
-        (AbstractMesh((4,), ("a",)), r"a mesh has no devices"),
-    ],
-)
-def test_what_is_no_mesh(mesh, wording):
-    graph = cl.Graph()
-    graph.add_variable("a", (7,))
-    with pytest.raises(cl.ProgramError, match=wording):
-        cl.lower(graph, inputs=["a"], outputs=["a"], mesh=mesh)
-
-
-def test_addresses_run_on_one_device():
-    graph = cl.Graph()
-    graph.add_variable("a", (7,))
-    with pytest.raises(cl.ProgramError, match=r"execution='addresses' runs on one device"):
-        cl.Engine(graph, execution="addresses", mesh=mesh_of(2))
 
 
 def test_a_function_over_a_mesh_is_not_pickled():

@@ -1862,20 +1862,11 @@ def _engine_mistakes() -> Iterator[Mistake]:
     yield Mistake("programs without names", lambda w: cl.Engine(w.graph, {1: []}), e, "no names", "by name")
     yield Mistake("an unknown execution", lambda w: cl.Engine(w.graph, execution="gpu"), e, "'gpu'", "'fused', 'tiles'")
     mesh, abstract = mesh_of(2), mesh_of(2).abstract_mesh
-    tiles = lambda w, mesh: cl.Engine(w.graph, execution="tiles", mesh=mesh)  # noqa: E731
-    yield Mistake(
-        "a number of devices for a mesh", lambda w: tiles(w, 4), e, "mesh is none", "int: 4", "jax.make_mesh("
-    )
-    yield Mistake("a mesh without devices", lambda w: tiles(w, abstract), e, "no devices", "AbstractMesh", "of devices")
-    fused = (
-        "runs on one device",
-        "Mesh('a': 2",
-        "an execution that takes a mesh: 'tiles'",
-        'execution="tiles", mesh=mesh',
-    )
-    yield Mistake("a mesh for one array", lambda w: cl.Engine(w.graph, mesh=mesh), e, "'fused'", *fused)
-    addresses = lambda w: cl.Engine(w.graph, execution="addresses", mesh=mesh)  # noqa: E731
-    yield Mistake("a mesh for addresses", addresses, e, "'addresses'", *fused)
+    over = lambda mesh, how="tiles": lambda w: cl.Engine(w.graph, execution=how, mesh=mesh)  # noqa: E731
+    yield Mistake("a number of devices for a mesh", over(4), e, "int: 4", "a jax.sharding.Mesh of devices")
+    yield Mistake("a mesh without devices", over(abstract), e, "no devices", "jax.make_mesh(")
+    yield Mistake("a mesh for one array", over(mesh, "fused"), e, "'fused' runs on one device", "takes a mesh: 'tiles'")
+    yield Mistake("a mesh for addresses", over(mesh, "addresses"), e, "'addresses'", 'execution="tiles", mesh=mesh')
     yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
     yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")
     yield Mistake("bytes by a name", lambda w: cl.Engine(w.graph, stream_bytes="a"), e, "'a'", "a number of bytes")

@@ -65,10 +65,11 @@ class Engine:
         placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
             the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
             from the plan to its placement.
-        mesh: for tiles, a `jax.sharding.Mesh` of devices of this process. The tiles on which anything lives are dealt
-            to them in order, over all axes of the mesh, and a device holds what lives on its tiles alone, between runs
-            too. What is read on other devices' tiles crosses in each step, and nothing else; what `function` takes and
-            gives is on all devices. One device when left off.
+        mesh: for fused and tiles, a `jax.sharding.Mesh` of devices of this process, all its axes taken together; one
+            device when left off. Of the tiles on which anything lives, dealt to the devices in order, a device holds
+            what lives on its own alone, between runs too; what `function` takes and gives is on all devices. Fused, a
+            device holds its part of every variable, cut as `cl.lower` says. What is read on other devices crosses in
+            each step, and nothing else.
 
     Raises:
         ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.

@@ -15,6 +15,7 @@ import numpy as np
 from codelet.graphs.family import Family, Field, VertexState
 from codelet.views.grids import Axis, Grid, combined_axis
 from codelet.views.index import Index
+from codelet.views.rows import Rows
 from codelet.views.tensor import Tensor
 from lowering.plan.split_exceptions import changed_fields
 
@@ -105,7 +106,7 @@ def _over_axis(field: Field, axis: Axis, other: Axis) -> Field:
     tensor = field.tensor
     if tensor is None or tensor.rows is None:
         return field
-    rows = replace(tensor.rows, axes=tuple(other if own is axis else own for own in tensor.rows.axes))
+    rows = Rows(tuple(other if own is axis else own for own in tensor.rows.axes), tensor.rows.counts)
     index = tensor.index.rekeyed({axis: other}, tensor.index.shape)
     return replace(field, tensor=Tensor(tensor.source, index, rows, tensor.ragged_dimension))
 
