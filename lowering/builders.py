@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, overload
 import jax
 import numpy as np
 from jax.core import eval_context
+from jax.sharding import Mesh
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, FieldTypeError, ForeignGraphError, ProgramError
@@ -27,7 +28,8 @@ from codelet.saving import Unchanging, reduced
 from codelet.target import Target
 from codelet.tracing.statics import check_static, static_key, structure_key, trace_settings
 from codelet.views.tensor import Tensor
-from lowering.lower import Lowered, lower_graph, lower_plan
+from lowering.lower import Lowered, lower_graph, lower_over
+from lowering.mesh.checked_mesh import checked_mesh
 from lowering.pipeline import plan_graph
 from lowering.plan.streams import sent_by_stream
 
@@ -60,14 +62,15 @@ class LoweredFunction(Unchanging):
     of keyword arguments, which are static. Two that were made of one function, for one target, are equal.
     """
 
-    def __init__(self, build: Callable[..., Any], target: Target | None = None):
+    def __init__(self, build: Callable[..., Any], target: Target | None = None, mesh: Mesh | None = None):
         self.build = build
         self.target = target
+        self.mesh = mesh
         self.__name__ = getattr(build, "__name__", type(build).__name__)
         self.__doc__ = build.__doc__
         self._lowered: dict[Hashable, _Built] = {}
         try:
-            self._identity: Hashable = static_key(build), target
+            self._identity: Hashable = static_key(build), target, mesh
             hash(self._identity)
         except TypeError:  # an object that may change is equal to itself alone
             self._identity = id(build)
@@ -171,7 +174,7 @@ class LoweredFunction(Unchanging):
                     expected="streams that are copied to",
                     fix="return outputs, program",
                 )
-        return _Built(lower_plan(plan, None), tuple(outputs), tree)
+        return _Built(lower_over(plan, None, self.mesh), tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
         """See that what the function returns is of its graph."""
@@ -209,7 +212,10 @@ class LoweredFunction(Unchanging):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(
-            self, self.build, (LoweredFunction, (self.build, self.target)), f"the lowered function {self.__name__!r}"
+            self,
+            self.build,
+            (LoweredFunction, (self.build, self.target, self.mesh)),
+            f"the lowered function {self.__name__!r}",
         )
 
     def __repr__(self) -> str:
@@ -238,9 +244,10 @@ def lower(
     *,
     inputs: Sequence[Tensor | Stream | str],
     outputs: Sequence[Tensor | Stream | str],
+    mesh: Mesh | None = None,
 ) -> Lowered: ...
 @overload
-def lower(graph: Callable[..., Any], *, target: Target | None = None) -> LoweredFunction: ...
+def lower(graph: Callable[..., Any], *, target: Target | None = None, mesh: Mesh | None = None) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
     program: object = None,
@@ -248,6 +255,7 @@ def lower(
     inputs: Sequence[Tensor | Stream | str] | None = None,
     outputs: Sequence[Tensor | Stream | str] | None = None,
     target: Target | None = None,
+    mesh: Mesh | None = None,
 ) -> Lowered | LoweredFunction:
     """A graph, or a function that builds one, as a pure JAX function.
 
@@ -262,9 +270,13 @@ def lower(
         outputs: the variables that are results, for a graph. The program's output streams are in any case.
         target: the machine that graphs are built for by a function; `cl.Engine(layer.at(x).graph, layer.at(x).program)`
             plans them on it.
+        mesh: a `jax.sharding.Mesh` of devices of this process, all its axes taken together; one device when left off.
+            Variables are cut over them by the tiles that the graph gives, or as costs least, and vertices run where
+            what they write lives. Before each compute set what its vertices read of other devices' crosses, and nothing
+            else. An argument that is cut evenly, and sharded so, is not moved; results come sharded as they are cut.
 
     Raises:
-        ProgramError: a graph without inputs and outputs, or ones that are not variables.
+        ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
         UninitializedReadError: an element that is read before anything writes it.
@@ -294,9 +306,10 @@ def lower(
     >>> cl.lower(roots)(jax.numpy.array([4.0, 9.0]), turns=8).tolist()
     [2.0, 3.0]
     """
+    mesh = checked_mesh(mesh)
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
-        return lower_plan(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None)  # type: ignore[arg-type]
+        return lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh)  # type: ignore[arg-type]
     if isinstance(graph, Graph):
         if target is not None:
             raise ProgramError(
@@ -311,7 +324,7 @@ def lower(
                 given="lower(graph)",
                 expected="lower(graph, inputs=[...], outputs=[...])",
             )
-        return lower_graph(graph, program, inputs, outputs)
+        return lower_graph(graph, program, inputs, outputs, mesh)
     if not callable(graph) or program is not None or inputs is not None or outputs is not None:
         raise ProgramError(
             "only a graph, or a function that builds one, can be lowered",
@@ -321,4 +334,4 @@ def lower(
         )
     if target is not None and not isinstance(target, Target):
         raise ProgramError("a target is not a machine", given=f"{target!r:.80}", expected="cl.IPU(...)")
-    return LoweredFunction(graph, target)
+    return LoweredFunction(graph, target, mesh)

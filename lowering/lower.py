@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
+from jax.sharding import Mesh
 
 from codelet.display import as_html
 from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingError
@@ -27,6 +28,7 @@ from codelet.saving import Unchanging
 from codelet.tracing.statics import Settings, restored, trace_settings
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
+from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types, sent_by_stream
@@ -113,11 +115,18 @@ class Lowered(Unchanging):
     def __reduce__(self) -> tuple[Any, ...]:
         compiled = self._compiled
         if compiled.how != "fused":
+            over_mesh = isinstance(compiled.how, tuple) and compiled.how[0] == "mesh"
             raise SavingError(
-                "a function of an engine cannot be pickled",
+                "a function over a mesh cannot be pickled"
+                if over_mesh
+                else "a function of an engine cannot be pickled",
                 given=f"its execution, {compiled.how!r:.80}",
                 fix="pickle the graph and the program, and make it of these: "
-                "cl.Engine(graph, program, ...).function(inputs=[...], outputs=[...])",
+                + (
+                    "cl.lower(graph, program, inputs=[...], outputs=[...], mesh=mesh)"
+                    if over_mesh
+                    else "cl.Engine(graph, program, ...).function(inputs=[...], outputs=[...])"
+                ),
             )
         own = len(self._tables) == len(compiled.consts) and all(map(operator.is_, self._tables, compiled.consts))
         return _lowered_again, (compiled.plan, compiled.outputs, compiled.settings, None if own else self._tables)
@@ -298,11 +307,24 @@ def lower_plan(
     return Lowered(compiled, compiled.consts)
 
 
+def lower_over(plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | None) -> Lowered:
+    """A checked plan as a pure function, over a mesh of devices if one is given; see `lower_plan`."""
+    if mesh is None:
+        return lower_plan(plan, outputs)
+    execution = MeshFused(plan, mesh)
+    return lower_plan(plan, outputs, execution.compile_logical(plan), execution.key)
+
+
 def lower_graph(
-    graph: Graph, program: object, inputs: Sequence[Tensor | Stream | str], outputs: Sequence[Tensor | Stream | str]
+    graph: Graph,
+    program: object,
+    inputs: Sequence[Tensor | Stream | str],
+    outputs: Sequence[Tensor | Stream | str],
+    mesh: Mesh | None = None,
 ) -> Lowered:
     """A graph and program as a pure function of some variables to others; see `lower`."""
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
     sources, targets = named_variables(graph, inputs, outputs)
-    return lower_plan(plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets]), targets)
+    plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
+    return lower_over(plan, targets, mesh)

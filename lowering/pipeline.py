@@ -38,6 +38,9 @@
            -> slow products as convolutions         narrow_products
            -> cheap steps of loops done again       recompute
 
+Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
+each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
+
 `plan_graph` ends where fast execution and the model of the machine part: both start from its result. The
 machine is planned by `plan_machine`, from the unfused plan:
 

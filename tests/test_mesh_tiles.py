@@ -17,7 +17,7 @@ import codelet as cl
 from benchmarks.collectives import collectives, elements_carried
 from codelet.errors import ProgramAbortedError
 from ipu_backend.executions.mesh_tiles import MeshTiles
-from ipu_backend.running.engine_mesh import SavedMesh
+from ipu_backend.running.saved_mesh import SavedMesh
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.meshes import MESHES, mesh_of

@@ -1865,8 +1865,10 @@ def _engine_mistakes() -> Iterator[Mistake]:
     over = lambda mesh, how="tiles": lambda w: cl.Engine(w.graph, execution=how, mesh=mesh)  # noqa: E731
     yield Mistake("a number of devices for a mesh", over(4), e, "int: 4", "a jax.sharding.Mesh of devices")
     yield Mistake("a mesh without devices", over(abstract), e, "no devices", "jax.make_mesh(")
-    yield Mistake("a mesh for one array", over(mesh, "fused"), e, "'fused' runs on one device", "takes a mesh: 'tiles'")
-    yield Mistake("a mesh for addresses", over(mesh, "addresses"), e, "'addresses'", 'execution="tiles", mesh=mesh')
+    lower = lambda mesh: lambda w: cl.lower(w.graph, inputs=[], outputs=[], mesh=mesh)  # noqa: E731
+    yield Mistake("lowered over a number", lower(4), e, "a mesh is none", "jax.make_mesh(")
+    yield Mistake("lowered over a mesh without devices", lower(abstract), e, "no devices", "jax.make_mesh(")
+    yield Mistake("a mesh for addresses", over(mesh, "addresses"), e, "runs on one device", "'fused' or 'tiles'")
     yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
     yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")
     yield Mistake("bytes by a name", lambda w: cl.Engine(w.graph, stream_bytes="a"), e, "'a'", "a number of bytes")

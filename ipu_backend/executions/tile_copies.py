@@ -14,10 +14,11 @@ import numpy as np
 
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from ipu_backend.executions.tile_layout import Layouts, Putting, Selection, put
+from ipu_backend.executions.tile_layout import Layouts, Putting, put
 from ipu_backend.executions.tile_receiving import Bringing, of_variables, receive
 from ipu_backend.executions.tile_vertices import Numbers, Varying, connected
 from lowering.machine.exchange import Transfer
+from lowering.mesh.selection import Selection
 from lowering.plan.pieces import Pieces, pieces_of
 from lowering.plan.runs import Runs, overlaps
 from lowering.plan.steps import CopyStep

@@ -14,8 +14,9 @@ import numpy as np
 
 from codelet.views.sources import Variable
 from ipu_backend.executions.tile_boxes import in_boxes
-from ipu_backend.executions.tile_layout import Layouts, Selection
+from ipu_backend.executions.tile_layout import Layouts
 from lowering.machine.exchange import Transfer
+from lowering.mesh.selection import Selection
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.runs import Runs
 

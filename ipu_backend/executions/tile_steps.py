@@ -17,10 +17,11 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Source, Variable, source_variables
-from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, Selection, put
+from ipu_backend.executions.tile_layout import Layouts, Putting, RowSelection, put
 from ipu_backend.executions.tile_receiving import Bringing, Received, of_variables, receive
 from ipu_backend.executions.tile_vertices import Batch, Lanes, Numbers, Varying, batches, lanes_of
 from lowering.machine.exchange import StepExchange, Transfer
+from lowering.mesh.selection import Selection
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
 from lowering.plan.runs import union
 

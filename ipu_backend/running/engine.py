@@ -26,7 +26,6 @@ from ipu_backend.executions.tile_memory import TileMemory, read_tile
 from ipu_backend.model.profile import Profile
 from ipu_backend.model.profile_plan import profile_machine
 from ipu_backend.running.engine_machine import EngineMachine
-from ipu_backend.running.engine_mesh import checked_mesh, saved_mesh
 from ipu_backend.running.engine_state import (
     EngineState,
     Writing,
@@ -38,9 +37,10 @@ from ipu_backend.running.engine_state import (
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
-from ipu_backend.running.options import check_tile, checked_options, chosen_program, named_programs
+from ipu_backend.running.options import check_tile, checked_options, chosen_program, engine_mesh, named_programs
 from ipu_backend.running.progress import progress_bar
 from ipu_backend.running.runs import LoadedProgram, Runs, uninterrupted
+from ipu_backend.running.saved_mesh import saved_mesh
 from ipu_backend.running.streaming import Connections
 from lowering.check.initialized import check_initialized
 from lowering.lower import Lowered
@@ -67,8 +67,8 @@ class Engine:
         placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
             the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
             from the plan to its placement.
-        mesh: for tiles, a `jax.sharding.Mesh` of devices of this process, to which the tiles on which anything lives
-            are dealt in order, over all its axes; see `executions/mesh_tiles.py`. One device when left off.
+        mesh: for fused and tiles, a `jax.sharding.Mesh` of devices of this process, its axes taken together; one device
+            when left off. See `executions/mesh_tiles.py`; fused, variables are cut as `cl.lower` says.
 
     Raises:
         ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.
@@ -103,7 +103,7 @@ class Engine:
         graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
-        mesh = checked_mesh(mesh, execution)
+        mesh = engine_mesh(mesh, execution)
         self._options: dict[str, Any] = {"check_finite": check_finite, "stream_bytes": stream_bytes}
         self._options.update(execution=execution, placement=placement, mesh=mesh)
         given = graph.default_program if program is None else program

@@ -28,6 +28,7 @@ from lowering.machine.memory import Memory
 from lowering.machine.place import Place, place
 from lowering.machine.placed_by import placed_by
 from lowering.machine.placement import Placement
+from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import MachinePlan, plan_machine
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -54,6 +55,10 @@ class EngineMachine:
         self._is_fused = execution == "fused"
         self.execution = Execution()
         if self._is_fused:
+            if mesh is not None:
+                self.execution = MeshFused(self._together, mesh)
+                for loaded in programs.values():
+                    loaded.execution, loaded.compile = self.execution, self.execution.compile_held
             return
         placed = self._placed
         if execution == "tiles":
@@ -67,11 +72,17 @@ class EngineMachine:
                 loaded.compile, loaded.splits = self._compile_addresses, False
                 loaded.parts = (Together(loaded.plan.steps),)
 
+    @property
+    def _together(self) -> Plan:
+        """All programs, one after another."""
+        plans = [loaded.plan for loaded in self._programs.values()]
+        steps = tuple(step for plan in plans for step in plan.steps)
+        return replace(plans[0], steps=steps)
+
     @cached_property
     def _placed(self) -> Placement:
         """One placement of all programs, which share their variables."""
-        plans = [loaded.plan for loaded in self._programs.values()]
-        together = without_calls(replace(plans[0], steps=tuple(step for plan in plans for step in plan.steps)))
+        together = without_calls(self._together)
         return placed_by(self._placing, together) if callable(self._placing) else place(together, self._placing)
 
     def _compile_addresses(self, plan: Plan) -> jax_core.ClosedJaxpr:
@@ -98,10 +109,10 @@ class EngineMachine:
     def function(self, loaded: LoadedProgram, inputs: Sequence[Any], outputs: Sequence[Any]) -> Lowered:
         """A program as a pure function of some variables and streams to others, run as the engine runs it."""
         graph, execution = loaded.plan.graph, self.execution
-        if self._is_fused:
+        if self._is_fused and not isinstance(execution, MeshFused):
             return lower_graph(graph, loaded.program, inputs, outputs)
         sources, targets = named_variables(graph, inputs, outputs)
         plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
-        if isinstance(execution, TileArray | MeshTiles):
+        if isinstance(execution, TileArray | MeshTiles | MeshFused):
             return lower_plan(plan, targets, execution.compile_logical(plan), execution.key)
         return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))

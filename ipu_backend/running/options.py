@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
+from jax.sharding import Mesh
 
 from codelet.errors import ProgramError, TileError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
+from ipu_backend.running.saved_mesh import SavedMesh
 from lowering.machine.place import METHODS
+from lowering.mesh.checked_mesh import checked_mesh
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -50,6 +53,23 @@ def checked_options(
             "the host cannot hold so many bytes of streams", given=f"{stream_bytes=!r}", expected="a number of bytes"
         )
     return graph, program
+
+
+def engine_mesh(mesh: object, execution: str) -> Mesh | None:
+    """The mesh of an engine, which may be one as it is pickled; None for one device.
+
+    Raises:
+        SavingError: one of devices that are not here.
+        ProgramError: something that is no mesh of this process's devices, or an execution that runs on one device.
+    """
+    if mesh is not None and execution == "addresses" and isinstance(mesh, Mesh):
+        raise ProgramError(
+            f"execution={execution!r} runs on one device",
+            given=f"{mesh=!r:.120}",
+            expected="an execution that takes a mesh: 'fused' or 'tiles'",
+            fix="cl.Engine(graph, mesh=mesh)",
+        )
+    return checked_mesh(mesh.restored() if isinstance(mesh, SavedMesh) else mesh, "an engine's")
 
 
 def check_tile(tile: object, num_tiles: int) -> None:

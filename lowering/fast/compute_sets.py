@@ -109,7 +109,7 @@ class Running:
             store.into(arrays, [results[k][name] for k, name in store.fields])
 
 
-def _running(families: Sequence[Family]) -> Running:
+def plan_running(families: Sequence[Family]) -> Running:
     """How the families of a compute set run."""
     extensions, merged = extend_families([merge_short_axes(family) for family in families])
     inputs = Inputs(merged)
@@ -150,7 +150,7 @@ class FusedStep(ExecuteStep):
         """The step as text."""
         first, *_ = super().lines()
         yield first
-        own = self.running if self.instead is None else _running(self.families)  # which names the own variables
+        own = self.running if self.instead is None else plan_running(self.families)  # which names the own variables
         for family, merged, (kernel, refused) in zip(self.families, own.merged, own.choices, strict=True):
             yield from ("  " + line for line in str(family).split("\n"))
             yield from (f"    made of {line.strip()}" for line in self._parts_text(family))
@@ -168,7 +168,7 @@ def _fused(
     step: ExecuteStep, running: Running | None = None, instead: Mapping[Variable, Variable] | None = None
 ) -> FusedStep:
     """A compute set with how it runs, which may be known from one like it."""
-    running = _running(step.families) if running is None else running
+    running = plan_running(step.families) if running is None else running
     parts = step.parts if isinstance(step, WholeStep) else {}
     return FusedStep(step.name, step.families, running, instead, parts, reads=step.reads, writes=step.writes)
 

@@ -50,6 +50,14 @@ class Execution:
         """Write a value to a view without symbols. The arrays are changed."""
         sources.write_tensor(arrays, tensor, value)
 
+    def passed(self, arrays: Arrays, tensor: Tensor, parameter: Variable) -> Array:
+        """What is held of a function's parameter that gets the value of a view without symbols."""
+        return self.load(parameter, self.read(arrays, tensor))
+
+    def take_back(self, arrays: Arrays, parameter: Variable, held: Array, tensor: Tensor) -> None:
+        """Write what a function has left in a parameter to a view without symbols. The arrays are changed."""
+        self.write(arrays, tensor, self.unload(parameter, held))
+
     def show(self, text: str, value: Array) -> None:
         """Print a text and a value when the program comes here."""
         # The text is an argument: JAX prints a format that begins with an escaped brace as it stands.

@@ -220,7 +220,7 @@ def _call(state: EmissionState, step: CallStep) -> None:
     given = dict(zip(function.parameters, step.arguments, strict=True))
     # What a function writes only in part keeps the rest.
     reads = tuple(dict.fromkeys((*function.reads, *function.writes)))
-    values = [execution.load(v, state.read(given[v])) if v in given else state.held([v])[0] for v in reads]
+    values = [execution.passed(state.arrays, given[v], v) if v in given else state.held([v])[0] for v in reads]
     jitted = _jitted(state, function, reads, values)
     streams = jitted.streams
     feeds = streams.take(state.streams)
@@ -231,7 +231,7 @@ def _call(state: EmissionState, step: CallStep) -> None:
             state.arrays[variable] = held
     for variable, held in zip(function.writes, written, strict=True):
         if variable in given:
-            state.write(given[variable], execution.unload(variable, held))
+            execution.take_back(state.arrays, variable, held, given[variable])
     streams.send(state.streams, left)
 
 

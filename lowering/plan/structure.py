@@ -54,7 +54,7 @@ def _tensor_key(tensor: Tensor | None, axes: tuple[Axis, ...]) -> Hashable:
     return _source_key(tensor.source), _index_key(tensor.index, axes), ragged
 
 
-def _family_key(family: Family) -> Hashable:
+def family_key(family: Family) -> Hashable:
     connected = tuple(
         (
             field.name,
@@ -88,7 +88,7 @@ class _Keys:
             case Stream():
                 return "stream", own.name
             case ExecuteStep():
-                return tuple(map(_family_key, own.families))
+                return tuple(map(family_key, own.families))
             case FunctionBody() if own in self.functions:
                 return self.functions[own]
             case tuple():

@@ -1,0 +1,287 @@
+"""Choosing homes: where the variables of a plan live on the devices of a mesh.
+
+From the graph's tiles, dealt to the devices in order, where it gives them. What it leaves open is cut in blocks along
+a dimension, or lives everywhere if it is small, as costs least: what a device in the middle computes, and what it has
+to be sent. One variable after another is tried otherwise, in the order in which they were made, from several
+beginnings; variables that are rotated live alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from codelet.graphs.family import Family
+from codelet.views.sources import Variable, source_variables
+from lowering.mesh.dealing import by_tiles, family_devices, written_by
+from lowering.mesh.homes import Home, blocked
+from lowering.mesh.subfamilies import inner_extents, subfamily
+from lowering.mesh.touching import count_of
+from lowering.plan.control import control
+from lowering.plan.elements import ElementSet
+from lowering.plan.plan import Plan
+from lowering.plan.steps import CopyStep, ExecuteStep, RotateStep, Step
+from lowering.plan.walk import all_steps, bodies
+
+SMALL_BYTES = 1 << 16
+"""A variable that takes no more may live everywhere."""
+
+CROSSING = 32
+"""What an element that crosses costs, in elements that vertices read or write. A guess."""
+
+COLLECTIVE = 4096
+"""What it costs that anything of a variable crosses in a step, in the same. A guess."""
+
+MOST_TRIED = 4000
+"""So many steps are looked at, all beginnings together."""
+
+
+class Homes(dict[Variable, Home]):
+    """Where variables live; those that passes add, everywhere.
+
+    Args:
+        count: how many devices there are.
+    """
+
+    def __init__(self, count: int, known: Mapping[Variable, Home] | None = None):
+        super().__init__(known or {})
+        self.count = count
+
+    def __missing__(self, variable: Variable) -> Home:
+        self[variable] = Home(variable, self.count)
+        return self[variable]
+
+    def digest(self, plan: Plan) -> str:
+        """Tells apart what differs in where variables live and vertices run, for plans of one structure."""
+        found = hashlib.blake2b(digest_size=16)
+        for variable in plan.variables:
+            home = self[variable]
+            found.update(repr((variable.number, home.cut, home.devices is None)).encode())
+            found.update(b"" if home.devices is None else home.devices.astype(np.int64).tobytes())
+        for family in plan.families:
+            found.update(b"none" if family.tile is None else family.tile.values(family.axes).tobytes())
+        return found.hexdigest()
+
+
+# --- what a step costs ------------------------------------------------------------------------------------
+
+
+class _Moved(NamedTuple):
+    """What the vertices of a family on one device read and write, and how many elements, each as often as it does."""
+
+    read: ElementSet
+    written: ElementSet
+    work: int
+
+
+def _moved(family: Family, devices: np.ndarray | None, device: int) -> _Moved:
+    read, written, work = ElementSet(), ElementSet(), 0
+    chosen = np.ones(family.extents, bool) if devices is None else devices == device
+    own = subfamily(family, chosen, inner_extents(family))
+    for field in own.fields if own is not None else ():
+        if field.tensor is None or own is None:
+            continue
+        work += field.tensor.size * (1 if field.tensor.rows is not None else own.num_vertices)
+        if field.is_read:
+            read.add(field.tensor, own.axes)
+        if field.is_written:
+            written.add(field.tensor, own.axes)
+    return _Moved(read, written, work)
+
+
+def _steps(steps: Sequence[Step], turns: int = 1) -> Iterator[tuple[ExecuteStep | CopyStep, int]]:
+    """Compute sets and copies, and how often each runs."""
+    for step in steps:
+        if isinstance(step, ExecuteStep | CopyStep):
+            yield step, turns
+        inside = bodies(step)
+        for part in control(step).parts if inside else ():
+            if part.body is not None:
+                yield from _steps(inside[part.body], turns * part.turns)
+
+
+class _Costs:
+    """What steps cost on a device in the middle, each found once for each way in which its variables live."""
+
+    def __init__(self, plan: Plan, count: int):
+        self.count, self.device = count, count // 2
+        self.steps = list(_steps(plan.steps))
+        self.tried = 0
+        self._moved: dict[tuple[Family, tuple[int, ...]], _Moved] = {}
+        self._known: dict[tuple[int, tuple[int, ...]], float] = {}
+        self.outside = {*plan.inputs, *(v for tensor in plan.outputs for v in source_variables(tensor.source))}
+        self._touched = [(*step.reads, *step.writes) for step, _ in self.steps]
+        self.by_variable: dict[Variable, list[int]] = {}
+        for k, touched in enumerate(self._touched):
+            for variable in dict.fromkeys(touched):
+                self.by_variable.setdefault(variable, []).append(k)
+
+    def moved(self, family: Family, homes: Homes) -> _Moved:
+        key = family, tuple(id(homes[own]) for own in sorted(written_by(family), key=lambda own: own.number))
+        if key not in self._moved:
+            self._moved[key] = _moved(family, family_devices(family, homes, self.count), self.device)
+        return self._moved[key]
+
+    def _across(self, read: ElementSet, written: ElementSet, homes: Homes) -> float:
+        """What crosses to the device, and what it sends."""
+        total = 0.0
+        for variable in dict.fromkeys((*read.variables, *written.variables)):
+            home = homes[variable]
+            own = home.elements[self.device]
+            away = count_of(read.of(variable) - own) if not home.is_everywhere else 0
+            sent = count_of(written.of(variable) - own) if not home.is_everywhere else 0
+            words = variable.dtype.itemsize / 4 * home.padding
+            total += CROSSING * words * (away + sent) + COLLECTIVE * ((away > 0) + (sent > 0))
+        return total
+
+    def _execute(self, step: ExecuteStep, homes: Homes) -> float:
+        read, written, work = ElementSet(), ElementSet(), 0
+        for family in step.families:
+            if not family.num_vertices:
+                continue
+            own = self.moved(family, homes)
+            read, written, work = read | own.read, written | own.written, work + own.work
+            if family.tile is not None or family.codelet.has_effects:  # then it does not run everywhere
+                for variable in own.written.variables:
+                    if homes[variable].is_everywhere:
+                        work += CROSSING * (self.count - 1) * count_of(own.written.of(variable)) + COLLECTIVE
+        return work + self._across(read, written, homes)
+
+    def _copy(self, step: CopyStep, homes: Homes) -> float:
+        pair = step.whole_variables
+        if pair is None:
+            return 0.0
+        source, destination = (homes[variable] for variable in pair)
+        if source.is_everywhere:
+            return 0.0
+        away = count_of(destination.elements[self.device] - source.elements[self.device])
+        return CROSSING * away + COLLECTIVE * (away > 0)
+
+    def of_step(self, k: int, homes: Homes) -> float:
+        """What a step costs, all its turns together."""
+        key = k, tuple(id(homes[variable]) for variable in self._touched[k])
+        if key not in self._known:
+            self.tried += 1
+            step, turns = self.steps[k]
+            cost = self._execute(step, homes) if isinstance(step, ExecuteStep) else self._copy(step, homes)
+            self._known[key] = turns * cost
+        return self._known[key]
+
+    def of_variable(self, variable: Variable, homes: Homes) -> float:
+        """What it costs that an input or an output is no array in even blocks."""
+        is_even = homes[variable].padding == 1 and homes[variable].devices is None
+        return 0.0 if is_even or variable not in self.outside else CROSSING * variable.size
+
+    def total(self, homes: Homes) -> float:
+        """What all of a plan costs."""
+        steps = sum(self.of_step(k, homes) for k in range(len(self.steps)))
+        return steps + sum(self.of_variable(variable, homes) for variable in self.outside)
+
+
+# --- choosing -----------------------------------------------------------------------------------------------
+
+
+class _Choices:
+    """The ways in which variables may live: the same objects for the same ways."""
+
+    def __init__(self, plan: Plan, count: int):
+        self.count = count
+        self.given: dict[Variable, Home] = {}
+        tiles = plan.graph.tile_mapping() if plan.graph.has_tile_mapping else None
+        for variable in (*plan.variables, *plan.added):
+            if variable.value is not None or variable.size < 2 or variable in plan.added:
+                self.given[variable] = Home(variable, count)
+            elif tiles is not None:
+                own = tiles[variable.first_element : variable.first_element + variable.size]
+                if (own >= 0).all():
+                    devices = by_tiles(own, plan.graph.target.num_tiles, count)
+                    self.given[variable] = blocked(devices, variable, count)
+        rotated = [step.variables for step in all_steps(plan.steps) if isinstance(step, RotateStep)]
+        self.group: dict[Variable, tuple[Variable, ...]] = {}
+        for variables in rotated:
+            joined = tuple(dict.fromkeys(own for v in variables for own in self.group.get(v, (v,))))
+            self.group.update(dict.fromkeys(joined, joined))
+        self.open = [v for v in plan.variables if v not in self.given]
+        self._made: dict[tuple[Variable, int | None], Home] = {}
+
+    def home(self, variable: Variable, cut: int | None) -> Home:
+        if (variable, cut) not in self._made:
+            self._made[variable, cut] = Home(variable, self.count, cut)
+        return self._made[variable, cut]
+
+    def cuts(self, variable: Variable) -> list[int | None]:
+        """Along which dimensions a variable may be cut; None for not at all."""
+        long = [d for d, n in enumerate(variable.shape) if n >= self.count]
+        most = max(range(len(variable.shape)), key=lambda d: variable.shape[d])
+        found: list[int | None] = [*(long or [most])]
+        if variable.size * variable.dtype.itemsize <= SMALL_BYTES:
+            found.append(None)
+        return found
+
+    def alike(self, variable: Variable) -> tuple[Variable, ...]:
+        """The variables that live as one does, itself among them, of those that are left open."""
+        return tuple(own for own in self.group.get(variable, (variable,)) if own not in self.given)
+
+
+def _descended(choices: _Choices, costs: _Costs, homes: Homes) -> Homes:
+    """Homes from which no variable alone gains by another."""
+    has_changed = True
+    while has_changed and costs.tried < MOST_TRIED:
+        has_changed = False
+        for variable in choices.open:
+            group = choices.alike(variable)
+            touching = sorted({k for own in group for k in costs.by_variable.get(own, ())})
+            before = homes[variable]
+
+            def cost(group: Sequence[Variable] = group, touching: Sequence[int] = touching) -> float:
+                own = sum(costs.of_variable(variable, homes) for variable in group)
+                return own + sum(costs.of_step(k, homes) for k in touching)
+
+            best, least = before.cut, cost()
+            for cut in choices.cuts(variable):
+                homes.update({own: choices.home(own, cut) for own in group})
+                if (found := cost()) < least:
+                    best, least, has_changed = cut, found, True
+            homes.update({own: choices.home(own, best) for own in group})
+    return homes
+
+
+def _beginnings(choices: _Choices) -> list[Homes]:
+    """All variables cut along the first, the last or the longest of their long dimensions; or small ones everywhere."""
+    found = []
+    rules = (
+        lambda cuts, shape: cuts[0],
+        lambda cuts, shape: cuts[-1],
+        lambda cuts, shape: max((d for d in cuts if d is not None), key=lambda d: shape[d]),
+        lambda cuts, shape: next((d for d in reversed(cuts) if d is not None), None),
+    )
+    for rule in rules:
+        homes = Homes(choices.count, choices.given)
+        for variable in choices.open:
+            for own in choices.alike(variable):
+                homes[own] = choices.home(own, rule(choices.cuts(variable), variable.shape))
+        found.append(homes)
+    return found
+
+
+def choose_homes(plan: Plan, count: int) -> tuple[Homes, float]:
+    """Where the variables of a plan live on so many devices, and what it costs."""
+    choices = _Choices(plan, count)
+    costs = _Costs(plan, count)
+    if count == 1:
+        return Homes(count, choices.given), 0.0
+    best: tuple[float, Homes] = math.inf, Homes(count)
+    for homes in _beginnings(choices):
+        found = _descended(choices, costs, homes)
+        best = min(best, (costs.total(found), found), key=lambda own: own[0])
+    return best[1], best[0]
+
+
+def rotate_alike(plan: Plan, homes: Homes) -> bool:
+    """Whether the variables that a plan rotates live alike."""
+    rotated = [step.variables for step in all_steps(plan.steps) if isinstance(step, RotateStep)]
+    return all(homes[own].lives_as(homes[group[0]]) for group in rotated for own in group[1:])

@@ -1,0 +1,152 @@
+"""Homes: on which devices of a mesh the elements of a variable live.
+
+A variable lives everywhere, or is cut in blocks along one dimension, all but the last of one length, or each element
+lives on a device of its own. What a device holds is an array of one shape on all devices, with room to spare on some.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from codelet.views.sources import Variable
+from lowering.mesh.parts import Part, whole_part
+from lowering.plan.elements import Elements
+from lowering.plan.pieces import Pieces, pieces_of, side_by_side
+from lowering.plan.runs import union
+
+
+@dataclass(frozen=True, eq=False)
+class Home:
+    """Where the elements of a variable live.
+
+    Attributes:
+        variable: whose.
+        count: how many devices there are.
+        cut: the dimension along which it is cut in blocks; None where it is not.
+        devices: the device of each element, of shape (size,), where they are not cut in blocks; None otherwise.
+    """
+
+    variable: Variable
+    count: int
+    cut: int | None = None
+    devices: np.ndarray | None = None
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all devices have all of it."""
+        return self.cut is None and self.devices is None
+
+    @property
+    def block(self) -> int:
+        """How long blocks are."""
+        assert self.cut is not None
+        return -(-self.variable.shape[self.cut] // self.count)
+
+    @property
+    def padding(self) -> float:
+        """How many times what there is devices have room for."""
+        return self.count * self.size / max(1, self.variable.size) if not self.is_everywhere else 1.0
+
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What each device has, as it holds it."""
+        shape = self.variable.shape
+        if self.is_everywhere:
+            return (whole_part(shape),) * self.count
+        if self.devices is not None:
+            lists = [np.flatnonzero(self.devices == k) for k in range(self.count)]
+            most = max(map(len, lists))
+            return tuple(Part((self.variable.size,), (own,), (most,)) for own in lists)
+        assert self.cut is not None
+        n, block, extents = shape[self.cut], self.block, list(shape)
+        extents[self.cut] = block
+        ranges = [range(min(k * block, n), min((k + 1) * block, n)) for k in range(self.count)]
+        whole = list(map(range, shape))
+        return tuple(Part(shape, (*whole[: self.cut], own, *whole[self.cut + 1 :]), tuple(extents)) for own in ranges)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what a device holds."""
+        return self.parts[0].extents
+
+    @property
+    def size(self) -> int:
+        """Of what a device holds."""
+        return self.parts[0].size
+
+    @functools.cached_property
+    def places(self) -> tuple[Pieces, ...]:
+        """Of each device which element stands at each place of what it holds, by flat positions of the variable."""
+        return tuple(part.pieces() for part in self.parts)
+
+    @functools.cached_property
+    def addresses(self) -> Pieces:
+        """For each element `device * size + place`; of what lives everywhere its place."""
+        if self.is_everywhere:
+            return pieces_of([0], [0], [self.variable.size])
+        own = [pieces.moved(k * self.size, 0) for k, pieces in enumerate(self.places)]
+        return side_by_side(own).inverse()
+
+    @functools.cached_property
+    def elements(self) -> tuple[Elements, ...]:
+        """Which elements each device has."""
+        found = []
+        for pieces in self.places:
+            runs = union(pieces.origins, pieces.origins + pieces.lengths)
+            found.append(Elements(self.variable.size, runs))
+        return tuple(found)
+
+    @functools.cached_property
+    def of_elements(self) -> np.ndarray:
+        """The device of each element, of shape (size,); -1 for everywhere."""
+        size = self.variable.size
+        if self.devices is not None:
+            return self.devices
+        if self.cut is None:
+            return np.full(size, -1)
+        inner = math.prod(self.variable.shape[self.cut + 1 :])
+        return np.arange(size) // inner % self.variable.shape[self.cut] // self.block
+
+    def lives_as(self, other: Home) -> bool:
+        """Whether what devices hold of two variables of one shape is alike."""
+        if (self.cut, self.is_everywhere) != (other.cut, other.is_everywhere):
+            return False
+        return self.devices is None or np.array_equal(self.devices, other.devices)  # type: ignore[arg-type]
+
+    # --- as one array over the mesh -------------------------------------------------------------------------
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Of the arrays of all devices as one, sharded along the dimension that is cut, or along the first."""
+        if self.is_everywhere:
+            return self.shape
+        at = self.cut or 0
+        return (*self.shape[:at], self.count * self.shape[at], *self.shape[at + 1 :])
+
+    def spec(self, axes: tuple[str, ...]) -> PartitionSpec:
+        """How that is cut."""
+        if self.is_everywhere:
+            return PartitionSpec()
+        return PartitionSpec(*[None] * (self.cut or 0), axes)
+
+    def __str__(self) -> str:
+        if self.is_everywhere:
+            return f"{self.variable!r}: on all devices"
+        if self.cut is not None:
+            return f"{self.variable!r}: cut along dimension {self.cut}, {self.block} on a device"
+        counts = np.bincount(self.of_elements, minlength=self.count)
+        return f"{self.variable!r}: {counts.min()} to {counts.max()} elements on a device"
+
+
+def blocked(devices: np.ndarray, variable: Variable, count: int) -> Home:
+    """The home of a variable of which each element lives on a device: in blocks, where it does."""
+    for cut in range(len(variable.shape)):
+        home = Home(variable, count, cut)
+        if np.array_equal(home.of_elements, devices):
+            return home
+    return Home(variable, count, None, devices)

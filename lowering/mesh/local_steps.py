@@ -1,0 +1,296 @@
+"""Local steps: a compute set as each device of a mesh runs its own vertices of it.
+
+In come a compute set, and where variables live and vertices run. Out comes what is brought to each device before it
+runs (windows: of each source that its vertices read beyond what it has), the families of its own vertices, over local
+variables in place of the graph's, and what is sent home behind it. Families of devices that are equal in structure are
+run by one branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from codelet.graphs.family import Family, Field
+from codelet.views.sources import Source, Variable, source_text, source_variables
+from codelet.views.tensor import Tensor
+from lowering.fast.compute_sets import Running, plan_running
+from lowering.mesh.addresses import Homes, Located, Putting, elements_at, locate, put, to_places
+from lowering.mesh.crossing import Crossing
+from lowering.mesh.dealing import chosen, vertex_devices, written_by
+from lowering.mesh.parts import Part, in_part
+from lowering.mesh.subfamilies import inner_extents, subfamily
+from lowering.mesh.touching import Touched, runs_in, touched_by
+from lowering.plan.pieces import Pieces, pieces_of
+from lowering.plan.steps import ExecuteStep
+from lowering.plan.structure import family_key
+
+
+class Window(NamedTuple):
+    """An array of elements of a source, of one size on all devices, which each holds a part of its own in.
+
+    Attributes:
+        source: of which.
+        parts: what each device has.
+        size: of the array.
+        located: where the elements live; None where nothing is brought.
+        crossing: how they come.
+    """
+
+    source: Source
+    parts: tuple[Part, ...]
+    size: int
+    located: Located | None
+    crossing: Crossing | None
+
+
+class Branch(NamedTuple):
+    """What some devices run.
+
+    Attributes:
+        running: how; None where there are no vertices.
+        reads: the local variable of each operand: what is held, the windows, those that are sent.
+        writes: that of each operand that is written.
+    """
+
+    running: Running | None
+    reads: tuple[Variable, ...]
+    writes: tuple[Variable, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """A compute set on the devices of a mesh.
+
+    Attributes:
+        held: the variables that vertices read or write where they live.
+        windows: what is brought.
+        sent: the windows that are written, with what is brought to them first.
+        written: the operands that are written, by their numbers: first come those of `held`, then the windows, then
+            those that are sent.
+        sendings: of `sent`, how it comes home.
+        branches: what devices run.
+        branch_of: which of these each device runs.
+    """
+
+    held: tuple[Variable, ...]
+    windows: tuple[Window, ...]
+    sent: tuple[Window, ...]
+    written: tuple[int, ...]
+    sendings: tuple[tuple[Putting, ...], ...]
+    branches: tuple[Branch, ...]
+    branch_of: np.ndarray
+
+    @property
+    def crossings(self) -> list[Crossing]:
+        """All that crosses."""
+        found = [own.crossing for own in (*self.windows, *self.sent) if own.crossing is not None]
+        return found + [putting.crossing for puttings in self.sendings for putting in puttings]
+
+
+# --- what devices touch -----------------------------------------------------------------------------------
+
+
+def _at_home(touched: Touched, homes: Homes) -> tuple[Part, ...] | None:
+    """What devices have of a variable, where that is all that their vertices touch, and access maps reach it there."""
+    source = touched.source
+    if not isinstance(source, Variable):
+        return None
+    home = homes[source]
+    if home.devices is not None:
+        return None
+    if any((own - had).first is not None for own, had in zip(touched.elements, home.elements, strict=True)):
+        return None
+    if touched.shape == source.shape:
+        return home.parts
+    parts = [part.flat for part in home.parts]
+    return None if any(part is None for part in parts) else tuple(parts)  # type: ignore[arg-type]
+
+
+def _places(parts: Sequence[Part], touched: Touched) -> list[Pieces]:
+    """Of each device which position of a source stands at a place of its part, of those that it touches."""
+    found = []
+    for part, own in zip(parts, touched.elements, strict=True):
+        runs = runs_in(own)
+        needed = pieces_of(runs.starts, runs.starts, runs.lengths)
+        found.append(needed.then(part.pieces().inverse()).inverse())
+    return found
+
+
+def _window(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
+    """A window for all that devices touch of a source, to which some of it is brought."""
+    parts = touched.parts()
+    size = max(part.size for part in parts)
+    if brought is None or not size:
+        return Window(touched.source, parts, size, None, None)
+    located = locate(touched.source, homes)
+    places = _places(parts, brought)
+    return Window(touched.source, parts, size, located, to_places(size, places, located))
+
+
+def _sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) -> tuple[Putting, ...]:
+    """How what devices have written of a window comes home."""
+    found: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for k, part in enumerate(window.parts):
+        positions = runs_in(touched.elements[k]).numbers()
+        if not len(positions):
+            continue
+        at = part.pieces().inverse().at(positions)
+        for variable, (own, elements) in elements_at(window.source, positions).items():
+            found.setdefault(variable, []).append((elements, k * window.size + at[own]))
+    made = []
+    for variable, each in found.items():
+        if by_all:
+            elements, addresses = each[0][0], np.stack([own for _, own in each])
+        else:
+            elements, addresses = (np.concatenate(column) for column in zip(*each, strict=True))
+        made.append(put(homes[variable], elements, addresses, window.size, 0))
+    return tuple(made)
+
+
+# --- local families -----------------------------------------------------------------------------------------
+
+
+class _Held(NamedTuple):
+    """What stands for a source on devices: a part of each, and its number among all that a step is run on."""
+
+    parts: tuple[Part, ...]
+    number: int
+
+
+@dataclass(eq=False)
+class _Operands:
+    """What a compute set is run on, by the number of each: arrays that are held, and windows."""
+
+    sources: list[Source] = field(default_factory=list)
+    parts: list[tuple[Part, ...]] = field(default_factory=list)
+
+    def add(self, source: Source, parts: tuple[Part, ...]) -> _Held:
+        """One more."""
+        self.sources.append(source)
+        self.parts.append(parts)
+        return _Held(parts, len(self.parts) - 1)
+
+    def held(self, variable: Variable, parts: tuple[Part, ...]) -> _Held:
+        """What devices hold of a variable: once by its dimensions, once flat, if need be."""
+        for number, (source, own) in enumerate(zip(self.sources, self.parts, strict=True)):
+            if source is variable and own[0].shape == parts[0].shape:
+                return _Held(own, number)
+        return self.add(variable, parts)
+
+    def variables(self, device: int) -> list[Variable]:
+        """The local variables of a device."""
+        made: list[Variable] = []
+        first = 0
+        for number, (source, parts) in enumerate(zip(self.sources, self.parts, strict=True)):
+            part = parts[device]
+            name = f"{source_text(source)} here"
+            made.append(Variable(source.graph, name, part.extents, source.dtype, number, first))
+            first += part.size + 1
+        return made
+
+
+def _local_family(
+    family: Family,
+    device: int,
+    reads: Mapping[Source, _Held],
+    writes: Mapping[Source, _Held],
+    own: Sequence[Variable],
+) -> Family:
+    """A family over a device's local variables."""
+
+    def change(each: Field) -> Field:
+        tensor = each.tensor
+        if tensor is None:
+            return each
+        held = (writes if each.is_written else reads)[tensor.source]
+        index = in_part(tensor.index, tensor.source.shape, held.parts[device])
+        return replace(each, tensor=Tensor(own[held.number], index, tensor.rows, tensor.ragged_dimension))
+
+    return replace(family, fields=tuple(map(change, family.fields)))
+
+
+def _branches(
+    families: Sequence[Sequence[Family]],
+    operands: _Operands,
+    reads: Mapping[Source, _Held],
+    writes: Mapping[Source, _Held],
+) -> tuple[list[Branch], list[int]]:
+    """What devices run, once for those that are equal in structure; and which each device runs."""
+    numbers = sorted({held.number for held in writes.values()})
+    branches: list[Branch] = []
+    keys: dict[Hashable, int] = {}
+    branch_of = []
+    for device, own in enumerate(families):
+        variables = operands.variables(device)
+        local = [_local_family(family, device, reads, writes, variables) for family in own]
+        shapes = tuple(variable.shape for variable in variables) if local else ()
+        key = tuple(map(family_key, local)), shapes
+        if key not in keys:
+            keys[key] = len(branches)
+            how = plan_running(local) if local else None
+            branches.append(Branch(how, tuple(variables), tuple(variables[number] for number in numbers)))
+        branch_of.append(keys[key])
+    return branches, branch_of
+
+
+def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> list[list[Family]]:
+    """The vertices of each device, as families."""
+    inner = {family: inner_extents(family) for family in devices}
+    every = [family for family in devices if family.num_vertices]
+    made = [
+        [subfamily(family, chosen(devices[family], k, family.extents), inner[family]) for family in every]
+        for k in range(count)
+    ]
+    return [[family for family in own if family is not None] for own in made]
+
+
+def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
+    """A compute set on so many devices."""
+    devices = vertex_devices(step, homes, count)
+    families = _own_families(devices, count)
+    read = touched_by(families, lambda own: own.kind == "in")
+    updated = touched_by(families, lambda own: own.kind == "inout")
+    written = touched_by(families, lambda own: own.is_written)
+    by_all = {variable for family, own in devices.items() if own is None for variable in written_by(family)}
+
+    def is_by_all(source: Source) -> bool:
+        return by_all.issuperset(source_variables(source))
+
+    operands = _Operands()
+    reads: dict[Source, _Held] = {}
+    writes: dict[Source, _Held] = {}
+    for source, touched in written.items():
+        parts = _at_home(touched, homes)
+        if parts is None or not isinstance(source, Variable):
+            continue
+        if not homes[source].is_everywhere or is_by_all(source):
+            writes[source] = operands.held(source, parts)
+    for source, touched in read.items():
+        parts = _at_home(touched, homes)
+        if parts is not None and isinstance(source, Variable):
+            reads[source] = operands.held(source, parts)
+    held = tuple(operands.sources)
+    windows, sent, sendings = [], [], []
+    for source, touched in read.items():
+        if source not in reads:
+            windows.append(_window(touched, homes, touched))
+            reads[source] = operands.add(source, windows[-1].parts)
+    for source, touched in written.items():
+        if source not in writes:
+            sent.append(_window(touched, homes, updated.get(source)))
+            writes[source] = operands.add(source, sent[-1].parts)
+            sendings.append(_sending(sent[-1], touched, homes, by_all=is_by_all(source)))
+    branches, branch_of = _branches(families, operands, reads, writes)
+    return LocalStep(
+        held,  # type: ignore[arg-type]
+        tuple(windows),
+        tuple(sent),
+        tuple(sorted({own.number for own in writes.values()})),
+        tuple(sendings),
+        tuple(branches),
+        np.array(branch_of),
+    )

@@ -1,0 +1,400 @@
+"""Fused execution over a mesh: what one device gives, and what crosses is what must."""
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import codelet as cl
+from benchmarks.collectives import collectives, elements_carried
+from benchmarks.conv import ALEXNET, convolve
+from benchmarks.heat import diffuse
+from benchmarks.matvec import dot, total
+from benchmarks.messages import build_messages, network
+from lowering.lower import lower_plan, named_variables
+from lowering.mesh.choose_homes import Homes
+from lowering.mesh.homes import Home, blocked
+from lowering.mesh.mesh_fused import MeshFused
+from lowering.pipeline import plan_graph
+from lowering.plan.plan import Plan
+from tests.at_once import at_once
+from tests.examples import examples
+from tests.meshes import MESHES, mesh_of
+from tests.strategies import Case, arrived, cases
+from tests.test_lowered import assert_close, interpreted, lowered
+
+
+def over(case: Case, mesh: Mesh, data: Any = None) -> cl.Lowered:
+    """A case over a mesh, its variables where they cost least; or, if there is data, anywhere."""
+    if data is None:
+        return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs, mesh=mesh)
+    sources, targets = named_variables(case.graph, list(case.inputs), case.outputs)
+    plan = plan_graph(case.graph, case.sequence(), sources, [case.graph.variable(v.name) for v in targets])
+    execution = MeshFused(plan, mesh, any_homes(data, plan, mesh.size))
+    return lower_plan(plan, targets, execution.compile_logical(plan), ("mesh", id(execution)))
+
+
+def any_homes(data: Any, plan: Plan, count: int) -> Homes:
+    """Variables cut along any dimension, spread in any way, or everywhere."""
+    homes, random = Homes(count), np.random.default_rng(data.draw(st.integers(0, 1 << 16)))
+    for variable in plan.variables:
+        way = data.draw(st.sampled_from(["cut", "cut", "cut", "cut", "any", "everywhere"]))
+        if variable.value is not None or way == "everywhere" or not variable.size:
+            continue
+        if way == "any":
+            devices = random.integers(0, count, variable.size)
+            homes[variable] = blocked(devices, variable, count)
+        elif variable.shape:
+            homes[variable] = Home(variable, count, data.draw(st.integers(0, len(variable.shape) - 1)))
+    return homes
+
+
+def check_integers(case: Case, mesh: Mesh, data: Any = None) -> None:
+    results = arrived(jax.jit(over(case, mesh, data))(case.inputs))
+    for name, value in interpreted(case).items():
+        assert results[name].dtype == value.dtype
+        np.testing.assert_array_equal(results[name], value, err_msg=name)
+
+
+@examples(12)
+@given(cases(np.int32), MESHES, st.data())
+def test_integers_exactly(case: Case, mesh, data):
+    check_integers(case, mesh, data)
+
+
+@examples(4)
+@given(cases(np.int32), MESHES)
+def test_integers_where_they_cost_least(case: Case, mesh):
+    check_integers(case, mesh)
+
+
+@pytest.mark.slow
+@examples(300)
+@given(cases(np.int32), MESHES, st.data())
+def test_integers_exactly_very_often(case: Case, mesh, data):
+    check_integers(case, mesh, data)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(cases(np.int32, ragged=True), MESHES, st.data())
+def test_ragged_fields_exactly(case: Case, mesh, data):
+    check_integers(case, mesh, data)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(cases(np.int32, calls=True), MESHES, st.data())
+def test_calls_exactly(case: Case, mesh, data):
+    check_integers(case, mesh, data)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(cases(np.int32, loops=True), MESHES, st.data())
+def test_loops_that_pass_variables_on_exactly(case: Case, mesh, data):
+    check_integers(case, mesh, data)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(cases(np.int32), MESHES)
+def test_integers_where_they_cost_least_very_often(case: Case, mesh):
+    check_integers(case, mesh)
+
+
+@examples(4)
+@given(cases(np.float32), MESHES, st.data())
+def test_floats(case: Case, mesh, data):
+    assert_close(jax.jit(over(case, mesh, data))(case.inputs), interpreted(case), 1e-5)
+
+
+def check_gradients(data: Any) -> None:
+    with jax.enable_x64(True):
+        case = data.draw(cases(np.float64, max_steps=2, bounded=True))
+        one, several = lowered(case), over(case, data.draw(MESHES), data)
+        random = np.random.default_rng(0)
+        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
+        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
+        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
+
+        def slope(run):
+            def loss(values):
+                results = run({**values, **rest})
+                return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
+
+            return jax.grad(loss)
+
+        ours, expected = at_once(slope(several), slope(one))(smooth)
+        for name, value in expected.items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@examples(5)
+@given(st.data())
+def test_gradients_are_those_of_one_device(data):
+    check_gradients(data)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(st.data())
+def test_gradients_are_those_of_one_device_very_often(data):
+    check_gradients(data)
+
+
+# --- the engine -------------------------------------------------------------------------------------------
+
+
+def execution_of(engine: cl.Engine) -> MeshFused:
+    assert isinstance(engine._execution, MeshFused)
+    return engine._execution
+
+
+def check_parts(engine: cl.Engine) -> None:
+    """Every device holds its own part of every variable that is cut, and no other's."""
+    homes = execution_of(engine).homes
+    for variable, held in engine._state.arrays.items():
+        assert {shard.data.shape for shard in held.addressable_shards} == {homes[variable].shape}
+
+
+def check_engine(case: Case, mesh: Mesh) -> None:
+    engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40, mesh=mesh)
+    streams = {stream.name for stream in case.graph.streams}
+    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
+    for name in streams & case.inputs.keys():
+        engine.connect(name, case.inputs[name])
+    engine.run()
+    for name, value in interpreted(case).items():
+        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_parts(engine)
+
+
+@examples(4)
+@given(cases(np.int32), MESHES)
+def test_the_engine(case: Case, mesh):
+    check_engine(case, mesh)
+
+
+@pytest.mark.slow
+@examples(80)
+@given(cases(np.int32), MESHES)
+def test_the_engine_very_often(case: Case, mesh):
+    check_engine(case, mesh)
+
+
+@cl.codelet
+def count_up(n):
+    return {"n": n + 1}
+
+
+@cl.codelet
+def square(x):
+    return x * x
+
+
+def test_state_goes_between_engines_of_other_meshes():
+    def counting(mesh: Mesh | None) -> tuple[cl.Engine, cl.Tensor]:
+        graph = cl.Graph(cl.IPU(num_tiles=5))
+        n, i = graph.add_variable("n", (20,), "int32"), cl.grid(20)
+        graph.add_vertex("count", count_up, n=n[i], tile=i // 4)
+        graph.set_tile_mapping(n, np.arange(20) // 4)
+        return cl.Engine(graph, mesh=mesh), n
+
+    engine, n = counting(mesh_of(4))
+    engine.write({"n": np.arange(20)})
+    for _ in range(3):
+        engine.run()
+    engine.write({n[2:4]: [0, 0]})
+    engine.run()
+    expected = np.arange(20) + 4
+    expected[2:4] = 1
+    np.testing.assert_array_equal(engine.read(n), expected)
+    check_parts(engine)
+    for mesh in (None, mesh_of(3), mesh_of(2, 2)):
+        other, m = counting(mesh)
+        other.load_state(engine.state())
+        other.run()
+        np.testing.assert_array_equal(other.read(m), expected + 1)
+
+
+# --- what crosses -----------------------------------------------------------------------------------------
+
+
+class Placed:
+    """A graph's default program, or another, over a mesh, with variables cut as it is said."""
+
+    def __init__(
+        self,
+        graph: cl.Graph,
+        inputs: list[Any],
+        outputs: list[Any],
+        mesh: Mesh,
+        cuts: Mapping[str, int | None] | None = None,
+        program: Any = None,
+    ):
+        sources, targets = named_variables(graph, inputs, outputs)
+        chosen = graph.default_program if program is None else program
+        plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
+        homes = None
+        if cuts is not None:
+            homes = Homes(mesh.size)
+            homes.update({v: Home(v, mesh.size, cuts.get(v.name)) for v in plan.variables})
+        self.execution = MeshFused(plan, mesh, homes)
+        self.run = jax.jit(lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key))
+        self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
+
+    def hlo(self, values: dict[str, np.ndarray]) -> str:
+        homes = {variable.name: home for variable, home in self.execution.homes.items()}
+        given = {}
+        for name, value in values.items():
+            sharding = NamedSharding(self.execution.mesh, homes[name].spec(self.execution.axes))
+            given[name] = jax.device_put(value, sharding)
+        return self.run.lower(given).compile().as_text() or ""
+
+
+def heat(size: int, turns: int, tiles: int | None = None) -> tuple[cl.Graph, cl.Program]:
+    """A five-point stencil there and back."""
+    graph = cl.Graph() if tiles is None else cl.Graph(cl.IPU(num_tiles=tiles))
+    u, v = graph.add_variable("u", (size, size)), graph.add_variable("v", (size, size))
+    i, j = cl.grid(range(1, size - 1), range(1, size - 1))
+    with graph.record() as both:
+        for name, a, b in (("there", u, v), ("back", v, u)):
+            near = {"north": a[i - 1, j], "south": a[i + 1, j], "west": a[i, j - 1], "east": a[i, j + 1]}
+            where = {} if tiles is None else {"tile": i * tiles // size}
+            graph.add_vertex(name, diffuse, here=a[i, j], out=b[i, j], **near, **where)
+    if tiles is not None:
+        for variable in (u, v):
+            graph.set_tile_mapping(variable, np.repeat(np.arange(size) * tiles // size, size).reshape(size, size))
+    return graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(turns, both))
+
+
+@pytest.mark.parametrize(("devices", "tiles"), [(2, None), (4, None), (8, None), (4, 16)])
+def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
+    size = 64
+    graph, program = heat(size, 3, tiles)
+    one = cl.lower(graph, program, inputs=["u"], outputs=["u"])
+    several = Placed(graph, ["u"], ["u"], mesh_of(devices), program=program)
+    values = {"u": np.random.default_rng(0).normal(size=(size, size)).astype("f")}
+    np.testing.assert_allclose(several.run(values)["u"], one(values)["u"], rtol=1e-5, atol=1e-6)
+    carried = collectives(several.hlo(values))
+    # Two steps in a turn, at every border one row each way, without the ends, which nobody reads.
+    expected = 2 * (devices - 1) * 2 * (size - 2)
+    assert {kind: own.elements for kind, own in carried.items()} == {"collective-permute": expected}
+    assert several.crossing == expected
+    assert all(len(step.branches) <= 3 for step in several.execution.inner._steps.values())
+
+
+def product(by: str, size: int, parts: int) -> cl.Graph:
+    """A matrix times a vector in partial products: by tiles, a tile for each block of rows, or of columns."""
+    graph = cl.Graph(cl.IPU(num_tiles=parts))
+    w, x = graph.add_variable("w", (size, size)), graph.add_variable("x", (size,))
+    some = graph.add_variable("some", (size, parts))
+    y, n = graph.add_variable("y", (size,)), size // parts
+    row, part = cl.grid(size, parts)
+    here = slice(n * part, n * part + n)
+    tile = row // n if by == "rows" else part
+    graph.add_vertex("multiply", dot, w=w[row, here], x=x[here], out=some[row, part], tile=tile)
+    row = cl.grid(size)
+    graph.add_vertex("add up", total, partials=some[row], out=y[row], tile=row // n)
+    blocks = np.arange(size) // n
+    graph.set_tile_mapping(x, blocks)
+    graph.set_tile_mapping(y, blocks)
+    wide = np.repeat(blocks[:, None], size, 1)
+    graph.set_tile_mapping(w, wide if by == "rows" else wide.T)
+    graph.set_tile_mapping(some, wide[:, :parts] if by == "rows" else np.repeat(np.arange(parts)[None], size, 0))
+    return graph
+
+
+@pytest.mark.parametrize("by", ["rows", "columns"])
+def test_a_product_brings_its_vector_once_or_its_partial_sums(by):
+    size, devices = 64, 4
+    several = Placed(product(by, size, devices), ["w", "x"], ["y"], mesh_of(devices))
+    random = np.random.default_rng(0)
+    values = {"w": random.normal(size=(size, size)).astype("f"), "x": random.normal(size=size).astype("f")}
+    np.testing.assert_allclose(several.run(values)["y"], values["w"] @ values["x"], rtol=1e-4, atol=1e-4)
+    assert several.crossing == (devices - 1) * size
+    assert elements_carried(several.hlo(values)) <= 1.1 * several.crossing
+
+
+@pytest.mark.parametrize(("cut", "bound"), [("rows", 1.1), ("channels", 1.1)])
+def test_a_convolution_sends_what_its_windows_reach_into(cut, bound):
+    devices, graph = 4, cl.Graph()
+    x, w = graph.add_variable("x", (1, 8, 32, 32)), graph.add_variable("w", (16, 8, 3, 3))
+    y = convolve(graph, x, w, stride=1, padding=1)
+    name = y.name
+    cuts = {"x": 2, name: 2} if cut == "rows" else {"x": 1, "w": 0, name: 1}
+    several = Placed(graph, [x, w], [y], mesh_of(devices), cuts)
+    one = cl.lower(graph, inputs=[x, w], outputs=[y])
+    random = np.random.default_rng(0)
+    values = {v.name: random.normal(size=v.shape).astype("f") for v in (x, w)}
+    np.testing.assert_allclose(several.run(values)[name], one(values)[name], rtol=1e-4, atol=1e-4)
+    expected = 2 * (devices - 1) * 8 * 32 if cut == "rows" else (devices - 1) * x.size
+    assert several.crossing == expected
+    assert elements_carried(several.hlo(values)) <= bound * expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", ALEXNET, ids=lambda layer: layer.name)
+def test_alexnets_convolutions(layer):
+    lowered = cl.lower(convolve, mesh=mesh_of(4))
+    shapes = [(1, layer.channels, layer.side, layer.side), (layer.filters, layer.channels, layer.window, layer.window)]
+    x, w = (np.random.default_rng(k).normal(size=shape).astype("f") for k, shape in enumerate(shapes))
+    run = jax.jit(lambda x, w: lowered(x, w, stride=layer.stride, padding=layer.padding))
+    expected = jax.lax.conv_general_dilated(x, w, [layer.stride] * 2, [(layer.padding, layer.padding)] * 2)
+    np.testing.assert_allclose(run(x, w), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_messages_bring_what_is_listed():
+    known = network(4000, 500)
+    graph, inputs, y = build_messages(known)
+    several = Placed(graph, inputs, [y], mesh_of(4), dict.fromkeys(["h", "weight", "sent", "y"], 0))
+    random = np.random.default_rng(0)
+    values = {v.name: random.normal(size=v.shape).astype("f") for v in inputs}
+    expected = cl.lower(graph, inputs=inputs, outputs=[y])(values)
+    name = y.name
+    np.testing.assert_allclose(several.run(values)[name], expected[name], rtol=1e-4, atol=1e-4)
+    assert 0 < elements_carried(several.hlo(values)) <= 2 * several.crossing
+
+
+def test_small_inputs_are_held_by_all_and_large_ones_cut():
+    graph = cl.Graph()
+    w, x = graph.add_variable("w", (512, 512)), graph.add_variable("x", (512,))
+    i = cl.grid(512)
+    graph.add_vertex("multiply", dot, w=w[i], x=x)
+    homes = Placed(graph, [w, x], ["multiply/out"], mesh_of(4)).execution.homes
+    assert [str(homes[v]) for v in homes if v.name in "wx"] == [
+        "w: float32[512,512]: cut along dimension 0, 128 on a device",
+        "x: float32[512]: on all devices",
+    ]
+
+
+def test_results_are_sharded_as_they_are_cut():
+    graph, program = heat(64, 2)
+    mesh = mesh_of(4)
+    run = jax.jit(cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh))
+    result = run({"u": jax.device_put(np.ones((64, 64), "f"), NamedSharding(mesh, PartitionSpec("a")))})["u"]
+    assert result.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec("a")), 2)
+
+
+def test_a_layer_over_a_mesh():
+    def squares(graph, x):
+        i = cl.grid(*x.shape)
+        return graph.add_vertex("square", square, x=x[i])
+
+    layer = cl.lower(squares, mesh=mesh_of(4))
+    assert layer == cl.lower(squares, mesh=mesh_of(4)) != cl.lower(squares)
+    assert jax.grad(lambda x: layer(x).sum())(np.arange(10.0, dtype="f")).tolist() == [2.0 * k for k in range(10)]
+
+
+def test_a_function_over_a_mesh_is_not_pickled():
+    graph, program = heat(8, 1)
+    run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh_of(2))
+    with pytest.raises(cl.SavingError, match=r"a function over a mesh cannot be pickled"):
+        pickle.dumps(run)
