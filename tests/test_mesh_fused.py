@@ -16,7 +16,11 @@ from benchmarks.collectives import collectives, elements_carried
 from benchmarks.conv import ALEXNET, convolve
 from benchmarks.heat import diffuse
 from benchmarks.matvec import dot, total
-from benchmarks.messages import build_messages, network
+from benchmarks.messages import build_messages
+from benchmarks.messages import network as message_network
+from benchmarks.mnist_step import training_arguments
+from codelet.models.mnist import SIZES, network
+from ipu_backend.jobs.mnist import make_optimizer, slope_of
 from lowering.lower import lower_plan, named_variables
 from lowering.mesh.choose_homes import Homes
 from lowering.mesh.homes import Home, blocked
@@ -288,7 +292,7 @@ def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     expected = 2 * (devices - 1) * 2 * (size - 2)
     assert {kind: own.elements for kind, own in carried.items()} == {"collective-permute": expected}
     assert several.crossing == expected
-    assert all(len(step.branches) <= 3 for step in several.execution.inner._steps.values())
+    assert all(len(step.branches) <= 3 for step in several.execution.inner.steps.values())
 
 
 def product(by: str, size: int, parts: int) -> cl.Graph:
@@ -352,7 +356,7 @@ def test_alexnets_convolutions(layer):
 
 
 def test_messages_bring_what_is_listed():
-    known = network(4000, 500)
+    known = message_network(4000, 500)
     graph, inputs, y = build_messages(known)
     several = Placed(graph, inputs, [y], mesh_of(4), dict.fromkeys(["h", "weight", "sent", "y"], 0))
     random = np.random.default_rng(0)
@@ -372,6 +376,18 @@ def test_small_inputs_are_held_by_all_and_large_ones_cut():
     assert [str(homes[v]) for v in homes if v.name in "wx"] == [
         "w: float32[512,512]: cut along dimension 0, 128 on a device",
         "x: float32[512]: on all devices",
+    ]
+
+
+def test_a_plan_prints_where_variables_live_and_what_crosses():
+    graph, program = heat(64, 2)
+    run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh_of(4))
+    printed = str(run.plan).split("\n")
+    assert printed[printed.index("over 4 devices") + 1 :] == [
+        "  u: float32[64,64]: cut along dimension 0, 16 on a device",
+        "  v: float32[64,64]: cut along dimension 0, 16 on a device",
+        "  there: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
+        "  back: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
     ]
 
 
@@ -398,3 +414,25 @@ def test_a_function_over_a_mesh_is_not_pickled():
     run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh_of(2))
     with pytest.raises(cl.SavingError, match=r"a function over a mesh cannot be pickled"):
         pickle.dumps(run)
+
+
+def test_a_training_step_of_mnist_sends_what_it_must():
+    """Forward what crosses by the edges; backward the same the other way, and the slopes of what all devices hold."""
+    optimizer = make_optimizer(1000)
+    arguments = training_arguments(optimizer, 32, np.random.default_rng(0))
+    layer = cl.lower(network, mesh=mesh_of(4))
+    several, one = (jax.jit(slope_of(own)) for own in (layer, cl.lower(network)))
+    layers, images, labels = arguments[0], *arguments[2:]
+    ours, expected = (run(layers, images, labels) for run in (several, one))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    forward = jax.jit(layer).lower(images, layers).compile().as_text() or ""
+    backward = several.lower(layers, images, labels).compile().as_text() or ""
+    inputs, hidden, results = SIZES
+    # Each of four devices is brought all images, and of a quarter of the results two partial sums from each other.
+    images_brought, sums_brought = 3 * images.size, 3 * len(images) * results * 2
+    assert images.shape[1] == inputs
+    assert elements_carried(forward) <= 1.1 * (images_brought + sums_brought)
+    # Images have no slopes; those of the last layer, which all devices hold, and the loss are summed by all-reduces.
+    summed = 6 * (results * (hidden + 1) + 1)
+    assert elements_carried(backward) <= 1.1 * (images_brought + 2 * sums_brought + summed)

@@ -66,6 +66,7 @@ class LocalStep:
     """A compute set on the devices of a mesh.
 
     Attributes:
+        name: of the compute set.
         held: the variables that vertices read or write where they live.
         windows: what is brought.
         sent: the windows that are written, with what is brought to them first.
@@ -76,6 +77,7 @@ class LocalStep:
         branch_of: which of these each device runs.
     """
 
+    name: str
     held: tuple[Variable, ...]
     windows: tuple[Window, ...]
     sent: tuple[Window, ...]
@@ -286,6 +288,7 @@ def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
             sendings.append(_sending(sent[-1], touched, homes, by_all=is_by_all(source)))
     branches, branch_of = _branches(families, operands, reads, writes)
     return LocalStep(
+        step.name,
         held,  # type: ignore[arg-type]
         tuple(windows),
         tuple(sent),
