@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,8 +23,7 @@ from benchmarks.mnist_step import training_arguments
 from codelet.models.mnist import SIZES, network
 from ipu_backend.jobs.mnist import make_optimizer, slope_of
 from lowering.lower import lower_plan, named_variables
-from lowering.mesh.choose_homes import Homes
-from lowering.mesh.homes import Home, blocked
+from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
 from lowering.plan.plan import Plan
@@ -253,6 +253,7 @@ class Placed:
         self.execution = MeshFused(plan, mesh, homes)
         self.run = jax.jit(lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key))
         self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
+        self.carried = sum(own.elements_carried for own in self.execution.inner.crossed)
 
     def hlo(self, values: dict[str, np.ndarray]) -> str:
         homes = {variable.name: home for variable, home in self.execution.homes.items()}
@@ -345,14 +346,21 @@ def test_a_convolution_sends_what_its_windows_reach_into(cut, bound):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cut", ["rows", "channels"])
 @pytest.mark.parametrize("layer", ALEXNET, ids=lambda layer: layer.name)
-def test_alexnets_convolutions(layer):
-    lowered = cl.lower(convolve, mesh=mesh_of(4))
-    shapes = [(1, layer.channels, layer.side, layer.side), (layer.filters, layer.channels, layer.window, layer.window)]
-    x, w = (np.random.default_rng(k).normal(size=shape).astype("f") for k, shape in enumerate(shapes))
-    run = jax.jit(lambda x, w: lowered(x, w, stride=layer.stride, padding=layer.padding))
-    expected = jax.lax.conv_general_dilated(x, w, [layer.stride] * 2, [(layer.padding, layer.padding)] * 2)
-    np.testing.assert_allclose(run(x, w), expected, rtol=1e-3, atol=1e-2)
+def test_alexnets_convolutions(layer, cut):
+    graph = cl.Graph()
+    x = graph.add_variable("x", (1, layer.channels, layer.side, layer.side))
+    w = graph.add_variable("w", (layer.filters, layer.channels, layer.window, layer.window))
+    y = convolve(graph, x, w, stride=layer.stride, padding=layer.padding)
+    cuts = {"x": 2, y.name: 2} if cut == "rows" else {"x": 1, "w": 0, y.name: 1}
+    several = Placed(graph, [x, w], [y], mesh_of(4), cuts)
+    values = {v.name: np.random.default_rng(0).normal(size=v.shape).astype("f") for v in (x, w)}
+    padding = (layer.padding, layer.padding)
+    images, filters = map(jnp.asarray, values.values())
+    expected = jax.lax.conv_general_dilated(images, filters, [layer.stride] * 2, [padding] * 2)
+    np.testing.assert_allclose(several.run(values)[y.name], expected, rtol=1e-3, atol=1e-2)
+    assert several.carried <= 1.1 * several.crossing
 
 
 def test_messages_bring_what_is_listed():
@@ -365,6 +373,19 @@ def test_messages_bring_what_is_listed():
     name = y.name
     np.testing.assert_allclose(several.run(values)[name], expected[name], rtol=1e-4, atol=1e-4)
     assert 0 < elements_carried(several.hlo(values)) <= 2 * several.crossing
+
+
+def test_tiles_that_are_used_are_dealt():
+    some = cl.Graph(cl.IPU(num_tiles=1472))
+    x, i = some.add_variable("x", (64,)), cl.grid(64)
+    y = some.add_vertex("square", square, x=x[i], tile=100 + i // 16)
+    for variable in (x, y):
+        some.set_tile_mapping(variable, 100 + np.arange(64) // 16)
+    several = Placed(some, [x], [y], mesh_of(4))
+    assert {str(home).split(": ")[-1] for home in several.execution.homes.values()} == {
+        "cut along dimension 0, 16 on a device"
+    }
+    assert several.crossing == 0
 
 
 def test_small_inputs_are_held_by_all_and_large_ones_cut():

@@ -18,9 +18,10 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.execution import Execution
-from lowering.mesh.addresses import Homes, Located, Putting, elements_at, everywhere, locate, put
+from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, locate, put
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.devices import Devices
+from lowering.mesh.homes import Homes
 from lowering.mesh.local_steps import Branch, LocalStep, Window, plan_local_step
 from lowering.plan.steps import CopyStep, ExecuteStep
 

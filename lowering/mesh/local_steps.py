@@ -18,9 +18,10 @@ from codelet.graphs.family import Family, Field
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
-from lowering.mesh.addresses import Homes, Located, Putting, elements_at, locate, put, to_places
+from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
+from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import Touched, runs_in, touched_by

@@ -26,10 +26,10 @@ from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
-from lowering.mesh.choose_homes import Homes, choose_homes, rotate_alike
+from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
-from lowering.mesh.homes import Home
+from lowering.mesh.homes import Home, Homes
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types
 
