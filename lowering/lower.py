@@ -312,7 +312,8 @@ def lower_over(plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | No
     if mesh is None:
         return lower_plan(plan, outputs)
     execution = MeshFused(plan, mesh)
-    return lower_plan(plan, outputs, execution.compile_logical(plan), execution.key)
+    closed = execution.compile_logical(plan)
+    return lower_plan(execution.told(plan), outputs, closed, execution.key)
 
 
 def lower_graph(

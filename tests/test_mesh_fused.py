@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,10 +17,13 @@ from benchmarks.collectives import collectives, elements_carried
 from benchmarks.conv import ALEXNET, convolve
 from benchmarks.heat import diffuse
 from benchmarks.matvec import dot, total
-from benchmarks.messages import build_messages, network
+from benchmarks.messages import build_messages
+from benchmarks.messages import network as message_network
+from benchmarks.mnist_step import training_arguments
+from codelet.models.mnist import SIZES, network
+from ipu_backend.jobs.mnist import make_optimizer, slope_of
 from lowering.lower import lower_plan, named_variables
-from lowering.mesh.choose_homes import Homes
-from lowering.mesh.homes import Home, blocked
+from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
 from lowering.plan.plan import Plan
@@ -249,6 +253,7 @@ class Placed:
         self.execution = MeshFused(plan, mesh, homes)
         self.run = jax.jit(lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key))
         self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
+        self.carried = sum(own.elements_carried for own in self.execution.inner.crossed)
 
     def hlo(self, values: dict[str, np.ndarray]) -> str:
         homes = {variable.name: home for variable, home in self.execution.homes.items()}
@@ -288,7 +293,7 @@ def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     expected = 2 * (devices - 1) * 2 * (size - 2)
     assert {kind: own.elements for kind, own in carried.items()} == {"collective-permute": expected}
     assert several.crossing == expected
-    assert all(len(step.branches) <= 3 for step in several.execution.inner._steps.values())
+    assert all(len(step.branches) <= 3 for step in several.execution.inner.steps.values())
 
 
 def product(by: str, size: int, parts: int) -> cl.Graph:
@@ -341,18 +346,25 @@ def test_a_convolution_sends_what_its_windows_reach_into(cut, bound):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cut", ["rows", "channels"])
 @pytest.mark.parametrize("layer", ALEXNET, ids=lambda layer: layer.name)
-def test_alexnets_convolutions(layer):
-    lowered = cl.lower(convolve, mesh=mesh_of(4))
-    shapes = [(1, layer.channels, layer.side, layer.side), (layer.filters, layer.channels, layer.window, layer.window)]
-    x, w = (np.random.default_rng(k).normal(size=shape).astype("f") for k, shape in enumerate(shapes))
-    run = jax.jit(lambda x, w: lowered(x, w, stride=layer.stride, padding=layer.padding))
-    expected = jax.lax.conv_general_dilated(x, w, [layer.stride] * 2, [(layer.padding, layer.padding)] * 2)
-    np.testing.assert_allclose(run(x, w), expected, rtol=1e-3, atol=1e-2)
+def test_alexnets_convolutions(layer, cut):
+    graph = cl.Graph()
+    x = graph.add_variable("x", (1, layer.channels, layer.side, layer.side))
+    w = graph.add_variable("w", (layer.filters, layer.channels, layer.window, layer.window))
+    y = convolve(graph, x, w, stride=layer.stride, padding=layer.padding)
+    cuts = {"x": 2, y.name: 2} if cut == "rows" else {"x": 1, "w": 0, y.name: 1}
+    several = Placed(graph, [x, w], [y], mesh_of(4), cuts)
+    values = {v.name: np.random.default_rng(0).normal(size=v.shape).astype("f") for v in (x, w)}
+    padding = (layer.padding, layer.padding)
+    images, filters = map(jnp.asarray, values.values())
+    expected = jax.lax.conv_general_dilated(images, filters, [layer.stride] * 2, [padding] * 2)
+    np.testing.assert_allclose(several.run(values)[y.name], expected, rtol=1e-3, atol=1e-2)
+    assert several.carried <= 1.1 * several.crossing
 
 
 def test_messages_bring_what_is_listed():
-    known = network(4000, 500)
+    known = message_network(4000, 500)
     graph, inputs, y = build_messages(known)
     several = Placed(graph, inputs, [y], mesh_of(4), dict.fromkeys(["h", "weight", "sent", "y"], 0))
     random = np.random.default_rng(0)
@@ -361,6 +373,19 @@ def test_messages_bring_what_is_listed():
     name = y.name
     np.testing.assert_allclose(several.run(values)[name], expected[name], rtol=1e-4, atol=1e-4)
     assert 0 < elements_carried(several.hlo(values)) <= 2 * several.crossing
+
+
+def test_tiles_that_are_used_are_dealt():
+    some = cl.Graph(cl.IPU(num_tiles=1472))
+    x, i = some.add_variable("x", (64,)), cl.grid(64)
+    y = some.add_vertex("square", square, x=x[i], tile=100 + i // 16)
+    for variable in (x, y):
+        some.set_tile_mapping(variable, 100 + np.arange(64) // 16)
+    several = Placed(some, [x], [y], mesh_of(4))
+    assert {str(home).split(": ")[-1] for home in several.execution.homes.values()} == {
+        "cut along dimension 0, 16 on a device"
+    }
+    assert several.crossing == 0
 
 
 def test_small_inputs_are_held_by_all_and_large_ones_cut():
@@ -372,6 +397,18 @@ def test_small_inputs_are_held_by_all_and_large_ones_cut():
     assert [str(homes[v]) for v in homes if v.name in "wx"] == [
         "w: float32[512,512]: cut along dimension 0, 128 on a device",
         "x: float32[512]: on all devices",
+    ]
+
+
+def test_a_plan_prints_where_variables_live_and_what_crosses():
+    graph, program = heat(64, 2)
+    run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh_of(4))
+    printed = str(run.plan).split("\n")
+    assert printed[printed.index("over 4 devices") + 1 :] == [
+        "  u: float32[64,64]: cut along dimension 0, 16 on a device",
+        "  v: float32[64,64]: cut along dimension 0, 16 on a device",
+        "  there: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
+        "  back: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
     ]
 
 
@@ -398,3 +435,25 @@ def test_a_function_over_a_mesh_is_not_pickled():
     run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=mesh_of(2))
     with pytest.raises(cl.SavingError, match=r"a function over a mesh cannot be pickled"):
         pickle.dumps(run)
+
+
+def test_a_training_step_of_mnist_sends_what_it_must():
+    """Forward what crosses by the edges; backward the same the other way, and the slopes of what all devices hold."""
+    optimizer = make_optimizer(1000)
+    arguments = training_arguments(optimizer, 32, np.random.default_rng(0))
+    layer = cl.lower(network, mesh=mesh_of(4))
+    several, one = (jax.jit(slope_of(own)) for own in (layer, cl.lower(network)))
+    layers, images, labels = arguments[0], *arguments[2:]
+    ours, expected = (run(layers, images, labels) for run in (several, one))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    forward = jax.jit(layer).lower(images, layers).compile().as_text() or ""
+    backward = several.lower(layers, images, labels).compile().as_text() or ""
+    inputs, hidden, results = SIZES
+    # Each of four devices is brought all images, and of a quarter of the results two partial sums from each other.
+    images_brought, sums_brought = 3 * images.size, 3 * len(images) * results * 2
+    assert images.shape[1] == inputs
+    assert elements_carried(forward) <= 1.1 * (images_brought + sums_brought)
+    # Images have no slopes; those of the last layer, which all devices hold, and the loss are summed by all-reduces.
+    summed = 6 * (results * (hidden + 1) + 1)
+    assert elements_carried(backward) <= 1.1 * (images_brought + 2 * sums_brought + summed)

@@ -15,10 +15,8 @@ import numpy as np
 from codelet.views.sources import Patchwork, Source, Variable, assembled
 from lowering.arrays import Array, Arrays, constant
 from lowering.mesh.crossing import Crossing
-from lowering.mesh.homes import Home
+from lowering.mesh.homes import Home, Homes
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
-
-Homes = Mapping[Variable, Home]
 
 
 def located(home: Home, held: int, base: int, known_base: int) -> Pieces:

@@ -8,9 +8,8 @@ beginnings; variables that are rotated live alike.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
 from lowering.mesh.dealing import by_tiles, family_devices, written_by
-from lowering.mesh.homes import Home, blocked
+from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import count_of
 from lowering.plan.control import control
@@ -38,33 +37,6 @@ COLLECTIVE = 4096
 
 MOST_TRIED = 4000
 """So many steps are looked at, all beginnings together."""
-
-
-class Homes(dict[Variable, Home]):
-    """Where variables live; those that passes add, everywhere.
-
-    Args:
-        count: how many devices there are.
-    """
-
-    def __init__(self, count: int, known: Mapping[Variable, Home] | None = None):
-        super().__init__(known or {})
-        self.count = count
-
-    def __missing__(self, variable: Variable) -> Home:
-        self[variable] = Home(variable, self.count)
-        return self[variable]
-
-    def digest(self, plan: Plan) -> str:
-        """Tells apart what differs in where variables live and vertices run, for plans of one structure."""
-        found = hashlib.blake2b(digest_size=16)
-        for variable in plan.variables:
-            home = self[variable]
-            found.update(repr((variable.number, home.cut, home.devices is None)).encode())
-            found.update(b"" if home.devices is None else home.devices.astype(np.int64).tobytes())
-        for family in plan.families:
-            found.update(b"none" if family.tile is None else family.tile.values(family.axes).tobytes())
-        return found.hexdigest()
 
 
 # --- what a step costs ------------------------------------------------------------------------------------
@@ -185,20 +157,28 @@ class _Costs:
 # --- choosing -----------------------------------------------------------------------------------------------
 
 
+def _used_tiles(plan: Plan, element_tiles: np.ndarray | None) -> np.ndarray | None:
+    """The tiles on which anything lives or runs that the graph says, rising; None where it says nothing."""
+    found = [family.tile.values(family.axes).reshape(-1) for family in plan.families if family.tile is not None]
+    found += [] if element_tiles is None else [element_tiles[element_tiles >= 0]]
+    return np.unique(np.concatenate(found)) if found else None
+
+
 class _Choices:
     """The ways in which variables may live: the same objects for the same ways."""
 
     def __init__(self, plan: Plan, count: int):
         self.count = count
-        self.given: dict[Variable, Home] = {}
+        self.given = Homes(count)
         tiles = plan.graph.tile_mapping() if plan.graph.has_tile_mapping else None
+        self.given.tiles = used = _used_tiles(plan, tiles)
         for variable in (*plan.variables, *plan.added):
             if variable.value is not None or variable.size < 2 or variable in plan.added:
                 self.given[variable] = Home(variable, count)
-            elif tiles is not None:
+            elif tiles is not None and used is not None:
                 own = tiles[variable.first_element : variable.first_element + variable.size]
                 if (own >= 0).all():
-                    devices = by_tiles(own, plan.graph.target.num_tiles, count)
+                    devices = by_tiles(own, used, count)
                     self.given[variable] = blocked(devices, variable, count)
         rotated = [step.variables for step in all_steps(plan.steps) if isinstance(step, RotateStep)]
         self.group: dict[Variable, tuple[Variable, ...]] = {}
@@ -260,7 +240,7 @@ def _beginnings(choices: _Choices) -> list[Homes]:
         lambda cuts, shape: next((d for d in reversed(cuts) if d is not None), None),
     )
     for rule in rules:
-        homes = Homes(choices.count, choices.given)
+        homes = choices.given.copy()
         for variable in choices.open:
             for own in choices.alike(variable):
                 homes[own] = choices.home(own, rule(choices.cuts(variable), variable.shape))
@@ -273,7 +253,7 @@ def choose_homes(plan: Plan, count: int) -> tuple[Homes, float]:
     choices = _Choices(plan, count)
     costs = _Costs(plan, count)
     if count == 1:
-        return Homes(count, choices.given), 0.0
+        return choices.given.copy(), 0.0
     best: tuple[float, Homes] = math.inf, Homes(count)
     for homes in _beginnings(choices):
         found = _descended(choices, costs, homes)

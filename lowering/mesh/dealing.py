@@ -7,19 +7,17 @@ writes the same, or they do more than to write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_elements, source_variables
-from lowering.mesh.homes import Home
+from lowering.mesh.homes import Homes
 from lowering.plan.steps import ExecuteStep
 
 EVERYWHERE = -1
 """The device of vertices that run on all of them."""
-
-Homes = Mapping[Variable, Home]
 
 
 def _in_order(family: Family, count: int) -> np.ndarray:
@@ -28,9 +26,9 @@ def _in_order(family: Family, count: int) -> np.ndarray:
     return (number * count // max(1, family.num_vertices)).reshape(family.extents)
 
 
-def by_tiles(tiles: np.ndarray, num_tiles: int, count: int) -> np.ndarray:
-    """The devices of tiles: in order, as many on each."""
-    return tiles.astype(np.int64) * count // num_tiles
+def by_tiles(tiles: np.ndarray, dealt: np.ndarray, count: int) -> np.ndarray:
+    """The devices of tiles, of which those that are dealt are in order, as many on each."""
+    return np.searchsorted(dealt, tiles) * count // len(dealt)
 
 
 def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
@@ -61,7 +59,9 @@ def written_by(family: Family) -> set[Variable]:
 def family_devices(family: Family, homes: Homes, count: int) -> np.ndarray | None:
     """The device of each vertex of a family, of the shape of its grid; None where it may run everywhere."""
     if family.tile is not None:
-        return by_tiles(family.tile.values(family.axes), family.compute_set.graph.target.num_tiles, count)
+        target = family.compute_set.graph.target
+        dealt = np.arange(target.num_tiles) if homes.tiles is None else homes.tiles
+        return by_tiles(family.tile.values(family.axes), dealt, count)
     devices = _by_writes(family, homes)
     everywhere = all(homes[variable].is_everywhere for variable in written_by(family))
     if devices is None and (not everywhere or family.codelet.has_effects):

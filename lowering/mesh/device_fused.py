@@ -18,9 +18,10 @@ from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.execution import Execution
-from lowering.mesh.addresses import Homes, Located, Putting, elements_at, everywhere, locate, put
+from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, locate, put
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.devices import Devices
+from lowering.mesh.homes import Homes
 from lowering.mesh.local_steps import Branch, LocalStep, Window, plan_local_step
 from lowering.plan.steps import CopyStep, ExecuteStep
 
@@ -34,6 +35,7 @@ class DeviceFused(Execution):
 
     Attributes:
         crossed: the crossings that were emitted, in order, each as often as it was.
+        steps: the compute sets that were emitted, by their families.
     """
 
     loops = "bounded"  # the other kind compares types that name the mesh with types that do not
@@ -41,7 +43,7 @@ class DeviceFused(Execution):
     def __init__(self, homes: Homes, devices: Devices):
         self.homes, self.devices = homes, devices
         self.crossed: list[Crossing] = []
-        self._steps: dict[tuple, LocalStep] = {}
+        self.steps: dict[tuple, LocalStep] = {}
         self._loads: dict[Variable, Putting] = {}
         self._readings: dict[Tensor, tuple[Located, Crossing]] = {}
         self._writings: dict[Tensor, list[Putting]] = {}
@@ -187,9 +189,9 @@ class DeviceFused(Execution):
 
     def execute(self, arrays: Arrays, step: ExecuteStep) -> None:
         """Run a compute set: devices receive, compute, and send home. The arrays are changed."""
-        if step.families not in self._steps:
-            self._steps[step.families] = plan_local_step(step, self.homes, self.devices.count)
-        plan = self._steps[step.families]
+        if step.families not in self.steps:
+            self.steps[step.families] = plan_local_step(step, self.homes, self.devices.count)
+        plan = self.steps[step.families]
         before = [self.held(arrays, variable) for variable in plan.held]
         before += [self._brought(arrays, window) for window in (*plan.windows, *plan.sent)]
         after = self._run(plan, before)

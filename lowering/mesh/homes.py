@@ -7,7 +7,9 @@ lives on a device of its own. What a device holds is an array of one shape on al
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,7 @@ from codelet.views.sources import Variable
 from lowering.mesh.parts import Part, whole_part
 from lowering.plan.elements import Elements
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
+from lowering.plan.plan import Plan
 from lowering.plan.runs import union
 
 
@@ -150,3 +153,37 @@ def blocked(devices: np.ndarray, variable: Variable, count: int) -> Home:
         if np.array_equal(home.of_elements, devices):
             return home
     return Home(variable, count, None, devices)
+
+
+class Homes(dict[Variable, Home]):
+    """Where variables live; those that passes add, everywhere.
+
+    Args:
+        count: how many devices there are.
+        known: where some live.
+        tiles: those that are dealt to the devices, rising; all of the graph's target when left off.
+    """
+
+    def __init__(self, count: int, known: Mapping[Variable, Home] | None = None, tiles: np.ndarray | None = None):
+        super().__init__(known or {})
+        self.count = count
+        self.tiles = tiles
+
+    def copy(self) -> Homes:
+        """The same, to be changed."""
+        return Homes(self.count, self, self.tiles)
+
+    def __missing__(self, variable: Variable) -> Home:
+        self[variable] = Home(variable, self.count)
+        return self[variable]
+
+    def digest(self, plan: Plan) -> str:
+        """Tells apart what differs in where variables live and vertices run, for plans of one structure."""
+        found = hashlib.blake2b(digest_size=16)
+        for variable in plan.variables:
+            home = self[variable]
+            found.update(repr((variable.number, home.cut, home.devices is None)).encode())
+            found.update(b"" if home.devices is None else home.devices.astype(np.int64).tobytes())
+        for family in plan.families:
+            found.update(b"none" if family.tile is None else family.tile.values(family.axes).tobytes())
+        return found.hexdigest()

@@ -18,9 +18,10 @@ from codelet.graphs.family import Family, Field
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
-from lowering.mesh.addresses import Homes, Located, Putting, elements_at, locate, put, to_places
+from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
+from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import Touched, runs_in, touched_by
@@ -66,6 +67,7 @@ class LocalStep:
     """A compute set on the devices of a mesh.
 
     Attributes:
+        name: of the compute set.
         held: the variables that vertices read or write where they live.
         windows: what is brought.
         sent: the windows that are written, with what is brought to them first.
@@ -76,6 +78,7 @@ class LocalStep:
         branch_of: which of these each device runs.
     """
 
+    name: str
     held: tuple[Variable, ...]
     windows: tuple[Window, ...]
     sent: tuple[Window, ...]
@@ -286,6 +289,7 @@ def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
             sendings.append(_sending(sent[-1], touched, homes, by_all=is_by_all(source)))
     branches, branch_of = _branches(families, operands, reads, writes)
     return LocalStep(
+        step.name,
         held,  # type: ignore[arg-type]
         tuple(windows),
         tuple(sent),

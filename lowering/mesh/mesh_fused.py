@@ -8,6 +8,7 @@ cut. A program runs in one `jax.shard_map` (`device_fused.py`), jitted; tables t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -25,10 +26,10 @@ from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
-from lowering.mesh.choose_homes import Homes, choose_homes, rotate_alike
+from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
-from lowering.mesh.homes import Home
+from lowering.mesh.homes import Home, Homes
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types
 
@@ -72,6 +73,20 @@ def _chosen(plan: Plan, count: int) -> tuple[Homes, bool]:
         found.append((cost, homes, joins))
     _, homes, joins = min(found, key=lambda own: own[0])
     return homes, joins
+
+
+@dataclass(frozen=True, eq=False)
+class MeshPlan(Plan):
+    """A plan over a mesh, which prints where variables live and what crosses as well.
+
+    Attributes:
+        over: that, a line each.
+    """
+
+    over: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join((super().__str__(), *self.over))
 
 
 class MeshFused(Execution):
@@ -176,6 +191,15 @@ class MeshFused(Execution):
             for tensor in plan.outputs
         ]
         return self._compile(emit(fast, self.inner), structs, given, made)
+
+    def told(self, plan: Plan) -> MeshPlan:
+        """A plan that was compiled, with where its variables live and what crosses before and behind its steps."""
+        rows = [f"over {self.mesh.size} devices"]
+        rows += [f"  {self.homes[variable]}" for variable in plan.variables if variable.value is None]
+        for step in self.inner.steps.values():
+            crossings = [own for own in step.crossings if own.kind != "none"]
+            rows += [f"  {step.name}: {own!r}" for own in crossings]
+        return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
