@@ -29,6 +29,7 @@ from codelet.tracing.statics import Settings, restored, trace_settings
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.mesh.mesh_fused import MeshFused
+from lowering.mesh.processes import check_alike
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types, sent_by_stream
@@ -312,6 +313,7 @@ def lower_over(plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | No
     if mesh is None:
         return lower_plan(plan, outputs)
     execution = MeshFused(plan, mesh)
+    check_alike(mesh, {"main": plan}, execution.where)
     closed = execution.compile_logical(plan)
     return lower_plan(execution.told(plan), outputs, closed, execution.key)
 
