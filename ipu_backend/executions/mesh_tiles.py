@@ -20,6 +20,7 @@ from codelet.hostdata import on_device
 from codelet.views.sources import Variable
 from ipu_backend.executions.device_tiles import DeviceTiles
 from ipu_backend.executions.tile_array import digest, logical, logical_types
+from lowering.aborting import messages_of, raising_on_device
 from lowering.arrays import Array
 from lowering.fast.execution import Execution
 from lowering.fast.steps import emit
@@ -89,6 +90,7 @@ class MeshTiles(Execution):
         structs: Sequence[jax.ShapeDtypeStruct],
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
+        messages: Sequence[str] | None = None,
     ) -> jax_core.ClosedJaxpr:
         """The jaxpr of a function that every device runs.
 
@@ -97,6 +99,7 @@ class MeshTiles(Execution):
             structs: the shapes and dtypes of the arrays.
             given: how these are cut.
             made: how the first results are; all devices have the rest.
+            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
         """
         devices = self.tiles.devices
         parts = [self._part(struct, spec) for struct, spec in zip(structs, given, strict=True)]
@@ -115,9 +118,11 @@ class MeshTiles(Execution):
         kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
         rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), k) for table, k in zip(tables, kinds, strict=True)]
         body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
+        checked = None if messages is None else raising_on_device(body.out_avals, messages)
 
         def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
             results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
+            results = results if checked is None else checked(*results)
             return tuple(results[: len(made)]), tuple(results[len(made) :])
 
         cut = (EVERYWHERE, self.by_rows, *given)
@@ -145,6 +150,9 @@ class MeshTiles(Execution):
         return self._compile(emit(plan, self.tiles), structs, given, made)
 
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs."""
+        """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs.
+
+        It raises itself where the program aborts.
+        """
         structs = logical_types(plan)
-        return self._compile(logical(plan, self.tiles), structs, [EVERYWHERE] * len(structs), [])
+        return self._compile(logical(plan, self.tiles), structs, [EVERYWHERE] * len(structs), [], messages_of(plan))
