@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from codelet.views.sources import Variable
 from ipu_backend.executions.device_tiles import DeviceTiles
 from ipu_backend.executions.tile_array import digest, logical, logical_types
+from lowering.aborting import messages_of, raising_on_device
 from lowering.arrays import Array
 from lowering.fast.execution import Execution
 from lowering.fast.steps import emit
@@ -97,6 +98,7 @@ class MeshTiles(Execution):
         structs: Sequence[jax.ShapeDtypeStruct],
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
+        messages: Sequence[str] | None = None,
         *,
         holds: bool = True,
     ) -> jax_core.ClosedJaxpr:
@@ -107,6 +109,7 @@ class MeshTiles(Execution):
             structs: the shapes and dtypes of the arrays.
             given: how these are cut.
             made: how the first results are; all devices have the rest.
+            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
             holds: whether it holds tables on the devices; otherwise they are constants of it.
         """
         devices = self.tiles.devices
@@ -126,9 +129,11 @@ class MeshTiles(Execution):
         kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
         rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), k) for table, k in zip(tables, kinds, strict=True)]
         body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
+        checked = None if messages is None else raising_on_device(body.out_avals, messages)
 
         def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
             results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
+            results = results if checked is None else checked(*results)
             return tuple(results[: len(made)]), tuple(results[len(made) :])
 
         cut = (EVERYWHERE, self.by_rows, *given)
@@ -160,8 +165,9 @@ class MeshTiles(Execution):
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs.
 
-        In several processes tables are constants of it: under `jax.jit` what a function closes over is of its own
-        process.
+        It raises itself where the program aborts. In several processes tables are constants of it: under `jax.jit` what
+        a function closes over is of its own process.
         """
         structs, holds = logical_types(plan), len(processes_of(self.mesh)) == 1
-        return self._compile(logical(plan, self.tiles), structs, [EVERYWHERE] * len(structs), [], holds=holds)
+        run, cut, messages = logical(plan, self.tiles), [EVERYWHERE] * len(structs), messages_of(plan)
+        return self._compile(run, structs, cut, [], messages, holds=holds)

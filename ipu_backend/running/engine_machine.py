@@ -129,5 +129,6 @@ class EngineMachine:
         plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
         self._check_alike({"main": plan})
         if isinstance(execution, TileArray | MeshTiles | MeshFused):
-            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key)
+            raises = not isinstance(execution, TileArray)
+            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key, raises=raises)
         return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))
