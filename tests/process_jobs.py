@@ -1,5 +1,9 @@
 """What several processes do together in tests: the functions that `tests/processes.py` runs in each of them."""
 
+import itertools
+import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import codelet as cl
+from ipu_backend.running.checkpoints import _Processes
 from lowering.mesh.processes import fetched, put
 from tests.meshes import mesh_of
 from tests.strategies import Case, arrived, cases
@@ -183,6 +188,75 @@ def check_checkpoints(folder: Path, mesh: Mesh) -> None:
     np.testing.assert_array_equal(engine.read("x"), 2 * np.arange(16.0))
 
 
+def check_full_disk(folder: Path, mesh: Mesh) -> None:
+    """Where one process cannot write, all of them are told so at once, and go on."""
+    second = jax.process_index() == 1
+    checkpoints, engine = cl.Checkpoints(folder), scaling(mesh, size=1 << 16)
+    values = np.random.default_rng(0).normal(size=1 << 16).astype("f")
+    engine.write({"x": values})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, limits[1]) if second else limits)
+    told = (
+        "cannot be written\n  given: .*File too large" if second else "in other processes\n  given: +process 1: .*large"
+    )
+    with pytest.raises(cl.CheckpointError, match=told):
+        checkpoints.save(engine, 3)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    checkpoints.save(engine, 4)
+    assert checkpoints.steps() == [1, 2, 4]
+
+
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+def killed_in_a_save(folder: str, who: str, call: str, when: str) -> None:
+    """One process is killed in a save: before or behind what it does, between one meeting of processes and the next."""
+    checkpoints, engine = cl.Checkpoints(folder), scaling(everywhere())
+    engine.write({"x": np.arange(16.0)})
+    checkpoints.save(engine, 1)
+    engine.run()
+    met, count = _Processes.do, itertools.count()
+
+    def do(self: _Processes, what: str, action: Any) -> Any:
+        dies = jax.process_index() == int(who) and next(count) == int(call)
+
+        def acting() -> Any:
+            if dies and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = action()
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return met(self, what, acting)
+
+    _Processes.do = do
+    print("saving", flush=True)
+    checkpoints.save(engine, 2)
+    print("saved", flush=True)
+
+
+def killed_in_a_run(who: str) -> None:
+    """One process is killed between runs, while the other goes on."""
+    engine = scaling(everywhere())
+    engine.write({"x": np.ones(16)})
+    for turn in range(1_000_000):
+        engine.run(wait=True)
+        if turn == 10 and jax.process_index() == int(who):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raising_in_one(who: str) -> None:
+    """One process raises, and ends; the other waits for it in a run."""
+    engine = scaling(everywhere())
+    engine.write({"x": np.ones(16)})
+    if jax.process_index() == int(who):
+        raise ValueError("this process has had enough")
+    for _ in range(1_000_000):
+        engine.run(wait=True)
+        engine.read("x")
+
+
 # --- all of it ------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +266,7 @@ def little(folder: str) -> None:
     check_agreement(mesh)
     check_stencil(mesh, thoroughly=False)
     check_checkpoints(Path(folder), mesh)
+    check_full_disk(Path(folder), mesh)
     drawn(1, lambda case: check_function(case, mesh), cases(np.int32))
     drawn(1, lambda case, how: check_engine(case, how, mesh), cases(np.int32), st.sampled_from(["tiles", "fused"]))
 
