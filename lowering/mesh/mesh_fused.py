@@ -241,8 +241,7 @@ class MeshFused(Execution):
         rows = [f"over {self.mesh.size} devices"]
         rows += [f"  {self.homes[variable]}" for variable in plan.variables if variable.value is None]
         for step in self.inner.steps.values():
-            crossings = [own for own in step.crossings if own.kind != "none"]
-            rows += [f"  {step.name}: {own!r}" for own in crossings]
+            rows += [f"  {line}" for line in step.lines()]
         return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
