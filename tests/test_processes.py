@@ -17,7 +17,8 @@ def test_two_processes_do_what_one_device_does(tmp_path):
     checkpoints, engine = cl.Checkpoints(tmp_path), scaling(None)
     engine.write({"x": np.arange(16.0)})
     checkpoints.save(engine, 1)
-    together("little", tmp_path)
+    said = together("little", tmp_path)
+    assert [own.count("numbers: [3 3]") for own in said] == [2, 0]  # what is printed is printed once for each run
     for mesh in (None, mesh_of(3), mesh_of(8)):
         other = scaling(mesh)
         assert checkpoints.restore(other, step=2) == 2
