@@ -16,7 +16,7 @@ import codelet as cl
 from codelet.errors import MissingExtraError
 from codelet.models.mnist import SIZES, init_parameters, network, slopes
 from ipu_backend.cli import main
-from ipu_backend.jobs.mnist import Digits, batches, check_demo_extra, plain_network, slope_of, train
+from ipu_backend.jobs.mnist import DevicesError, Digits, batches, check_demo_extra, plain_network, slope_of, train
 from tests.at_once import at_once, with_slopes
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +111,20 @@ def test_short_run_by_the_adjoint_graph(capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["accuracy"] >= 0.88
     assert result["vertices"] > counts(32)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("passes", [[], ["--adjoint"]])
+def test_short_run_over_devices(passes, capsys):
+    main(["mnist", "--epochs", "3", "--devices", "4", "--json", *passes])
+    out = capsys.readouterr().out
+    assert json.loads(out.splitlines()[-1])["accuracy"] >= 0.88
+    assert "over 4 devices" in out
+
+
+def test_more_devices_than_there_are():
+    with pytest.raises(DevicesError, match=r"given: +99[\s\S]*force_host_platform_device_count=99"):
+        train(devices=99)
 
 
 def test_slopes_by_vertices_are_those_of_jax():
