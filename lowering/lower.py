@@ -27,6 +27,7 @@ from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.aborting import raising
 from lowering.mesh.mesh_fused import MeshFused
+from lowering.mesh.processes import check_alike
 from lowering.mesh.replicas import Replicas, check_shared
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.arguments import arguments
@@ -294,6 +295,7 @@ def lower_over(
     places = arguments(plan)
     check_shared(replicas, [own.name for own in places])
     execution = MeshFused(plan, mesh, replicas=replicas)
+    check_alike(mesh, {"main": plan}, execution.where, () if replicas is None else replicas.key)
     closed = execution.compile_logical(plan)
     places = places if replicas is None else replicas.places(places)
     return lower_plan(execution.told(plan), outputs, closed, execution.key, places, raises=True)

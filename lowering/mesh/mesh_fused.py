@@ -32,6 +32,7 @@ from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Home, Homes
+from lowering.mesh.processes import fetched, processes_of, put, spread
 from lowering.mesh.replicas import Replicas, without_axis
 from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
@@ -59,7 +60,7 @@ def _whole(home: Home, array: Array) -> Array:
     if home.is_everywhere:
         return array
     if home.cut is not None:
-        return array if array.shape == variable.shape else lax.slice(array, (0,) * array.ndim, variable.shape)
+        return array if array.shape == variable.shape else array[tuple(map(slice, variable.shape))]
     return array[constant(home.addresses.at(np.arange(variable.size)).astype(np.int32))].reshape(variable.shape)
 
 
@@ -113,10 +114,11 @@ class MeshFused(Execution):
         self.axes = devices.axes
         self.homes, self.joins = _chosen(plan, devices.count) if homes is None else (homes, False)
         self.inner = DeviceFused(self.homes, devices)
-        self.key = "mesh", self.homes.digest(plan), mesh, replicas
+        self.where = self.homes.digest(plan)
+        self.key = "mesh", self.where, mesh, replicas
 
     def _on_mesh(self, array: Any, spec: PartitionSpec) -> Array:
-        return jax.device_put(array, NamedSharding(self.mesh, spec))
+        return put(array, NamedSharding(self.mesh, spec))
 
     def spec(self, variable: Variable) -> PartitionSpec:
         """How what is held of a variable is cut."""
@@ -127,8 +129,8 @@ class MeshFused(Execution):
         return self._on_mesh(_cut(self.homes[variable], jnp.asarray(array)), self.spec(variable))
 
     def unload(self, variable: Variable, held: Array) -> Array:
-        """The value of a variable, from its array over the mesh."""
-        return _whole(self.homes[variable], held)
+        """The value of a variable, on the host, from its array over the mesh."""
+        return _whole(self.homes[variable], fetched(held))  # type: ignore[arg-type]
 
     def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
         """The shape and dtype of what is held of a variable."""
@@ -138,6 +140,18 @@ class MeshFused(Execution):
         """What is held of a variable that has no value yet: zeros."""
         kind = self.held_type(variable)
         return self._on_mesh(np.zeros(kind.shape, kind.dtype), self.spec(variable))
+
+    def saved(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable for a checkpoint, over the mesh, with room behind its ends."""
+        home = self.homes[variable]
+        return held if home.devices is None else spread(lambda own: _whole(home, own), variable.shape, self.mesh, held)
+
+    def restoring(self, variable: Variable) -> jax.ShapeDtypeStruct | None:
+        """What is held of a variable, if that is its value, with how it is sharded."""
+        if self.homes[variable].devices is not None:
+            return None
+        kind, sharding = self.held_type(variable), NamedSharding(self.mesh, self.spec(variable))
+        return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
 
     # --- compiling ------------------------------------------------------------------------------------------
 
@@ -149,6 +163,8 @@ class MeshFused(Execution):
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
         messages: Sequence[str] | None = None,
+        *,
+        holds: bool,
     ) -> Callable[..., list[Array]]:
         """A function that every device runs, on global arrays.
 
@@ -159,6 +175,7 @@ class MeshFused(Execution):
             given: how the arrays are cut.
             made: how the first results are; all devices have the rest.
             messages: of aborts; where they are given it raises itself, and the last result of the function says so.
+            holds: whether it holds tables on the devices; otherwise they are constants of it.
         """
         devices, by_devices, replicas = self.inner.devices, PartitionSpec(self.axes), self.replicas
 
@@ -195,12 +212,16 @@ class MeshFused(Execution):
             made, rest = [replicas.rows(spec) for spec in made], replicas.rows(rest)
         cut = (EVERYWHERE, by_devices, *given)
         over_mesh = jax.shard_map(run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), rest), check_vma=False)
-        consts = [self._on_mesh(const, EVERYWHERE) for const in body.consts]
-        held = [self._on_mesh(table, by_devices) for table in tables]
+        consts, held = list(body.consts), list(tables)
+        if holds:
+            consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
+            held = [self._on_mesh(table, by_devices) for table in tables]
         jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
         return lambda *arrays: jitted(consts, held, *arrays)
 
-    def _compiled(self, plan: Plan, messages: Sequence[str] | None = None) -> Callable[..., list[Array]]:
+    def _compiled(
+        self, plan: Plan, messages: Sequence[str] | None = None, *, holds: bool = True
+    ) -> Callable[..., list[Array]]:
         """A plan, from what is held of its inputs to what is held of its outputs."""
         fast = _planned(plan, joins=self.joins)
         if not rotate_alike(fast, self.homes):
@@ -212,17 +233,15 @@ class MeshFused(Execution):
             self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
             for tensor in plan.outputs
         ]
-        return self._compile(
-            emit(fast, self.inner), [own.name for own in arguments(plan)], structs, given, made, messages
-        )
+        names = [own.name for own in arguments(plan)]
+        return self._compile(emit(fast, self.inner), names, structs, given, made, messages, holds=holds)
 
     def told(self, plan: Plan) -> MeshPlan:
         """A plan that was compiled, with where its variables live and what crosses before and behind its steps."""
         rows = [f"over {self.mesh.size} devices"]
         rows += [f"  {self.homes[variable]}" for variable in plan.variables if variable.value is None]
         for step in self.inner.steps.values():
-            crossings = [own for own in step.crossings if own.kind != "none"]
-            rows += [f"  {step.name}: {own!r}" for own in crossings]
+            rows += [f"  {line}" for line in step.lines()]
         return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
@@ -233,9 +252,11 @@ class MeshFused(Execution):
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from the values of its inputs to those of its outputs.
 
-        Values of variables that are cut evenly are what is held of them. It raises itself where the program aborts.
+        Values of variables that are cut evenly are what is held of them. It raises itself where the program aborts. In
+        several processes tables are constants of it: under `jax.jit` what a function closes over is of its own process.
         """
-        run, replicas = self._compiled(plan, messages_of(plan)), self.replicas
+        replicas, holds = self.replicas, len(processes_of(self.mesh)) == 1
+        run = self._compiled(plan, messages_of(plan), holds=holds)
 
         def cut(variable: Variable, array: Array) -> Array:
             own = functools.partial(_cut, self.homes[variable])

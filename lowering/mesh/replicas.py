@@ -32,6 +32,11 @@ class Replicas:
     count: int
     shared: frozenset[str]
 
+    @property
+    def key(self) -> tuple[str, int, tuple[str, ...]]:
+        """What tells it from others, written alike in every process."""
+        return self.axis, self.count, tuple(sorted(self.shared))
+
     def places(self, inputs: Iterable[Place]) -> list[Place]:
         """What arrays are for, from what those of one replica are for."""
         rows = lambda own: Argument(own.name, (self.count, *own.shape), own.dtype)  # noqa: E731
