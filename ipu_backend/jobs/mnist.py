@@ -226,6 +226,8 @@ def train(
         for _ in range(epochs):
             for images, labels in batches(digits, batch, random):
                 layers, state, loss = step(layers, state, images, labels)  # type: ignore[arg-type]
+                if devices > 1:
+                    jax.block_until_ready(loss)  # or steps pile up that wait for each other's devices
                 bar.update()
             bar.set_postfix(loss=f"{float(loss):.3f}")
     guesses = jnp.argmax(jax.jit(run)(held_out.images, layers), axis=1)
