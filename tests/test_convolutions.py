@@ -154,7 +154,7 @@ def test_a_window_alone_is_none():
     assert "conv_general_dilated" not in names(ours, normal(9))
 
 
-@examples(20)
+@examples(10)
 @given(st.data())
 def test_convolutions_mean_what_their_vertices_mean(data):
     """Any number of windows, batches and channels, in any order of dimensions."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.random_codelets import draw_uniform
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 KEY = jax.random.key_data(jax.random.key(2**40 + 7))
@@ -23,7 +23,7 @@ def exact(build, plain, *arguments, **ways):
     check(Case(build, plain, arguments, tolerance=1e-300, slopes=False), **ways)
 
 
-@pytest.mark.parametrize("grain", [None, 7], ids=str)
+@few("grain", [7, None], every=2, ids=str)
 def test_all_from_one_key(grain):
     def ours(graph, key):
         ops = cl.ops
@@ -82,7 +82,7 @@ def test_one_vertex_at_a_time_and_on_tiles():
     )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
 def test_normal_and_between(dtype):
     exact(
         lambda graph, key: (
@@ -136,7 +136,7 @@ def dropped(key, x, rate):
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
 def test_dropout(dtype):
     def ours(graph, key, x, cotangent):
         return {

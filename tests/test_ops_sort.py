@@ -13,7 +13,7 @@ from jax import lax
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.sort_planning import rounds
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 SHAPES = {
@@ -34,9 +34,7 @@ def odd_numbers(shape, dtype=jnp.float32):
     return jnp.asarray(own.reshape(shape), dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "grain"), [*((name, None) for name in SHAPES), *((name, 4) for name in ("a line", "between", "none"))]
-)
+@few("name, grain", [*((name, None) for name in SHAPES), *((name, 4) for name in ("none", "between", "a line"))])
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
 
@@ -67,7 +65,7 @@ def test_sort(name, grain):
     check(Case(ours, plain, (x, ties, array(shape, seed=1))), on_tiles=grain is None and name == "a line")
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_])
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_], every=2)
 def test_order_of_ties_zeros_and_what_is_no_number(dtype):
     floating = jnp.issubdtype(dtype, jnp.floating)
     x = odd_numbers((41,), dtype) if floating else array((41,), dtype)

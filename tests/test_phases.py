@@ -154,7 +154,7 @@ def test_a_view_among_zeros_is_a_dilated_one():
         np.testing.assert_allclose(made, other, rtol=1e-3, atol=1e-4)
 
 
-@examples(12)
+@examples(6)
 @given(st.data())
 def test_phases_mean_what_their_vertices_mean(data):
     draw = data.draw

@@ -219,7 +219,7 @@ def test_families_with_tiles_keep_them_and_the_others_come_to_them():
 # --- what is chosen -----------------------------------------------------------------------------------
 
 
-@examples(40)
+@examples(20)
 @given(cases())
 def test_what_is_chosen_takes_no_more_cycles_than_any_other_way(case):
     plan = plan_of(case)

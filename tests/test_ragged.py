@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import bend, total
 
 OFFSETS = [0, 2, 2, 5, 6, 9]
@@ -302,7 +302,7 @@ def equations(run):
     return [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
 
 
-@pytest.mark.parametrize("name", [*SEGMENTED, *BUCKETED])
+@few("name", [*SEGMENTED, *BUCKETED])
 def test_values_and_gradients(name):
     function = (SEGMENTED | BUCKETED)[name]
     lengths = [2, 4, 1, 2]

@@ -183,7 +183,7 @@ def test_a_codelet_is_traced_with_the_settings_it_had():
     assert saved(graph.families[0].codelet) is graph.families[0].codelet
 
 
-@examples(20)
+@examples(8)
 @given(cases(np.int32))
 def test_any_graph_comes_back(case):
     before = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
