@@ -153,7 +153,7 @@ def arguments(draw):
 
 
 @hypothesis.given(arguments(), arguments(), st.booleans())
-@examples(40)
+@examples(25)
 def test_calls_are_checked_exactly(first, second, both_are_written):
     graph = cl.Graph(cl.IPU(num_tiles=4))
     x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))

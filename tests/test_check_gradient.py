@@ -22,7 +22,7 @@ from tests.examples import examples, few
 
 
 class TestRight:
-    @examples(12)
+    @examples(8)
     @given(st.data())
     def test_generated_graphs(self, data):
         self.see_that_it_passes(data)
@@ -50,7 +50,7 @@ class TestRight:
             if own.dtype == "float64":
                 assert own.greatest_error < 1e-5
 
-    @examples(6)
+    @examples(4)
     @given(st.data())
     def test_generated_ragged_graphs(self, data):
         case = data.draw(s.cases(bounded=True, ragged=True))
@@ -349,9 +349,7 @@ BENT = [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0) ** 2 + x]
 
 
 class TestKinks:
-    @pytest.mark.parametrize(
-        "function", [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0), lambda x: jnp.clip(x, 0, 1)]
-    )
+    @few("function", [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0), lambda x: jnp.clip(x, 0, 1)], every=2)
     def test_at_one(self, function):
         report = check(cl.codelet(lambda x: function(x)), [-1.0, 0.0, 2.0])
         assert [(repr(own.vertex), own.field, own.kind) for own in report.findings if own.vertex is not None] == [

@@ -134,6 +134,7 @@ class TestRecompute:
         gradients = [np.asarray(engine.read(own)) for own in found]
         return profile.memory_by_kind["not always live"], profile.total_cycles, gradients, graph.num_vertices
 
+    @pytest.mark.slow
     def test_less_memory_for_a_little_more_work(self):
         memory, cycles, gradients, vertices = self.trained(None)
         for again, less, more in ((cl.Recompute.sqrt(), 2.4, 1.5), (cl.Recompute.every(12), 2.4, 1.5)):
@@ -308,10 +309,10 @@ class TestListed:
 
     def test_long_lists_are_summed_in_parts(self):
         graph = cl.Graph(cl.IPU(num_tiles=2))
-        x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (3000,))
-        where = np.where(np.arange(3000) % 7, 2, np.arange(3000) % 6)
-        v = cl.grid(3000)
+        x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (1000,))
+        where = np.where(np.arange(1000) % 7, 2, np.arange(1000) % 6)
+        v = cl.grid(1000)
         graph.add_vertex("bend", cl.codelet(jnp.sin), x=x[cl.table(where)[v]], out=y[v])
         compare(graph, y, [x], None, by_tables=True)
         (longest,) = [own.size for own in graph.variables if own.name == "backward/bend/x/parts"]
-        assert 6 < longest < 3000 // 32 + 6
+        assert 6 < longest < 1000 // 32 + 6

@@ -79,14 +79,14 @@ def differentiated(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Di
 
 
 class TestGenerated:
-    @examples(6)
+    @examples(4)
     @given(differentiated())
     def test_interpreted(self, own: Differentiated):
         made = cl.interpret(own.case.graph, own.case.inputs, [*own.names.values()], own.program)
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
-    @examples(4)
+    @examples(3)
     @given(differentiated(), st.sampled_from(["balanced", "linear", "bytes", "blocks", "rows"]))
     def test_on_tiles(self, own: Differentiated, where: str):
         engine = cl.Engine(own.case.graph, own.program, execution="tiles", placement=where, stream_bytes=40)
@@ -95,7 +95,7 @@ class TestGenerated:
         for name, value in own.expected.items():
             agree(made[own.names[name]], value, name)
 
-    @examples(4)
+    @examples(3)
     @given(differentiated(max_steps=2))
     def test_on_addresses(self, own: Differentiated):
         engine = cl.Engine(own.case.graph, own.program, execution="addresses", stream_bytes=40)
@@ -363,7 +363,7 @@ class TestTwice:
         for own, value in zip(made, expected, strict=True):
             np.testing.assert_allclose(own, value, 1e-4, 1e-5)
 
-    @examples(5)
+    @examples(4)
     @given(differentiated(max_steps=2), st.data())
     def test_of_generated_programs(self, own: Differentiated, data):
         """Beside JAX's gradient of the lowered forward and backward pass, which are a program as any other."""
@@ -465,7 +465,7 @@ class TestATrainingStep:
                 assert own in names
         assert all(name.startswith("backward/") for name, phase in zip(names, phases, strict=True) if phase == 1)
 
-    @examples(10)
+    @examples(6)
     @given(differentiated())
     def test_what_the_forward_pass_runs_is_told_as_forward(self, own: Differentiated):
         """What saves values, too, which is there for the backward pass."""

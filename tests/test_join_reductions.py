@@ -8,6 +8,7 @@ from jax.extend import core as jax_core
 
 from lowering.jaxprs.join_reductions import join_reductions
 from tests.at_once import at_once
+from tests.examples import few
 
 
 def in_blocks(reduce, x, block):
@@ -89,7 +90,7 @@ def blocks_of(x, axis, block):
     return full.reshape(*x.shape[:axis], n // block, block, *x.shape[axis + 1 :]), left
 
 
-@pytest.mark.parametrize("primitive", ["reduce_sum", "reduce_max"])
+@few("primitive", ["reduce_sum", "reduce_max"], every=2)
 def test_what_is_computed_of_parts_is_computed_of_the_whole(primitive):
     reduce = REDUCTIONS[primitive]
     x, y = np.random.default_rng(0).normal(size=(2, 6, 23)).astype(np.float32)

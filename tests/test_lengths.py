@@ -120,7 +120,7 @@ def graph_of(codelets, lengths, by_loops):
     return graph, {"x": np.arange(x.size, dtype=np.float32) % 5 + 1}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["symbols", "loops"])
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["symbols", "loops"])
 def decided(request):
     graph, values = graph_of(DECISIONS | ROWS, LENGTHS, request.param)
     names = [v.name for v in graph.variables if v.name != "x"]
@@ -204,7 +204,7 @@ def test_what_the_garbage_collector_runs_asks_nothing():
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
-        found, traces = apart(traced, range(40))
+        found, traces = apart(traced, range(20))
     finally:
         gc.set_threshold(*before)
     assert found == []
@@ -353,6 +353,7 @@ def test_many_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
 
 
+@pytest.mark.slow
 def test_modules_that_a_first_trace_imports_ask_nothing():
     """A derivative rule is watched where JAX, for the first time, imports what defines types of its own."""
     program = """

@@ -182,7 +182,7 @@ def test_a_copy_stays_where_a_rotation_would_show(where):
     assert "rotate" not in steps_text(run)
 
 
-@pytest.mark.parametrize("at_end", [False, True])
+@few("at_end", [False, True], every=2)
 def test_what_reads_the_copied_variable_after_the_step_sees_it(at_end):
     s = Stencil()
     body = [s.step, s.back, s.watch] if at_end else [s.step, s.watch, s.back]

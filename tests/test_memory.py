@@ -242,7 +242,7 @@ class Store:
 KEEPING = st.sampled_from(["all", "some", "none"])
 
 
-@examples(12)
+@examples(6)
 @given(placements(max_steps=3), KEEPING, st.randoms(use_true_random=False))
 def test_every_read_finds_what_was_written_last(placement, keeping, random):
     plan = placement.plan
@@ -257,7 +257,7 @@ def test_every_read_finds_what_was_written_last(placement, keeping, random):
     check_addresses(planned.memory)
 
 
-@examples(15)
+@examples(8)
 @given(placements(loops=True), KEEPING)
 def test_loops_that_pass_variables_on(placement, keeping):
     plan = placement.plan
@@ -271,7 +271,7 @@ def test_loops_that_pass_variables_on(placement, keeping):
     check_addresses(planned.memory)
 
 
-@examples(20)
+@examples(15)
 @given(chains(), KEEPING)
 def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     plan = placement.plan
@@ -281,7 +281,7 @@ def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     check_addresses(planned.memory)
 
 
-@examples(20)
+@examples(10)
 @given(placements())
 def test_buffers_hold_what_arrives_and_what_is_sent_home(placement):
     planned = plan_machine(placement.plan, placement, allow_out_of_memory=True)
@@ -488,7 +488,7 @@ def pointer_bytes(vertex, field):
     return min(edges, EDGE_BYTES + LEVEL_BYTES * loops)
 
 
-@examples(20)
+@examples(10)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
     memory = plan_memory(live_ranges(plan_exchange(placement)))

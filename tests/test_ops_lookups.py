@@ -170,7 +170,8 @@ def test_scatter_gradients(name):
     check(Case(build, plain, (g, x, indices, y), slopes=False), interpreted=name == "elements")
 
 
-def test_scatter_gradients_by_rows_that_are_named_again():
+@few("on_tiles", [False, True], every=2)
+def test_scatter_gradients_by_rows_that_are_named_again(on_tiles):
     x, i, y = array((7, 3)).round(), jnp.array([3, -1, 3, 9, 3]), array((5, 3), seed=1).round()
     g, once = array((7, 3), seed=2), jnp.array([3, -1, 0, 9, 4])
 
@@ -188,7 +189,7 @@ def test_scatter_gradients_by_rows_that_are_named_again():
             pull(lambda x, y: x.at[once].mul(y, unique_indices=True)),
         )
 
-    check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=True)
+    check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=on_tiles)
 
 
 @few("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)

@@ -111,7 +111,8 @@ def test_words_of_64_bits():
         )
 
 
-def test_bounds_and_probabilities_of_each_element():
+@few("interpreted", [False, True], every=2)
+def test_bounds_and_probabilities_of_each_element(interpreted):
     low, high, p = array((5, 1)), array((7,), low=3, high=4), array((3, 5), low=0, high=1)
     case = Case(
         lambda graph, key, low, high, p: (
@@ -128,7 +129,7 @@ def test_bounds_and_probabilities_of_each_element():
         ),
         (KEY, low, high, p),
     )
-    check(case, interpreted=True)
+    check(case, interpreted=interpreted)
 
 
 def dropped(key, x, rate):
@@ -152,7 +153,8 @@ def test_dropout(dtype):
         values = dropped(key, x, 0.2)
         return {"values": values, "fine": values, "all": jnp.zeros_like(x), "none": x, "gradient": slope}
 
-    check(Case(ours, plain, (KEY, array((13, 5), dtype), array((13, 5), dtype, seed=1))), interpreted=True)
+    given = KEY, array((13, 5), dtype), array((13, 5), dtype, seed=1)
+    check(Case(ours, plain, given), interpreted=dtype is jnp.bfloat16)
 
 
 def test_a_key_of_its_own_at_each_turn():

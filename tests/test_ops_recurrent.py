@@ -41,10 +41,10 @@ def gru(x, h, weight_ih, weight_hh, bias=None, bias_n=None):
 
 
 CASES = {
+    "fine": ((3, 2), (3, 4), True, jnp.float32, 1),
     "a batch": ((3, 2), (3, 5), True, jnp.float32, None),
     "one": ((3,), (4,), True, jnp.float32, None),
     "no bias": ((2, 1), (2, 1), False, jnp.float32, None),
-    "fine": ((3, 2), (3, 4), True, jnp.float32, 1),
     "half": ((2, 5), (2, 3), True, jnp.float16, None),
     "nobody": ((0, 3), (0, 4), True, jnp.float32, None),
 }

@@ -12,7 +12,7 @@ from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import total
 from tests.test_phases import dilations, normal, plainly, transposed
 
@@ -193,7 +193,7 @@ def _doubled(graph, tensor, name):
     return program
 
 
-@pytest.mark.parametrize("between", ["nothing", "x", "w", "partial/out", "sum/out", "y"])
+@few("between", ["nothing", "x", "w", "partial/out", "sum/out", "y"], every=2)
 def test_what_is_written_between_is_respected(between):
     graph, _, _, _, made, partial, last = _graph()
     y = graph.add_variable("y", (3,))

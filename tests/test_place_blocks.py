@@ -19,7 +19,7 @@ from lowering.machine.place import METHODS, place, place_and_exchange
 from lowering.machine.step_cycles import total_cycles
 from lowering.pipeline import plan_engine, plan_machine
 from lowering.plan.steps import ExecuteStep
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.placements import plan_of
 from tests.strategies import cases
 
@@ -249,7 +249,7 @@ def test_what_fits_the_memory_comes_before_what_takes_fewer_cycles():
         assert own < linear
 
 
-@pytest.mark.parametrize("method", METHODS)
+@few("method", METHODS, every=2)
 def test_an_engine_takes_each_by_name(method):
     graph, program = heat(16)
     u = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)

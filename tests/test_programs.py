@@ -1004,8 +1004,10 @@ def test_streams_are_stacked_in_the_pure_function():
     )
 
 
-@pytest.mark.parametrize("stream_bytes", [1, 16, 40, 64, 10**6])
-@pytest.mark.parametrize("source", [lambda v: v, jnp.asarray, list, iter, lambda v: (row for row in v)])
+SOURCES = [lambda v: v, jnp.asarray, list, iter, lambda v: (row for row in v)]
+
+
+@few("source, stream_bytes", itertools.product(SOURCES, [1, 16, 40, 64, 10**6]), every=4)
 def test_an_engine_feeds_a_stream(source, stream_bytes):
     s = Fed()
     engine = s.connected(source(FEED[:10]), stream_bytes=stream_bytes)
@@ -1047,7 +1049,7 @@ def test_the_iterator_is_never_more_than_a_chunk_ahead(stream_bytes, most):
     assert handed == [min(7, k // most * most + most) for k in range(7)]
 
 
-@pytest.mark.parametrize("stream_bytes", [1, 16, 48, 100, 10**6])
+@few("stream_bytes", [1, 16, 48, 100, 10**6], every=2)
 def test_repeats_in_repeats_take_values_in_order(stream_bytes):
     s = Fed()
     inner = cl.Sequence(cl.Repeat(3, s.turn_body), cl.Copy(s.feed, s.value), cl.Repeat(2, s.halve))
@@ -1270,7 +1272,7 @@ SET = {
 }
 
 
-@pytest.mark.parametrize("where", SET)
+@few("where", SET, every=2)
 def test_what_is_written_in_time_is_read(where):
     s = Unset()
     program = cl.Sequence(SET[where](s))

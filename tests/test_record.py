@@ -114,7 +114,7 @@ def test_what_is_live_is_what_is_planned(placement):
     np.testing.assert_array_equal(moments["live_bytes"], occupants["bytes"] @ live)
 
 
-@examples(6)
+@examples(4)
 @given(placements(loops=True))
 def test_its_json_is_what_the_schema_says(placement):
     record = record_of(profile_machine(plan_machine(placement.plan, placement, allow_out_of_memory=True)))

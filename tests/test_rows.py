@@ -141,6 +141,7 @@ def test_of_many_short_rows_a_byte_each_is_held():
     assert held <= 1.1 * count
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_gather_holds_its_tables():
     vertices, length = 32_768, 16
     count = vertices * length

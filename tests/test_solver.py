@@ -158,7 +158,7 @@ class Values(Paths):
         return found
 
 
-@examples(50)
+@examples(25)
 @given(plans())
 def test_what_has_a_value_is_what_every_path_gives_one(plan):
     given = {v for v in plan.variables if v.value is not None or v in plan.inputs}
@@ -332,7 +332,7 @@ def left(steps: Sequence[Step]) -> Iterator[Any]:
                 yield type(step), *inside
 
 
-@examples(50)
+@examples(30)
 @given(plans(least=1))
 def test_what_is_needed_is_what_some_path_needs(plan):
     outside = frozenset(v for tensor in plan.outputs for v in source_variables(tensor.source))

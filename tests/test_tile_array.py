@@ -95,7 +95,7 @@ def test_the_engine(case: Case, where):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@examples(3)
+@examples(2)
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
@@ -184,7 +184,7 @@ def placement_of(case: Case, where: Any) -> Placement:
     return where(plan) if callable(where) else place(plan, where)  # type: ignore[return-value]
 
 
-@examples(15)
+@examples(8)
 @given(cases(np.float32), PLACES)
 def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
     placement = placement_of(case, where)

@@ -19,7 +19,7 @@ from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, runs_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.test_place_blocks import GRAPHS
 
 
@@ -102,7 +102,7 @@ def test_a_stencil_in_blocks_reads_by_slices(name):
                 assert all(own is not None and (own.box is not None or own.start is not None) for own in places)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@few("name", GRAPHS, every=2)
 def test_blocks_compute_what_fused_does(name):
     graph, program = GRAPHS[name]()
     variables = [variable for variable in graph.variables if "/" not in variable.name]

@@ -75,7 +75,7 @@ def _traced(case: Traceable) -> cl.Traced:  # type: ignore[name-defined]
     return traced
 
 
-@few("name", CASES, every=2)
+@few("name", CASES)
 def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
     case = CASES[name]
     traced = _traced(case)
