@@ -47,6 +47,7 @@ _ELSEWHERE = {
     "lower": "lowering",
     "Lowered": "lowering",
     "LoweredFunction": "lowering",
+    "Checkpoints": "ipu_backend",
     "compare": "ipu_backend",
     "Comparison": "ipu_backend",
     "CyclesError": "ipu_backend",

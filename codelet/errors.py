@@ -332,5 +332,13 @@ class StateLostError(CodeletError, RuntimeError):
     """A run that failed in the machine, and took values of the engine's state with it."""
 
 
+class ProcessesError(CodeletError, RuntimeError):
+    """Processes that are to run one graph together and do not run the same."""
+
+
+class CheckpointError(CodeletError, ValueError):
+    """A checkpoint that is not there, is damaged, or is of something else."""
+
+
 class FileError(CodeletError, OSError):
     """A file that cannot be written where it was to be."""

@@ -12,4 +12,5 @@ from ipu_backend.model.report.comparison import Comparison as Comparison
 from ipu_backend.model.report.comparison import compare as compare
 from ipu_backend.model.report.record import Record as Record
 from ipu_backend.model.tables import Tables as Tables
+from ipu_backend.running.checkpoints import Checkpoints as Checkpoints
 from ipu_backend.running.engine import Engine as Engine

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
 import jax
@@ -30,6 +31,7 @@ from codelet.tracing.statics import check_static, static_key, structure_key, tra
 from codelet.views.tensor import Tensor
 from lowering.lower import Lowered, lower_graph, lower_over
 from lowering.mesh.checked_mesh import checked_mesh
+from lowering.mesh.replicas import Replicas, check_shared, checked_replicas, row_shape
 from lowering.pipeline import plan_graph
 from lowering.plan.streams import sent_by_stream
 
@@ -62,15 +64,22 @@ class LoweredFunction(Unchanging):
     of keyword arguments, which are static. Two that were made of one function, for one target, are equal.
     """
 
-    def __init__(self, build: Callable[..., Any], target: Target | None = None, mesh: Mesh | None = None):
+    def __init__(
+        self,
+        build: Callable[..., Any],
+        target: Target | None = None,
+        mesh: Mesh | None = None,
+        replicas: Replicas | None = None,
+    ):
         self.build = build
         self.target = target
         self.mesh = mesh
+        self.replicas = replicas
         self.__name__ = getattr(build, "__name__", type(build).__name__)
         self.__doc__ = build.__doc__
         self._lowered: dict[Hashable, _Built] = {}
         try:
-            self._identity: Hashable = static_key(build), target, mesh
+            self._identity: Hashable = static_key(build), target, mesh, replicas
             hash(self._identity)
         except TypeError:  # an object that may change is equal to itself alone
             self._identity = id(build)
@@ -137,11 +146,18 @@ class LoweredFunction(Unchanging):
         self._check_signature(args, static)
         names = [p.name for p in inspect.signature(self.build).parameters.values()][1:]
         names += [f"argument{k}" for k in range(len(names), len(args))]
+        check_shared(self.replicas, names[: len(args)])
         paths, tree = jax.tree_util.tree_flatten_with_path(args)
         tensors: list[Tensor] = []
+        replicas = self.replicas if self.replicas is None else replace(self.replicas, shared=frozenset())
         for ((argument, *path), _), (shape, dtype) in zip(paths, types, strict=True):
             within = jax.tree_util.keystr(tuple(path), simple=True, separator="/")
             name = "/".join(part for part in (names[argument.idx], within) if part)
+            if self.replicas is not None and replicas is not None:
+                if names[argument.idx] in self.replicas.shared:
+                    replicas = replace(replicas, shared=replicas.shared | {name})
+                else:
+                    shape = row_shape(name, shape, replicas.count)
             tensors.append(graph.add_variable(name, shape, dtype))
         arguments = jax.tree.unflatten(tree, tensors)
         # Under an outer trace too, what the function computes of numbers it knows is known.
@@ -174,7 +190,7 @@ class LoweredFunction(Unchanging):
                     expected="streams that are copied to",
                     fix="return outputs, program",
                 )
-        return _Built(lower_over(plan, None, self.mesh), tuple(outputs), tree)
+        return _Built(lower_over(plan, None, self.mesh, replicas), tuple(outputs), tree)
 
     def _check_output(self, graph: Graph, output: object) -> None:
         """See that what the function returns is of its graph."""
@@ -193,7 +209,7 @@ class LoweredFunction(Unchanging):
         """Run the graph on arrays: pytrees of them as arguments, static values as keyword arguments."""
         lowered, returned, tree = self._built(args, static)
         leaves = jax.tree.leaves(args)
-        arrays = [as_array(leaf, variable) for leaf, variable in zip(leaves, lowered.plan.inputs, strict=True)]
+        arrays = [as_array(leaf, place) for leaf, place in zip(leaves, lowered.arguments, strict=True)]
         results = lowered.flat(arrays)
         count = len(lowered.plan.outputs)
         sent, tensors = sent_by_stream(lowered.plan, results[count:]), iter(results[:count])
@@ -214,7 +230,7 @@ class LoweredFunction(Unchanging):
         return reduced(
             self,
             self.build,
-            (LoweredFunction, (self.build, self.target, self.mesh)),
+            (LoweredFunction, (self.build, self.target, self.mesh, self.replicas)),
             f"the lowered function {self.__name__!r}",
         )
 
@@ -245,9 +261,18 @@ def lower(
     inputs: Sequence[Tensor | Stream | str],
     outputs: Sequence[Tensor | Stream | str],
     mesh: Mesh | None = None,
+    replicas: str | None = None,
+    shared: Sequence[Tensor | Stream | str] = (),
 ) -> Lowered: ...
 @overload
-def lower(graph: Callable[..., Any], *, target: Target | None = None, mesh: Mesh | None = None) -> LoweredFunction: ...
+def lower(
+    graph: Callable[..., Any],
+    *,
+    target: Target | None = None,
+    mesh: Mesh | None = None,
+    replicas: str | None = None,
+    shared: Sequence[str] = (),
+) -> LoweredFunction: ...
 def lower(
     graph: Graph | Callable[..., Any],
     program: object = None,
@@ -256,6 +281,8 @@ def lower(
     outputs: Sequence[Tensor | Stream | str] | None = None,
     target: Target | None = None,
     mesh: Mesh | None = None,
+    replicas: str | None = None,
+    shared: Sequence[Tensor | Stream | str] = (),
 ) -> Lowered | LoweredFunction:
     """A graph, or a function that builds one, as a pure JAX function.
 
@@ -274,9 +301,14 @@ def lower(
             Variables are cut over them by the tiles that the graph gives, or as costs least, and vertices run where
             what they write lives. Before each compute set what its vertices read of other devices' crosses, and nothing
             else. An argument that is cut evenly, and sharded so, is not moved; results come sharded as they are cut.
+        replicas: an axis of the mesh along which the graph runs as often as the axis is long, each replica over
+            the devices of the other axes. Arguments and results have a first axis more, a row for each replica.
+        shared: the inputs (the arguments of a function) that are one value for all replicas, without that axis. Their
+            gradients are the sums of those of the replicas.
 
     Raises:
-        ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh.
+        ProgramError: a graph without inputs and outputs, or ones that are not variables; something that is no mesh, or
+            replicas along no axis of it.
         ForeignGraphError: a program, input or output of another graph.
         WriteRaceError, ReadWriteRaceError, SelfAliasError: vertices of a compute set that meet.
         UninitializedReadError: an element that is read before anything writes it.
@@ -307,9 +339,10 @@ def lower(
     [2.0, 3.0]
     """
     mesh = checked_mesh(mesh)
+    over = checked_replicas(mesh, replicas, [own if isinstance(own, str) else own.name for own in shared])
     if isinstance(graph, Traced):
         sources = [tensor.source for tensor in graph.flat_inputs]
-        return lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh)  # type: ignore[arg-type]
+        return lower_over(plan_graph(graph.graph, graph.program, sources, graph.flat_outputs), None, mesh, over)  # type: ignore[arg-type]
     if isinstance(graph, Graph):
         if target is not None:
             raise ProgramError(
@@ -324,7 +357,7 @@ def lower(
                 given="lower(graph)",
                 expected="lower(graph, inputs=[...], outputs=[...])",
             )
-        return lower_graph(graph, program, inputs, outputs, mesh)
+        return lower_graph(graph, program, inputs, outputs, mesh, over)
     if not callable(graph) or program is not None or inputs is not None or outputs is not None:
         raise ProgramError(
             "only a graph, or a function that builds one, can be lowered",
@@ -334,4 +367,4 @@ def lower(
         )
     if target is not None and not isinstance(target, Target):
         raise ProgramError("a target is not a machine", given=f"{target!r:.80}", expected="cl.IPU(...)")
-    return LoweredFunction(graph, target, mesh)
+    return LoweredFunction(graph, target, mesh, over)

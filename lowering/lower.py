@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.extend import core as jax_core
 from jax.sharding import Mesh
 
@@ -28,32 +25,15 @@ from codelet.saving import Unchanging
 from codelet.tracing.statics import Settings, restored, trace_settings
 from codelet.views.sources import Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
+from lowering.aborting import raising
 from lowering.mesh.mesh_fused import MeshFused
+from lowering.mesh.processes import check_alike
+from lowering.mesh.replicas import Replicas, check_shared
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
+from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
-from lowering.plan.streams import fed_types, sent_by_stream
+from lowering.plan.streams import sent_by_stream
 from lowering.plan.structure import structure
-
-
-@jax.custom_jvp
-def _with_slope_times(value: Any, one: Any) -> Any:
-    """The value, whose slope is multiplied by `one`."""
-    return value
-
-
-@_with_slope_times.defjvp
-def _with_slope_times_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    (value, one), (slope, _) = primals, tangents
-    smooth = jnp.issubdtype(value.dtype, jnp.inexact)
-    return _with_slope_times(value, one), slope * one.astype(slope.dtype) if smooth else slope
-
-
-class _Fed(NamedTuple):
-    """All values of an input stream, stacked."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
 
 
 class _Compiled:
@@ -65,17 +45,18 @@ class _Compiled:
         outputs: tuple[Variable, ...] | None,
         closed: jax_core.ClosedJaxpr | None = None,
         how: Hashable = "fused",
+        places: Sequence[Place] | None = None,
+        raises: bool = False,
     ):
         self.plan = plan
+        self.has_flag = plan.abort is not None and not raises
         self.outputs = outputs
         self.how = how
         self.settings = trace_settings()
         self.key: Hashable = (structure(plan), outputs is None, self.settings, how)
         self.runs = plan_fast(plan) if closed is None else plan
         closed = compile_fast(self.runs) if closed is None else closed
-        names = [stream.name for stream in plan.streams if stream.is_input]
-        types = zip(names, fed_types(plan), strict=True)
-        self.fed = [_Fed(name, kind.shape, np.dtype(kind.dtype)) for name, kind in types]
+        self.arguments = arguments(plan) if places is None else list(places)
         self.consts = tuple(closed.consts)
         self.jaxpr = closed
 
@@ -136,13 +117,7 @@ class Lowered(Unchanging):
         jaxpr = self._compiled.jaxpr
         closed = jax_core.ClosedJaxpr(jaxpr.jaxpr, list(self._tables))
         results = list(jax_core.jaxpr_as_fun(closed)(*arrays))
-        if self.plan.abort is None:
-            return results
-        *results, flag = results
-        messages = [f"the program aborted: {message}" for message in self.plan.messages]
-        # What comes out depends on the check, and its slope does, so that JAX cannot leave it out.
-        checked = eqx.branched_error_if([*results, jnp.ones(())], flag > 0, jnp.maximum(flag - 1, 0), messages)
-        return [_with_slope_times(result, checked[-1]) for result in checked[:-1]]
+        return raising(results, self.plan.messages) if self._compiled.has_flag else results
 
     def _name(self, key: Any) -> Any:
         """The name of a variable or stream of the graph that is given itself; anything else as it is."""
@@ -183,7 +158,7 @@ class Lowered(Unchanging):
     @property
     def arguments(self) -> list[Place]:
         """What its arrays are for, in order: the inputs, and all values of each input stream."""
-        return [*self._compiled.plan.inputs, *self._compiled.fed]
+        return list(self._compiled.arguments)
 
     @property
     def graph(self) -> Graph:
@@ -294,6 +269,8 @@ def lower_plan(
     outputs: tuple[Variable, ...] | None,
     closed: jax_core.ClosedJaxpr | None = None,
     how: Hashable = "fused",
+    places: Sequence[Place] | None = None,
+    raises: bool = False,
 ) -> Lowered:
     """A checked plan as a pure function.
 
@@ -302,18 +279,26 @@ def lower_plan(
         outputs: the variables that its outputs are; None where these may be any views, and `flat` alone is called.
         closed: what runs, from its inputs to its outputs; what `compile_plan` makes of it when left off.
         how: tells apart what differs in `closed` for plans of one structure.
+        places: what its arrays are for; the plan's arguments when left off.
+        raises: whether what runs raises by itself where it aborts, and gives nothing that says so.
     """
-    compiled = _Compiled(plan, outputs, closed, how)
+    compiled = _Compiled(plan, outputs, closed, how, places, raises)
     return Lowered(compiled, compiled.consts)
 
 
-def lower_over(plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | None) -> Lowered:
+def lower_over(
+    plan: Plan, outputs: tuple[Variable, ...] | None, mesh: Mesh | None, replicas: Replicas | None = None
+) -> Lowered:
     """A checked plan as a pure function, over a mesh of devices if one is given; see `lower_plan`."""
     if mesh is None:
         return lower_plan(plan, outputs)
-    execution = MeshFused(plan, mesh)
+    places = arguments(plan)
+    check_shared(replicas, [own.name for own in places])
+    execution = MeshFused(plan, mesh, replicas=replicas)
+    check_alike(mesh, {"main": plan}, execution.where, () if replicas is None else replicas.key)
     closed = execution.compile_logical(plan)
-    return lower_plan(execution.told(plan), outputs, closed, execution.key)
+    places = places if replicas is None else replicas.places(places)
+    return lower_plan(execution.told(plan), outputs, closed, execution.key, places, raises=True)
 
 
 def lower_graph(
@@ -322,10 +307,11 @@ def lower_graph(
     inputs: Sequence[Tensor | Stream | str],
     outputs: Sequence[Tensor | Stream | str],
     mesh: Mesh | None = None,
+    replicas: Replicas | None = None,
 ) -> Lowered:
     """A graph and program as a pure function of some variables to others; see `lower`."""
     chosen = graph.default_program if program is None else as_program(program)
     check_program(chosen, graph)
     sources, targets = named_variables(graph, inputs, outputs)
     plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
-    return lower_over(plan, targets, mesh)
+    return lower_over(plan, targets, mesh, replicas)

@@ -41,7 +41,7 @@ def over(case: Case, mesh: Mesh, data: Any = None) -> cl.Lowered:
     sources, targets = named_variables(case.graph, list(case.inputs), case.outputs)
     plan = plan_graph(case.graph, case.sequence(), sources, [case.graph.variable(v.name) for v in targets])
     execution = MeshFused(plan, mesh, any_homes(data, plan, mesh.size))
-    return lower_plan(plan, targets, execution.compile_logical(plan), ("mesh", id(execution)))
+    return lower_plan(plan, targets, execution.compile_logical(plan), ("mesh", id(execution)), raises=True)
 
 
 def any_homes(data: Any, plan: Plan, count: int) -> Homes:
@@ -251,7 +251,9 @@ class Placed:
             homes = Homes(mesh.size)
             homes.update({v: Home(v, mesh.size, cuts.get(v.name)) for v in plan.variables})
         self.execution = MeshFused(plan, mesh, homes)
-        self.run = jax.jit(lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key))
+        self.run = jax.jit(
+            lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key, raises=True)
+        )
         self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
         self.carried = sum(own.elements_carried for own in self.execution.inner.crossed)
 
@@ -293,7 +295,8 @@ def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     expected = 2 * (devices - 1) * 2 * (size - 2)
     assert {kind: own.elements for kind, own in carried.items()} == {"collective-permute": expected}
     assert several.crossing == expected
-    assert all(len(step.branches) <= 3 for step in several.execution.inner.steps.values())
+    layers = [own for step in several.execution.inner.steps.values() for own in step.layers]
+    assert {len(layer.branches) for layer in layers} == {1}
 
 
 def product(by: str, size: int, parts: int) -> cl.Graph:
@@ -407,8 +410,8 @@ def test_a_plan_prints_where_variables_live_and_what_crosses():
     assert printed[printed.index("over 4 devices") + 1 :] == [
         "  u: float32[64,64]: cut along dimension 0, 16 on a device",
         "  v: float32[64,64]: cut along dimension 0, 16 on a device",
-        "  there: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
-        "  back: <Crossing to 4 devices: 372 elements cross by ppermute, 372 carried>",
+        *["  there, an edge: <Crossing to 4 devices: 186 elements cross by ppermute, 186 carried>"] * 2,
+        *["  back, an edge: <Crossing to 4 devices: 186 elements cross by ppermute, 186 carried>"] * 2,
     ]
 
 
@@ -457,3 +460,17 @@ def test_a_training_step_of_mnist_sends_what_it_must():
     # Images have no slopes; those of the last layer, which all devices hold, and the loss are summed by all-reduces.
     summed = 6 * (results * (hidden + 1) + 1)
     assert elements_carried(backward) <= 1.1 * (images_brought + 2 * sums_brought + summed)
+
+
+@pytest.mark.parametrize("execution", ["fused", "tiles"])
+def test_a_function_that_aborts_raises_on_every_device(execution):
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    x, i = graph.add_variable("x", (8,), "int32"), cl.grid(8)
+    graph.set_tile_mapping(x[i], i)
+    engine = cl.Engine(graph, cl.AbortOn(x[5], "too much"), execution=execution, mesh=mesh_of(4))
+    run = engine.function(inputs=["x"], outputs=["x"])
+    values = (np.arange(8) == 5).astype(np.int32)
+    np.testing.assert_array_equal(jax.jit(run)({"x": 1 - values})["x"], 1 - values)
+    for each in (run, jax.jit(run)):
+        with pytest.raises(Exception, match="too much"):
+            jax.block_until_ready(each({"x": values}))

@@ -1828,6 +1828,10 @@ def _one_more(a):
     return {"a": a + 1}
 
 
+def _built(graph, x):
+    return x
+
+
 def _engine(w: World, program=None, **options) -> cl.Engine:
     """An engine that adds one to `x`; `square` has no value."""
     assert w.one.size + w.square.size + len(w.feed.shape) + len(w.sent.shape) == 19
@@ -1868,6 +1872,15 @@ def _engine_mistakes() -> Iterator[Mistake]:
     lower = lambda mesh: lambda w: cl.lower(w.graph, inputs=[], outputs=[], mesh=mesh)  # noqa: E731
     yield Mistake("lowered over a number", lower(4), e, "a mesh is none", "jax.make_mesh(")
     yield Mistake("lowered over a mesh without devices", lower(abstract), e, "no devices", "jax.make_mesh(")
+    run = lambda **how: lambda w: cl.lower(w.graph, inputs=[w.x], outputs=[], mesh=mesh, **how)  # noqa: E731
+    yield Mistake(
+        "replicas along no axis", run(replicas="batch"), e, "replicas='batch', a mesh of 'a'", "jax.make_mesh("
+    )
+    yield Mistake("replicas of no mesh", lambda w: cl.lower(_built, replicas="a"), e, "no mesh", "jax.make_mesh(")
+    yield Mistake("shared by nobody", run(shared=["x"]), e, "shared=['x']", 'replicas="batch"')
+    yield Mistake("what is no input shared", run(replicas="a", shared=["y"]), e, "'y'", "names of inputs: 'x'")
+    layer = cl.lower(_built, mesh=mesh, replicas="a")
+    yield Mistake("no row for a replica", lambda w: layer(zeros[:1]), cl.ArrayError, "shape (1, 4)", "(2, ...)")
     yield Mistake("a mesh for addresses", over(mesh, "addresses"), e, "runs on one device", "'fused' or 'tiles'")
     yield Mistake("no placement", lambda w: cl.Engine(w.graph, placement=None), e, "placement=None", "'balanced'")
     yield Mistake("an unknown placement", lambda w: cl.Engine(w.graph, placement="best"), e, "'best'", "'balanced'")

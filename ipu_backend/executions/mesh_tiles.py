@@ -16,16 +16,17 @@ import numpy as np
 from jax.extend import core as jax_core
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codelet.hostdata import on_device
 from codelet.views.sources import Variable
 from ipu_backend.executions.device_tiles import DeviceTiles
 from ipu_backend.executions.tile_array import digest, logical, logical_types
+from lowering.aborting import messages_of, raising_on_device
 from lowering.arrays import Array
 from lowering.fast.execution import Execution
 from lowering.fast.steps import emit
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.machine.exchange import Exchange
 from lowering.mesh.devices import Devices
+from lowering.mesh.processes import fetched, processes_of, put, spread
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types
 
@@ -47,27 +48,35 @@ class MeshTiles(Execution):
         self.mesh = mesh = Mesh(mesh.devices, mesh.axis_names)  # of axes whose sharding JAX does not ask to be told
         self.by_rows = PartitionSpec(tuple(mesh.axis_names))
         self.tiles = DeviceTiles(exchange, Devices(mesh.shape))
-        self.key = "tiles", digest(exchange.placement), mesh
+        self.where = digest(exchange.placement)
+        self.key = "tiles", self.where, mesh
 
     def spec(self, variable: Variable) -> PartitionSpec:
         """How what is held of a variable is cut."""
         return self.by_rows if variable in self.tiles.layouts else EVERYWHERE
 
     def _on_mesh(self, array: Any, spec: PartitionSpec) -> Array:
-        return jax.device_put(array, NamedSharding(self.mesh, spec))
+        return put(array, NamedSharding(self.mesh, spec))
 
     def load(self, variable: Variable, array: Array) -> Array:
         """The sharded array of a variable, from its value: each device is given its own rows."""
         if variable not in self.tiles.layouts:
-            return on_device(array)
-        return self._on_mesh(self.tiles.rows_on_host(variable, np.asarray(array)), self.by_rows)
+            return self._on_mesh(array, EVERYWHERE)
+        return self._on_mesh(self.tiles.rows_on_host(variable, fetched(array)), self.by_rows)
 
     def unload(self, variable: Variable, held: Array) -> Array:
         """The value of a variable, on the host."""
         if variable not in self.tiles.layouts:
             return held
-        flat, words = np.asarray(held).reshape(-1), self.tiles.layouts.unloading(variable)
+        flat, words = fetched(held).reshape(-1), self.tiles.layouts.unloading(variable)
         return flat[words.positions]  # type: ignore[return-value]
+
+    def saved(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable for a checkpoint, over the mesh."""
+        if variable not in self.tiles.layouts:
+            return held
+        words = self.tiles.layouts.unloading(variable).positions.astype(np.int32)
+        return spread(lambda own: own.reshape(-1)[words], variable.shape, self.mesh, held)
 
     def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
         """The shape and dtype of what is held of a variable."""
@@ -89,6 +98,9 @@ class MeshTiles(Execution):
         structs: Sequence[jax.ShapeDtypeStruct],
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
+        messages: Sequence[str] | None = None,
+        *,
+        holds: bool = True,
     ) -> jax_core.ClosedJaxpr:
         """The jaxpr of a function that every device runs.
 
@@ -97,6 +109,8 @@ class MeshTiles(Execution):
             structs: the shapes and dtypes of the arrays.
             given: how these are cut.
             made: how the first results are; all devices have the rest.
+            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
+            holds: whether it holds tables on the devices; otherwise they are constants of it.
         """
         devices = self.tiles.devices
         parts = [self._part(struct, spec) for struct, spec in zip(structs, given, strict=True)]
@@ -115,17 +129,21 @@ class MeshTiles(Execution):
         kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
         rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), k) for table, k in zip(tables, kinds, strict=True)]
         body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
+        checked = None if messages is None else raising_on_device(body.out_avals, messages)
 
         def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
             results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
+            results = results if checked is None else checked(*results)
             return tuple(results[: len(made)]), tuple(results[len(made) :])
 
         cut = (EVERYWHERE, self.by_rows, *given)
         over_mesh = jax.shard_map(
             run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), EVERYWHERE), check_vma=False
         )
-        consts = [self._on_mesh(const, EVERYWHERE) for const in body.consts]
-        held = [self._on_mesh(table, self.by_rows) for table in tables]
+        consts, held = list(body.consts), list(tables)
+        if holds:
+            consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
+            held = [self._on_mesh(table, self.by_rows) for table in tables]
         jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
         return jax.make_jaxpr(lambda *arrays: jitted(consts, held, *arrays))(*structs)
 
@@ -145,6 +163,11 @@ class MeshTiles(Execution):
         return self._compile(emit(plan, self.tiles), structs, given, made)
 
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs."""
-        structs = logical_types(plan)
-        return self._compile(logical(plan, self.tiles), structs, [EVERYWHERE] * len(structs), [])
+        """The jaxpr of a checked plan from the values of its inputs, on all devices, to those of its outputs.
+
+        It raises itself where the program aborts. In several processes tables are constants of it: under `jax.jit` what
+        a function closes over is of its own process.
+        """
+        structs, holds = logical_types(plan), len(processes_of(self.mesh)) == 1
+        run, cut, messages = logical(plan, self.tiles), [EVERYWHERE] * len(structs), messages_of(plan)
+        return self._compile(run, structs, cut, [], messages, holds=holds)

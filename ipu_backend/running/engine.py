@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from codelet.display import as_html, as_table
-from codelet.errors import ArrayError, StateLostError, StreamError
+from codelet.errors import StateLostError, StreamError
 from codelet.frontends.traced import Traced
 from codelet.graphs.graph import Graph
 from codelet.programs.copies import Stream
@@ -28,12 +28,12 @@ from ipu_backend.model.profile_plan import profile_machine
 from ipu_backend.running.engine_machine import EngineMachine
 from ipu_backend.running.engine_state import (
     EngineState,
-    Writing,
     check_finite,
     empty_state,
     read_view,
     restored,
     snapshot,
+    written_to,
 )
 from ipu_backend.running.exclusive import Exclusive
 from ipu_backend.running.names import Names
@@ -67,11 +67,13 @@ class Engine:
         placement: for tiles and addresses, how what the graph leaves without a tile is placed: `"balanced"`, as takes
             the fewest cycles, `"linear"`, `"bytes"`, `"rows"` or `"blocks"` (see `machine/place.py`), or a function
             from the plan to its placement.
-        mesh: for fused and tiles, a `jax.sharding.Mesh` of devices of this process, its axes taken together; one device
-            when left off. See `executions/mesh_tiles.py`; fused, variables are cut as `cl.lower` says.
+        mesh: for fused and tiles, a `jax.sharding.Mesh`, its axes taken together; one device when left off. See
+            `executions/mesh_tiles.py`; fused, variables are cut as `cl.lower` says. Where it has devices of several
+            processes, all of these make the engine, write to it, run it and read of it together, with the same values.
 
     Raises:
         ProgramError: an execution, a placement or a mesh that there is not, or an execution that takes no mesh.
+        ProcessesError: another process of the mesh makes an engine that runs something else.
         What `lower` raises for the graph, save that elements nothing writes may still be written by the
         host: reading one is an error of `run` and `read`.
 
@@ -103,7 +105,7 @@ class Engine:
         graph, program = checked_options(graph, program, execution, placement, stream_bytes)
         self.graph = graph
         self.check_finite = check_finite
-        mesh = engine_mesh(mesh, execution)
+        self.mesh = mesh = engine_mesh(mesh, execution)
         self._options: dict[str, Any] = {"check_finite": check_finite, "stream_bytes": stream_bytes}
         self._options.update(execution=execution, placement=placement, mesh=mesh)
         given = graph.default_program if program is None else program
@@ -134,21 +136,8 @@ class Engine:
             ViewError: a view that depends on symbols.
             NotFiniteError: NaN or infinity, where that is checked.
         """
-        if not isinstance(values, Mapping):
-            raise ArrayError(
-                "what is written does not say where to",
-                given=f"{type(values).__name__}: {values!r:.80}",
-                expected="a dict of arrays by name or tensor",
-                fix='engine.write({"x": array})',
-            )
         with self._exclusive.use("write"):
-            writing = Writing(self._state, self._execution)
-            for name, value in values.items():
-                tensor = self._names.tensor(name, "written")
-                array = writing.write(tensor, value)
-                if self.check_finite:
-                    check_finite(tensor, array, "the array for")
-            self._state = writing.done()
+            self._state = written_to(self._state, self._execution, self._names, values, check=self.check_finite)
 
     def read(self, variable: Any) -> Any:
         """The value of a variable or a view, as a NumPy array; of an output stream, all the last run sent, stacked.
@@ -223,22 +212,8 @@ class Engine:
             NotInGraphError: a name no variable has.
             NotFiniteError: NaN or infinity, where that is checked.
         """
-        if not isinstance(values, Mapping):
-            raise ArrayError(
-                "what is loaded is no state",
-                given=f"{type(values).__name__}: {values!r:.80}",
-                expected="a dict of arrays by name, as engine.state() gives it",
-            )
         with self._exclusive.use("load_state"):
-            found = {}
-            for name, value in values.items():
-                tensor = self._names.tensor(name, "loaded")
-                if not tensor.is_whole_variable:
-                    raise ArrayError("a state is of whole variables", given=tensor, expected="the name of a variable")
-                if self.check_finite:
-                    check_finite(tensor, value, "the array for")
-                found[tensor.source] = value
-            self._state = restored(self._state, self._execution, found)
+            self._state = restored(self._state, self._execution, self._names, values, check=self.check_finite)
 
     # --- running --------------------------------------------------------------------------------------
 

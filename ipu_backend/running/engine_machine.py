@@ -29,6 +29,7 @@ from lowering.machine.place import Place, place
 from lowering.machine.placed_by import placed_by
 from lowering.machine.placement import Placement
 from lowering.mesh.mesh_fused import MeshFused
+from lowering.mesh.processes import check_alike
 from lowering.pipeline import MachinePlan, plan_machine
 from lowering.plan.plan import Plan
 from lowering.plan.timeline import without_calls
@@ -41,7 +42,7 @@ class EngineMachine:
         programs: by name; each is told how it is compiled, where the execution is not the fused one.
         execution: `"fused"`, `"tiles"` or `"addresses"`.
         placement: how what the graph leaves without a tile is placed.
-        mesh: for tiles, the devices that they are dealt to; one device when left off.
+        mesh: the devices that variables, or tiles, are dealt to; one device when left off.
 
     Attributes:
         execution: how values are held.
@@ -53,10 +54,12 @@ class EngineMachine:
         self._programs = programs
         self._placing: Place = placement
         self._is_fused = execution == "fused"
+        self._mesh = mesh
         self.execution = Execution()
         if self._is_fused:
             if mesh is not None:
                 self.execution = MeshFused(self._together, mesh)
+                self._check_alike({name: loaded.plan for name, loaded in programs.items()})
                 for loaded in programs.values():
                     loaded.execution, loaded.compile = self.execution, self.execution.compile_held
             return
@@ -64,6 +67,7 @@ class EngineMachine:
         if execution == "tiles":
             exchange = Exchange(placed)
             self.execution = TileArray(exchange) if mesh is None else MeshTiles(exchange, mesh)
+            self._check_alike({name: loaded.plan for name, loaded in programs.items()})
         for loaded in programs.values():
             if isinstance(self.execution, TileArray | MeshTiles):
                 loaded.execution = self.execution
@@ -71,6 +75,16 @@ class EngineMachine:
             else:
                 loaded.compile, loaded.splits = self._compile_addresses, False
                 loaded.parts = (Together(loaded.plan.steps),)
+
+    def _check_alike(self, plans: Mapping[str, Plan]) -> None:
+        """See that all processes of the mesh are about to run the same, if there are several.
+
+        Raises:
+            ProcessesError: they are not.
+        """
+        if self._mesh is not None and isinstance(self.execution, MeshFused | MeshTiles):
+            most = tuple(loaded.stream_bytes for loaded in self._programs.values())
+            check_alike(self._mesh, plans, self.execution.where, most)
 
     @property
     def _together(self) -> Plan:
@@ -113,6 +127,8 @@ class EngineMachine:
             return lower_graph(graph, loaded.program, inputs, outputs)
         sources, targets = named_variables(graph, inputs, outputs)
         plan = check(replace(loaded.plan, inputs=sources, outputs=tuple(graph.variable(v.name) for v in targets)))
+        self._check_alike({"main": plan})
         if isinstance(execution, TileArray | MeshTiles | MeshFused):
-            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key)
+            raises = not isinstance(execution, TileArray)
+            return lower_plan(plan, targets, execution.compile_logical(plan), execution.key, raises=raises)
         return lower_plan(plan, targets, self._compile_addresses(plan), ("addresses", digest(self._placed)))

@@ -21,6 +21,7 @@ from codelet.graphs.vertices import gather
 from codelet.hostdata import as_array, on_device
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
+from ipu_backend.running.names import Names
 from lowering.fast.execution import Execution
 from lowering.plan.elements import ElementSet
 
@@ -215,20 +216,61 @@ def snapshot(state: EngineState, execution: Execution) -> dict[str, np.ndarray]:
     return found
 
 
-def restored(before: EngineState, execution: Execution, values: Mapping[Variable, Any]) -> EngineState:
+def written_to(state: EngineState, execution: Execution, names: Names, values: Any, *, check: bool) -> EngineState:
+    """The state after what `engine.write` is given is written to it.
+
+    Args:
+        state: before.
+        execution: how values are held.
+        names: what the host means by names.
+        values: what is written, by names and tensors.
+        check: see that it is finite.
+
+    Raises:
+        ArrayError, NotInGraphError, ViewError, NotFiniteError: as `engine.write` says.
+    """
+    if not isinstance(values, Mapping):
+        raise ArrayError(
+            "what is written does not say where to",
+            given=f"{type(values).__name__}: {values!r:.80}",
+            expected="a dict of arrays by name or tensor",
+            fix='engine.write({"x": array})',
+        )
+    writing = Writing(state, execution)
+    for name, value in values.items():
+        tensor = names.tensor(name, "written")
+        array = writing.write(tensor, value)
+        if check:
+            check_finite(tensor, array, "the array for")
+    return writing.done()
+
+
+def restored(before: EngineState, execution: Execution, names: Names, values: Any, *, check: bool) -> EngineState:
     """The state of a snapshot, and of nothing besides.
 
     Args:
         before: any state of the same engine, for its constants.
         execution: how it is to be held.
-        values: what `snapshot` gave, by variable.
+        names: what the host means by names.
+        values: what `snapshot` gave.
+        check: see that it is finite.
 
     Raises:
-        ArrayError: an array that does not fit.
+        ArrayError, NotInGraphError, NotFiniteError: as `engine.load_state` says.
     """
+    if not isinstance(values, Mapping):
+        raise ArrayError(
+            "what is loaded is no state",
+            given=f"{type(values).__name__}: {values!r:.80}",
+            expected="a dict of arrays by name, as engine.state() gives it",
+        )
     writing = Writing(before.without(before.arrays), execution)
-    for variable, value in values.items():
-        whole = variable.graph.variable(variable.name)
+    for name, value in values.items():
+        whole = names.tensor(name, "loaded")
+        if not whole.is_whole_variable:
+            raise ArrayError("a state is of whole variables", given=whole, expected="the name of a variable")
+        if check:
+            check_finite(whole, value, "the array for")
         masked = np.ma.is_masked(value)
         writing.write(whole, value.data if masked else value)
         if masked:

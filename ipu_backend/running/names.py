@@ -18,12 +18,13 @@ class Names:
     Attributes:
         graph: the graph, which may have grown since.
         variables: its variables, in order.
+        by_name: the same, by name.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.variables: tuple[Variable, ...] = tuple(graph.variables)
-        self._variables = {variable.name: variable for variable in self.variables}
+        self.by_name = {variable.name: variable for variable in self.variables}
         self._streams = {stream.name: stream for stream in graph.streams}
 
     def is_stream(self, given: object) -> bool:
@@ -38,7 +39,7 @@ class Names:
         """
         stream = self._streams.get(given) if isinstance(given, str) else given
         if not isinstance(stream, Stream) or self._streams.get(stream.name) is not stream:
-            known = isinstance(given, Tensor) or (isinstance(given, str) and given in self._variables)
+            known = isinstance(given, Tensor) or (isinstance(given, str) and given in self.by_name)
             raise NotInGraphError(
                 "a variable is no stream" if known else "the engine has no such stream",
                 given=given,
@@ -82,7 +83,7 @@ class Names:
                 expected="a tensor of the graph that the engine was made of",
             )
         for variable in source_variables(tensor.source):
-            if self._variables.get(variable.name) is not variable:
+            if self.by_name.get(variable.name) is not variable:
                 raise NotInGraphError(
                     f"{variable.name!r} was added after the engine was made", given=tensor, expected="a new Engine"
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from codelet.hostdata import on_device
@@ -37,6 +38,19 @@ class Execution:
     def blank(self, variable: Variable) -> Array:
         """What is held of a variable that has no value yet: zeros."""
         return on_device(np.zeros(variable.shape, variable.dtype))
+
+    def saved(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable for a checkpoint, in logical order, with any room behind its ends.
+
+        It is over the devices that hold it, as no device may have room for all of it.
+        """
+        return jnp.asarray(self.unload(variable, held))
+
+    def restoring(self, variable: Variable) -> jax.ShapeDtypeStruct | None:
+        """What is held of a variable, if that is its value in logical order, with any room behind its ends; with how
+        it is sharded. None where its value has to be loaded, and on one device.
+        """
+        return None
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """What is held of a variable, which may have no value yet."""

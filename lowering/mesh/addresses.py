@@ -7,20 +7,78 @@ view, and of what devices made of others' elements to these elements' homes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from codelet.views.sources import Patchwork, Source, Variable, assembled
-from lowering.arrays import Array, Arrays, constant
+from lowering.arrays import Array, Arrays, constant, join
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.homes import Home, Homes
+from lowering.mesh.parts import Part
+from lowering.mesh.touching import along
+from lowering.plan.elements import Elements
 from lowering.plan.pieces import Pieces, pieces_of, side_by_side
+from lowering.plan.runs import runs_of
+
+MOST_STRETCHES = 8
+"""So many stretches of rows are taken apart from the rest of what is held."""
 
 
-def located(home: Home, held: int, base: int, known_base: int) -> Pieces:
-    """The address of each element of a variable.
+class Rows(NamedTuple):
+    """Some positions along the dimension that is cut, of what every device holds of a variable.
+
+    Attributes:
+        home: where the variable lives.
+        chosen: the positions, counted from the first that is held, as stretches.
+    """
+
+    home: Home
+    chosen: tuple[range, ...]
+
+    @property
+    def size(self) -> int:
+        """How many words there are."""
+        return self.home.size // self.home.block * sum(map(len, self.chosen))
+
+    @property
+    def places(self) -> tuple[Pieces, ...]:
+        """Of each device which element stands at each place."""
+        cut, found = self.home.cut, []
+        assert cut is not None
+        for part in self.home.parts:
+            own = part.sets[cut]
+            there = np.concatenate([np.arange(len(own))[rows.start : rows.stop] for rows in self.chosen])
+            sets, extents = list(part.sets), list(part.extents)
+            sets[cut], extents[cut] = there + (own[0] if len(own) else 0), sum(map(len, self.chosen))
+            found.append(Part(part.shape, tuple(sets), tuple(extents)).pieces())
+        return tuple(found)
+
+    def of(self, held: Array) -> Array:
+        """They, of what a device holds."""
+        cut = self.home.cut
+        assert cut is not None
+        return join(held, cut, [(rows.start, 1, len(rows)) for rows in self.chosen])
+
+
+def _rows(home: Home, needed: Sequence[Elements]) -> Rows | None:
+    """The rows of a variable that hold all that devices need of it; None where these are most, or it is not cut."""
+    if home.cut is None:
+        return None
+    flags = np.zeros(home.block, bool)
+    for own in needed:
+        flags[along(own, home.variable.shape)[home.cut] % home.block] = True
+    if not flags.any() or 2 * flags.sum() > home.block:
+        return None
+    starts, stops = runs_of(np.flatnonzero(flags))
+    if len(starts) > MOST_STRETCHES:
+        return None
+    return Rows(home, tuple(map(range, starts.tolist(), stops.tolist())))
+
+
+def located(home: Home | Rows, held: int, base: int, known_base: int) -> Pieces:
+    """The address of each element of a variable, or of each in some rows.
 
     Args:
         home: where it lives.
@@ -28,7 +86,7 @@ def located(home: Home, held: int, base: int, known_base: int) -> Pieces:
         base: where among them the variable's begin, if it is sharded.
         known_base: where its words begin among those that all devices have, otherwise.
     """
-    if home.is_everywhere:
+    if isinstance(home, Home) and home.is_everywhere:
         return pieces_of([0], [home.count * held + known_base], [home.variable.size])
     own = [pieces.moved(0, 0).inverse().moved(0, k * held + base) for k, pieces in enumerate(home.places)]
     return side_by_side(own)
@@ -44,7 +102,8 @@ class Located:
         padding: the values of its padding, which all devices have behind those.
         held: words of each device of the sharded variables.
         known_size: words that all have.
-        addresses: for each position in the source.
+        addresses: for each position in the source; where it is needed, if only some rows of variables are taken.
+        rows: these, by variable.
     """
 
     sharded: tuple[Variable, ...]
@@ -53,16 +112,28 @@ class Located:
     held: int
     known_size: int
     addresses: Pieces
+    rows: Mapping[Variable, Rows] = field(default_factory=dict)
 
     def parts(self, arrays: Mapping[Any, Array]) -> tuple[list[Array], list[Array]]:
         """What a crossing takes them from: what devices hold, and what all have."""
         known = [arrays[variable] for variable in self.known]
         known += [constant(np.stack(self.padding))] if self.padding else []
-        return [arrays[variable] for variable in self.sharded], known
+        held = [self.rows[v].of(arrays[v]) if v in self.rows else arrays[v] for v in self.sharded]
+        return held, known
 
 
-def locate(source: Source, homes: Homes) -> Located:
-    """Where the elements of a source are."""
+def locate(source: Source, homes: Homes, needed: Sequence[Elements] = ()) -> Located:
+    """Where the elements of a source are.
+
+    Args:
+        source: of which.
+        homes: where variables live.
+        needed: by device those that matter; all when left off.
+    """
+    if isinstance(source, Variable) and needed:
+        rows = _rows(homes[source], needed)
+        if rows is not None:
+            return Located((source,), (), (), rows.size, 0, located(rows, rows.size, 0, 0), {source: rows})
     variables = (source,) if isinstance(source, Variable) else source.variables
     sharded = tuple(variable for variable in variables if not homes[variable].is_everywhere)
     known = tuple(variable for variable in variables if homes[variable].is_everywhere)

@@ -16,7 +16,7 @@ def checked_mesh(mesh: object, whose: str = "a") -> Mesh | None:
         whose: whose it is, in the error.
 
     Raises:
-        ProgramError: something that is no mesh of this process's devices.
+        ProgramError: something that is no mesh, or one without devices of this process.
     """
     if mesh is None:
         return None
@@ -28,12 +28,12 @@ def checked_mesh(mesh: object, whose: str = "a") -> Mesh | None:
             expected="a jax.sharding.Mesh of devices",
             fix='mesh=jax.make_mesh((jax.device_count(),), ("devices",))',
         )
-    others = sorted({device.process_index for device in mesh.devices.flat} - {jax.process_index()})
-    if others:
+    processes = sorted({device.process_index for device in mesh.devices.flat})
+    if jax.process_index() not in processes:
         raise ProgramError(
-            f"{whose} mesh has devices of other processes",
-            given=f"devices of processes {others}, in process {jax.process_index()}",
-            expected="devices of this process alone",
-            fix='mesh=jax.make_mesh((jax.local_device_count(),), ("devices",), devices=jax.local_devices())',
+            f"{whose} mesh has no devices of this process",
+            given=f"devices of processes {processes}, in process {jax.process_index()}",
+            expected="a mesh of which every process that makes something over it has devices",
+            fix='mesh=jax.make_mesh((jax.device_count(),), ("devices",)), or of jax.local_devices() alone',
         )
     return mesh

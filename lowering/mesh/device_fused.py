@@ -22,7 +22,7 @@ from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, l
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Homes
-from lowering.mesh.local_steps import Branch, LocalStep, Window, plan_local_step
+from lowering.mesh.local_steps import Branch, Layer, LocalStep, Placing, Window, plan_local_step
 from lowering.plan.steps import CopyStep, ExecuteStep
 
 
@@ -191,39 +191,51 @@ class DeviceFused(Execution):
         """Run a compute set: devices receive, compute, and send home. The arrays are changed."""
         if step.families not in self.steps:
             self.steps[step.families] = plan_local_step(step, self.homes, self.devices.count)
-        plan = self.steps[step.families]
-        before = [self.held(arrays, variable) for variable in plan.held]
-        before += [self._brought(arrays, window) for window in (*plan.windows, *plan.sent)]
-        after = self._run(plan, before)
+        layers = self.steps[step.families].layers
+        brought = [[self._brought(arrays, window) for window in (*layer.windows, *layer.sent)] for layer in layers]
+        for layer, windows in zip(layers, brought, strict=True):
+            before = [*(self.held(arrays, variable) for variable in layer.held), *windows]
+            self._keep(arrays, layer, self._run(layer, before))
+
+    def _keep(self, arrays: Arrays, layer: Layer, after: Sequence[Array]) -> None:
+        """Write what some vertices have written. The arrays are changed."""
         made: Arrays = {}
-        for number, value in zip(plan.written, after, strict=True):
-            if number < len(plan.held):
-                made[plan.held[number]] = value
+        for number, value in zip(layer.written, after, strict=True):
+            if number < len(layer.held):
+                made[layer.held[number]] = value
                 continue
-            for own in plan.sendings[number - len(plan.held) - len(plan.windows)]:
-                made[own.home.variable] = self._put(arrays, own, [value], [])
+            for own in layer.sendings[number - len(layer.held) - len(layer.windows)]:
+                if isinstance(own, Placing):
+                    made[own.variable] = self._placed(self.held(arrays, own.variable), own, value)
+                else:
+                    made[own.home.variable] = self._put(arrays, own, [value], [])
         arrays.update(made)
 
-    def _run(self, plan: LocalStep, before: Sequence[Array]) -> list[Array]:
+    def _placed(self, held: Array, own: Placing, value: Array) -> Array:
+        """What is held of a variable, with a box of it."""
+        starts = [np.int32(own[0]) if (own == own[0]).all() else self.devices.own(own) for own in own.starts]
+        return lax.dynamic_update_slice(held, reshape(value, own.extents), starts)
+
+    def _run(self, layer: Layer, before: Sequence[Array]) -> list[Array]:
         """What is written, by what stands before."""
 
         def run_branch(branch: Branch) -> Callable[..., list[Array]]:
             def run(*arrays: Array) -> list[Array]:
                 if branch.running is None:
-                    return [arrays[number] for number in plan.written]
+                    return [arrays[number] for number in layer.written]
                 local = {own: _fitted(array, own.shape) for own, array in zip(branch.reads, arrays, strict=True)}
                 branch.running.run(local)
                 return [
                     _filled(local[own], arrays[number].shape)
-                    for own, number in zip(branch.writes, plan.written, strict=True)
+                    for own, number in zip(branch.writes, layer.written, strict=True)
                 ]
 
             return run
 
-        runs = [run_branch(branch) for branch in plan.branches]
+        runs = [run_branch(branch) for branch in layer.branches]
         if len(runs) == 1:
             return runs[0](*before)
-        return list(lax.switch(self.devices.own(plan.branch_of), runs, *before))
+        return list(lax.switch(self.devices.own(layer.branch_of), runs, *before))
 
 
 def _fitted(array: Array, shape: tuple[int, ...]) -> Array:

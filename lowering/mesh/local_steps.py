@@ -1,14 +1,15 @@
 """Local steps: a compute set as each device of a mesh runs its own vertices of it.
 
-In come a compute set, and where variables live and vertices run. Out comes what is brought to each device before it
-runs (windows: of each source that its vertices read beyond what it has), the families of its own vertices, over local
-variables in place of the graph's, and what is sent home behind it. Families of devices that are equal in structure are
-run by one branch.
+In come a compute set, and where variables live and vertices run. Out come layers, mostly one: what is brought to each
+device before it runs (windows: of each source that its vertices read beyond what it has), the families of its own
+vertices, over local variables in place of the graph's, and what is sent home behind it. Families of devices that are
+equal in structure are run by one branch. Where vertices have a core that needs no windows, its edges are layers of
+their own (`core_and_edges.py`), whose results are put into what is held, row by row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,12 +20,13 @@ from codelet.views.sources import Source, Variable, source_text, source_variable
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
 from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
+from lowering.mesh.core_and_edges import LocalFamilies, split_core
 from lowering.mesh.crossing import Crossing
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
-from lowering.mesh.touching import Touched, runs_in, touched_by
+from lowering.mesh.touching import Touched, count_of, runs_in, touched_by
 from lowering.plan.pieces import Pieces, pieces_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.structure import family_key
@@ -62,12 +64,25 @@ class Branch(NamedTuple):
     writes: tuple[Variable, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class LocalStep:
-    """A compute set on the devices of a mesh.
+class Placing(NamedTuple):
+    """How a window comes home that is a box of what its device holds of a variable.
 
     Attributes:
-        name: of the compute set.
+        variable: of which.
+        extents: of the window.
+        starts: where it begins in what each device holds, along each dimension: of shape (devices,).
+    """
+
+    variable: Variable
+    extents: tuple[int, ...]
+    starts: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Some vertices of a compute set, on the devices of a mesh.
+
+    Attributes:
         held: the variables that vertices read or write where they live.
         windows: what is brought.
         sent: the windows that are written, with what is brought to them first.
@@ -76,22 +91,42 @@ class LocalStep:
         sendings: of `sent`, how it comes home.
         branches: what devices run.
         branch_of: which of these each device runs.
+        is_edge: whether they are before or behind a core.
     """
 
-    name: str
     held: tuple[Variable, ...]
     windows: tuple[Window, ...]
     sent: tuple[Window, ...]
     written: tuple[int, ...]
-    sendings: tuple[tuple[Putting, ...], ...]
+    sendings: tuple[tuple[Putting | Placing, ...], ...]
     branches: tuple[Branch, ...]
     branch_of: np.ndarray
+    is_edge: bool
 
     @property
     def crossings(self) -> list[Crossing]:
         """All that crosses."""
         found = [own.crossing for own in (*self.windows, *self.sent) if own.crossing is not None]
-        return found + [putting.crossing for puttings in self.sendings for putting in puttings]
+        return found + [own.crossing for sending in self.sendings for own in sending if isinstance(own, Putting)]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """A compute set on the devices of a mesh.
+
+    Attributes:
+        name: of the compute set.
+        layers: its vertices, in the order in which they run. All that they read stands before any of them has written.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+
+    def lines(self) -> Iterator[str]:
+        """What crosses, as text."""
+        for layer in self.layers:
+            crossings = [own for own in layer.crossings if own.kind != "none"]
+            yield from (f"{self.name}{', an edge' if layer.is_edge else ''}: {own!r}" for own in crossings)
 
 
 # --- what devices touch -----------------------------------------------------------------------------------
@@ -129,7 +164,7 @@ def _window(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
     size = max(part.size for part in parts)
     if brought is None or not size:
         return Window(touched.source, parts, size, None, None)
-    located = locate(touched.source, homes)
+    located = locate(touched.source, homes, brought.elements)
     places = _places(parts, brought)
     return Window(touched.source, parts, size, located, to_places(size, places, located))
 
@@ -240,7 +275,7 @@ def _branches(
     return branches, branch_of
 
 
-def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> list[list[Family]]:
+def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> LocalFamilies:
     """The vertices of each device, as families."""
     inner = {family: inner_extents(family) for family in devices}
     every = [family for family in devices if family.num_vertices]
@@ -251,29 +286,64 @@ def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> li
     return [[family for family in own if family is not None] for own in made]
 
 
-def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
-    """A compute set on so many devices."""
-    devices = vertex_devices(step, homes, count)
-    families = _own_families(devices, count)
+def _placing(window: Window, touched: Touched, homes: Homes) -> Placing | None:
+    """How a window comes home that is a box of what its device holds; None where it is none."""
+    source = window.source
+    if not isinstance(source, Variable) or homes[source].cut is None:
+        return None
+    starts = []
+    for part, home, own in zip(window.parts, homes[source].parts, touched.elements, strict=True):
+        pairs = [(a, b) for a, b in zip(part.sets, home.sets, strict=False) if isinstance(a, range) and len(a)]
+        is_box = part.shape == source.shape and len(pairs) == len(source.shape) and count_of(own) == part.size
+        if not is_box or any(a.start < b[0] or a.stop > b[-1] + 1 for a, b in pairs):
+            return None
+        starts.append([a.start - b[0] for a, b in pairs])
+    (extents, *others) = {part.extents for part in window.parts}
+    return None if others else Placing(source, extents, tuple(np.array(starts, np.int32).T.copy()))
+
+
+def _plan_layer(
+    families: LocalFamilies,
+    homes: Homes,
+    by_all: Collection[Variable],
+    *,
+    is_edge: bool,
+) -> Layer | None:
+    """Some vertices of each device.
+
+    Args:
+        families: of each device.
+        homes: where variables live.
+        by_all: those that all devices write.
+        is_edge: whether what is cut is read and written through windows alone; there is none then where what is
+            written is no box.
+    """
     read = touched_by(families, lambda own: own.kind == "in")
     updated = touched_by(families, lambda own: own.kind == "inout")
     written = touched_by(families, lambda own: own.is_written)
-    by_all = {variable for family, own in devices.items() if own is None for variable in written_by(family)}
 
     def is_by_all(source: Source) -> bool:
-        return by_all.issuperset(source_variables(source))
+        return set(by_all).issuperset(source_variables(source))
+
+    def at_home(touched: Touched) -> tuple[Part, ...] | None:
+        source = touched.source
+        if not isinstance(source, Variable) or (is_edge and not homes[source].is_everywhere):
+            return None
+        return _at_home(touched, homes)
 
     operands = _Operands()
     reads: dict[Source, _Held] = {}
     writes: dict[Source, _Held] = {}
     for source, touched in written.items():
-        parts = _at_home(touched, homes)
-        if parts is None or not isinstance(source, Variable):
-            continue
-        if not homes[source].is_everywhere or is_by_all(source):
+        parts = at_home(touched)
+        if (
+            parts is not None
+            and isinstance(source, Variable)
+            and (not homes[source].is_everywhere or is_by_all(source))
+        ):
             writes[source] = operands.held(source, parts)
     for source, touched in read.items():
-        parts = _at_home(touched, homes)
+        parts = at_home(touched)
         if parts is not None and isinstance(source, Variable):
             reads[source] = operands.held(source, parts)
     held = tuple(operands.sources)
@@ -286,10 +356,12 @@ def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
         if source not in writes:
             sent.append(_window(touched, homes, updated.get(source)))
             writes[source] = operands.add(source, sent[-1].parts)
-            sendings.append(_sending(sent[-1], touched, homes, by_all=is_by_all(source)))
+            placing = _placing(sent[-1], touched, homes) if is_edge else None
+            if is_edge and placing is None:
+                return None
+            sendings.append((placing,) if placing else _sending(sent[-1], touched, homes, by_all=is_by_all(source)))
     branches, branch_of = _branches(families, operands, reads, writes)
-    return LocalStep(
-        step.name,
+    return Layer(
         held,  # type: ignore[arg-type]
         tuple(windows),
         tuple(sent),
@@ -297,4 +369,20 @@ def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
         tuple(sendings),
         tuple(branches),
         np.array(branch_of),
+        is_edge,
     )
+
+
+def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:
+    """A compute set on so many devices."""
+    devices = vertex_devices(step, homes, count)
+    split = split_core(devices, homes, count)
+    if split is not None:
+        edges = [_plan_layer(own, homes, (), is_edge=True) for own in split.edges]
+        if all(layer is not None for layer in edges):
+            core = _plan_layer(split.core, homes, (), is_edge=False)
+            return LocalStep(step.name, (*edges, core))  # type: ignore[arg-type]
+    by_all = {variable for family, own in devices.items() if own is None for variable in written_by(family)}
+    layer = _plan_layer(_own_families(devices, count), homes, by_all, is_edge=False)
+    assert layer is not None
+    return LocalStep(step.name, (layer,))

@@ -7,6 +7,7 @@ cut. A program runs in one `jax.shard_map` (`device_fused.py`), jitted; tables t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,6 +20,7 @@ from jax.extend import core as jax_core
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codelet.views.sources import Variable
+from lowering.aborting import messages_of, raising_on_device
 from lowering.arrays import Array, constant
 from lowering.fast.execution import Execution
 from lowering.fast.partial_sums import join_products
@@ -30,6 +32,9 @@ from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Home, Homes
+from lowering.mesh.processes import fetched, processes_of, put, spread
+from lowering.mesh.replicas import Replicas, without_axis
+from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types
 
@@ -55,7 +60,7 @@ def _whole(home: Home, array: Array) -> Array:
     if home.is_everywhere:
         return array
     if home.cut is not None:
-        return array if array.shape == variable.shape else lax.slice(array, (0,) * array.ndim, variable.shape)
+        return array if array.shape == variable.shape else array[tuple(map(slice, variable.shape))]
     return array[constant(home.addresses.at(np.arange(variable.size)).astype(np.int32))].reshape(variable.shape)
 
 
@@ -99,17 +104,21 @@ class MeshFused(Execution):
         plan: of which all that will be run is a part.
         mesh: of devices.
         homes: where variables live; chosen when left off.
+        replicas: along an axis of the mesh, each over the devices of the others; one when left off.
     """
 
-    def __init__(self, plan: Plan, mesh: Mesh, homes: Homes | None = None):
+    def __init__(self, plan: Plan, mesh: Mesh, homes: Homes | None = None, replicas: Replicas | None = None):
         self.mesh = mesh = Mesh(mesh.devices, mesh.axis_names)  # of axes whose sharding JAX does not ask to be told
-        self.axes = tuple(mesh.axis_names)
-        self.homes, self.joins = _chosen(plan, mesh.size) if homes is None else (homes, False)
-        self.inner = DeviceFused(self.homes, Devices(mesh.shape))
-        self.key = "mesh", self.homes.digest(plan), mesh
+        self.replicas = replicas
+        devices = Devices(without_axis(mesh, replicas))
+        self.axes = devices.axes
+        self.homes, self.joins = _chosen(plan, devices.count) if homes is None else (homes, False)
+        self.inner = DeviceFused(self.homes, devices)
+        self.where = self.homes.digest(plan)
+        self.key = "mesh", self.where, mesh, replicas
 
     def _on_mesh(self, array: Any, spec: PartitionSpec) -> Array:
-        return jax.device_put(array, NamedSharding(self.mesh, spec))
+        return put(array, NamedSharding(self.mesh, spec))
 
     def spec(self, variable: Variable) -> PartitionSpec:
         """How what is held of a variable is cut."""
@@ -120,8 +129,8 @@ class MeshFused(Execution):
         return self._on_mesh(_cut(self.homes[variable], jnp.asarray(array)), self.spec(variable))
 
     def unload(self, variable: Variable, held: Array) -> Array:
-        """The value of a variable, from its array over the mesh."""
-        return _whole(self.homes[variable], held)
+        """The value of a variable, on the host, from its array over the mesh."""
+        return _whole(self.homes[variable], fetched(held))  # type: ignore[arg-type]
 
     def held_type(self, variable: Variable) -> jax.ShapeDtypeStruct:
         """The shape and dtype of what is held of a variable."""
@@ -132,24 +141,43 @@ class MeshFused(Execution):
         kind = self.held_type(variable)
         return self._on_mesh(np.zeros(kind.shape, kind.dtype), self.spec(variable))
 
+    def saved(self, variable: Variable, held: Array) -> Array:
+        """The value of a variable for a checkpoint, over the mesh, with room behind its ends."""
+        home = self.homes[variable]
+        return held if home.devices is None else spread(lambda own: _whole(home, own), variable.shape, self.mesh, held)
+
+    def restoring(self, variable: Variable) -> jax.ShapeDtypeStruct | None:
+        """What is held of a variable, if that is its value, with how it is sharded."""
+        if self.homes[variable].devices is not None:
+            return None
+        kind, sharding = self.held_type(variable), NamedSharding(self.mesh, self.spec(variable))
+        return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
+
     # --- compiling ------------------------------------------------------------------------------------------
 
     def _compile(
         self,
         function: Callable[..., list[Array]],
+        names: Sequence[str],
         structs: Sequence[jax.ShapeDtypeStruct],
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
+        messages: Sequence[str] | None = None,
+        *,
+        holds: bool,
     ) -> Callable[..., list[Array]]:
         """A function that every device runs, on global arrays.
 
         Args:
             function: from a device's parts of arrays to those of results.
+            names: of the inputs that the arrays are.
             structs: the shapes and dtypes of the parts.
             given: how the arrays are cut.
             made: how the first results are; all devices have the rest.
+            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
+            holds: whether it holds tables on the devices; otherwise they are constants of it.
         """
-        devices, by_devices = self.inner.devices, PartitionSpec(self.axes)
+        devices, by_devices, replicas = self.inner.devices, PartitionSpec(self.axes), self.replicas
 
         def with_rows(tables: Sequence[np.ndarray]) -> Callable[..., list[Array]]:
             def run(rows: Sequence[Array], *arrays: Array) -> list[Array]:
@@ -164,21 +192,36 @@ class MeshFused(Execution):
         self.inner.crossed.clear()
         rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), table.dtype) for table in tables]
         body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *structs))
+        axis, checked = None if replicas is None else replicas.axis, None
+        if messages is not None:
+            checked = raising_on_device(body.out_avals, messages, axis)
 
         def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
-            results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
+            closed = jax_core.ClosedJaxpr(body.jaxpr, list(consts))
+
+            def own(*arrays: Array) -> list[Array]:
+                results = jax_core.jaxpr_as_fun(closed)(*rows, *arrays)
+                return results if checked is None else checked(*results)
+
+            results = own(*arrays) if replicas is None else replicas.each(own, names)(*arrays)
             return tuple(results[: len(made)]), tuple(results[len(made) :])
 
+        rest = EVERYWHERE
+        if replicas is not None:
+            given = [replicas.spec(name, spec) for name, spec in zip(names, given, strict=True)]
+            made, rest = [replicas.rows(spec) for spec in made], replicas.rows(rest)
         cut = (EVERYWHERE, by_devices, *given)
-        over_mesh = jax.shard_map(
-            run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), EVERYWHERE), check_vma=False
-        )
-        consts = [self._on_mesh(const, EVERYWHERE) for const in body.consts]
-        held = [self._on_mesh(table, by_devices) for table in tables]
+        over_mesh = jax.shard_map(run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), rest), check_vma=False)
+        consts, held = list(body.consts), list(tables)
+        if holds:
+            consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
+            held = [self._on_mesh(table, by_devices) for table in tables]
         jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
         return lambda *arrays: jitted(consts, held, *arrays)
 
-    def _compiled(self, plan: Plan) -> Callable[..., list[Array]]:
+    def _compiled(
+        self, plan: Plan, messages: Sequence[str] | None = None, *, holds: bool = True
+    ) -> Callable[..., list[Array]]:
         """A plan, from what is held of its inputs to what is held of its outputs."""
         fast = _planned(plan, joins=self.joins)
         if not rotate_alike(fast, self.homes):
@@ -190,15 +233,15 @@ class MeshFused(Execution):
             self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
             for tensor in plan.outputs
         ]
-        return self._compile(emit(fast, self.inner), structs, given, made)
+        names = [own.name for own in arguments(plan)]
+        return self._compile(emit(fast, self.inner), names, structs, given, made, messages, holds=holds)
 
     def told(self, plan: Plan) -> MeshPlan:
         """A plan that was compiled, with where its variables live and what crosses before and behind its steps."""
         rows = [f"over {self.mesh.size} devices"]
         rows += [f"  {self.homes[variable]}" for variable in plan.variables if variable.value is None]
         for step in self.inner.steps.values():
-            crossings = [own for own in step.crossings if own.kind != "none"]
-            rows += [f"  {step.name}: {own!r}" for own in crossings]
+            rows += [f"  {line}" for line in step.lines()]
         return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
@@ -209,17 +252,27 @@ class MeshFused(Execution):
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from the values of its inputs to those of its outputs.
 
-        Values of variables that are cut evenly are what is held of them.
+        Values of variables that are cut evenly are what is held of them. It raises itself where the program aborts. In
+        several processes tables are constants of it: under `jax.jit` what a function closes over is of its own process.
         """
-        run = self._compiled(plan)
+        replicas, holds = self.replicas, len(processes_of(self.mesh)) == 1
+        run = self._compiled(plan, messages_of(plan), holds=holds)
+
+        def cut(variable: Variable, array: Array) -> Array:
+            own = functools.partial(_cut, self.homes[variable])
+            return own(array) if replicas is None else replicas.mapped(variable.name, own)(array)
+
+        def whole(variable: Variable, held: Array) -> Array:
+            own = functools.partial(_whole, self.homes[variable])
+            return own(held) if replicas is None else jax.vmap(own)(held)
 
         def function(*arrays: Array) -> list[Array]:
-            held = [_cut(self.homes[v], array) for v, array in zip(plan.inputs, arrays, strict=False)]
+            held = [cut(v, array) for v, array in zip(plan.inputs, arrays, strict=False)]
             results = list(run(*held, *arrays[len(held) :]))
             for k, tensor in enumerate(plan.outputs):
                 if tensor.is_whole_variable:
-                    results[k] = _whole(self.homes[tensor.source], results[k])  # type: ignore[index]
+                    results[k] = whole(tensor.source, results[k])  # type: ignore[arg-type]
             return results
 
-        structs = [*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in plan.inputs), *fed_types(plan)]
-        return jax.make_jaxpr(function)(*structs)
+        places = arguments(plan) if replicas is None else replicas.places(arguments(plan))
+        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in places))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,17 +59,44 @@ def _changed(
     )
 
 
-def _within_box(family: Family, extents: Sequence[int], box: Sequence[slice]) -> Family:
-    """The vertices in a box of a family's grid, whose axes are split to some extents first."""
-    lengths = [len(range(*own.indices(n))) for own, n in zip(box, extents, strict=True)]
+class Box(NamedTuple):
+    """Some vertices of a family, as a box of its grid.
+
+    Attributes:
+        extents: of the grid, whose last axis may be split.
+        slices: along each of its axes.
+    """
+
+    extents: tuple[int, ...]
+    slices: tuple[slice, ...]
+
+
+def box_of(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> Box | None:
+    """The box that some vertices of a family are; None where they are none. See `subfamily`."""
+    if family.rows or not family.axes or not chosen.any():
+        return None
+    n = chosen.shape[-1]
+    for size in (n, *inner):
+        if size == n or (1 < size < n and n % size == 0):
+            extents = chosen.shape if size == n else (*chosen.shape[:-1], n // size, size)
+            slices = _box(chosen.reshape(extents))
+            if slices is not None:
+                return Box(extents, slices)
+    return None
+
+
+def within_box(family: Family, box: Box) -> Family:
+    """The vertices in a box of a family's grid."""
+    extents, slices = box
+    lengths = [len(range(*own.indices(n))) for own, n in zip(slices, extents, strict=True)]
     axes = Grid(map(range, lengths)).axes
 
     def change(index: Index) -> Index:
         lifted = index.lifted(family.axes).reshape((*extents, *index.shape))
-        return lifted[tuple(box)].bound(axes).without_idle_symbols()
+        return lifted[slices].bound(axes).without_idle_symbols()
 
     def arrange(array: np.ndarray) -> np.ndarray:
-        return array.reshape(*extents, *array.shape[len(family.axes) :])[tuple(box)]
+        return array.reshape(*extents, *array.shape[len(family.axes) :])[slices]
 
     return _changed(family, axes, change, arrange)
 
@@ -123,18 +151,8 @@ def subfamily(family: Family, chosen: np.ndarray, inner: Sequence[int] = ()) -> 
         return None
     if chosen.all():
         return replace(family, tile=None, line_of_vertex=None)
-    if not family.rows and family.axes:
-        box = _box(chosen)
-        if box is not None:
-            return _within_box(family, chosen.shape, box)
-        for size in inner:
-            n = chosen.shape[-1]
-            if 1 < size < n and n % size == 0:
-                extents = (*chosen.shape[:-1], n // size, size)
-                box = _box(chosen.reshape(extents))
-                if box is not None:
-                    return _within_box(family, extents, box)
-    return _listed(family, chosen)
+    box = box_of(family, chosen, inner)
+    return _listed(family, chosen) if box is None else within_box(family, box)
 
 
 def inner_extents(family: Family) -> tuple[int, ...]:

@@ -1,0 +1,291 @@
+"""Checkpoints: what an engine held, another of other devices or another execution holds; what is damaged is told."""
+
+import json
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import codelet as cl
+from ipu_backend.running.checkpoint_files import ABOUT
+from tests.examples import examples
+from tests.meshes import mesh_of
+from tests.strategies import Case, cases
+from tests.test_mesh_fused import check_parts
+
+WAYS = [("fused", 0), ("tiles", 0), ("addresses", 0), *((own, n) for own in ("fused", "tiles") for n in (1, 3, 4, 8))]
+
+
+def engine_of(case: Case, execution: Any, devices: int) -> cl.Engine:
+    mesh = mesh_of(devices) if devices else None
+    return cl.Engine(case.graph, case.sequence(), execution=execution, stream_bytes=40, mesh=mesh)
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool((np.ma.getmaskarray(one) == np.ma.getmaskarray(other)).all()) and np.array_equal(
+        np.ma.filled(one, 0), np.ma.filled(other, 0)
+    )
+
+
+def check_goes_on(case: Case, one: tuple[str, int], other: tuple[str, int], folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    checkpoints, (before, after) = cl.Checkpoints(folder), (engine_of(case, *way) for way in (one, other))
+    streams = {stream.name for stream in case.graph.streams}
+    values = {name: value for name, value in case.inputs.items() if name not in streams}
+    # Some have values in part, some none: what a run has to find there would be missing.
+    before.write(values)
+    for engine in (before, after):
+        for name in streams & case.inputs.keys():
+            engine.connect(name, np.concatenate([case.inputs[name]] * 2))
+    before.run()
+    for name, value in values.items():
+        if value.ndim and len(value) > 1:
+            before.write({case.graph.variable(name)[1:]: value[1:]})
+    checkpoints.save(before, 3)
+    assert checkpoints.restore(after) == 3
+    held, found = before.state(), after.state()
+    assert held.keys() == found.keys()
+    for name, value in held.items():
+        assert found[name].dtype == value.dtype
+        assert same(found[name], value), name
+    after.run()
+    before.run()
+    for name, value in before.state().items():
+        assert same(after.state()[name], value), name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints") / "own"
+
+
+@examples(6)
+@given(cases(np.int32), st.sampled_from(WAYS), st.sampled_from(WAYS))
+def test_another_engine_goes_on(folder, case: Case, one, other):
+    check_goes_on(case, one, other, folder)
+
+
+@pytest.mark.slow
+@examples(150)
+@given(cases(np.int32), st.sampled_from(WAYS), st.sampled_from(WAYS))
+def test_another_engine_goes_on_very_often(folder, case: Case, one, other):
+    check_goes_on(case, one, other, folder)
+
+
+# --- which elements have a value, and how they are held -----------------------------------------------------
+
+
+@cl.codelet
+def count_up(n):
+    return {"n": n + 1}
+
+
+def counting(devices: int = 0, size: int = 10, names: tuple[str, ...] = ("n",), uneven: bool = False) -> cl.Engine:
+    graph = cl.Graph(cl.IPU(num_tiles=8))
+    for name in names:
+        n, i = graph.add_variable(name, (size,), "int32"), cl.grid(size)
+        tiles = np.arange(size) * 4 // size if uneven else np.arange(size) // 3
+        graph.add_vertex("count", count_up, n=n[i], tile=cl.table(tiles)[i])
+        graph.set_tile_mapping(n, tiles)
+    others = [graph.add_variable("none", (3,)), graph.add_variable("empty", (0, 4))]
+    others += [graph.add_variable("some", (5,), "float16"), graph.add_constant("known", np.arange(3))]
+    for own in others:
+        graph.set_tile_mapping(own, np.zeros(own.shape, int))
+    return cl.Engine(graph, mesh=mesh_of(devices) if devices else None)
+
+
+def filled(engine: cl.Engine, number: int = 0) -> cl.Engine:
+    engine.write({"n": np.arange(10) + number, engine.graph.variable("some")[1:3]: np.array([1.5, -2], np.float16)})
+    return engine
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_some_values_of_some_variables(tmp_path, uneven):
+    checkpoints = cl.Checkpoints(tmp_path)
+    checkpoints.save(filled(counting(4, uneven=uneven)), 0)
+    for devices in (0, 3, 8):
+        other = counting(devices, uneven=uneven)
+        other.write({"none": np.ones(3)})
+        checkpoints.restore(other)
+        state = other.state()
+        assert list(state) == ["n", "some"]
+        np.testing.assert_array_equal(state["n"], np.arange(10))
+        assert state["some"].tolist() == [None, 1.5, -2.0, None, None]
+        with pytest.raises(cl.UninitializedReadError):
+            other.read("none")
+        if devices:
+            check_parts(other)
+        other.run()
+        np.testing.assert_array_equal(other.read("n"), np.arange(10) + 1)
+
+
+def test_an_engine_that_holds_nothing(tmp_path):
+    checkpoints, other = cl.Checkpoints(tmp_path), filled(counting())
+    checkpoints.save(counting(), 1)
+    checkpoints.restore(other)
+    assert other.state() == {}
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+def test_so_many_are_kept(tmp_path):
+    checkpoints, every = cl.Checkpoints(tmp_path / "a" / "b", keep=2), cl.Checkpoints(tmp_path, None)
+    engine = counting()
+    assert checkpoints.steps() == []
+    for step in (1, 20, 3, 100):
+        checkpoints.save(filled(engine, step), step)
+        every.save(engine, step)
+    assert checkpoints.steps() == [20, 100]
+    assert every.steps() == [1, 3, 20, 100]
+    checkpoints.save(filled(engine, 2), 2)  # gone back to before: what was saved last is kept
+    assert checkpoints.steps() == [2, 100]
+    other = counting()
+    assert checkpoints.restore(other, step=2) == 2
+    assert other.read("n")[0] == 2
+    assert checkpoints.restore(other) == 100
+    assert other.read("n")[0] == 100
+
+
+def test_what_was_never_finished_is_not_there(tmp_path):
+    checkpoints = cl.Checkpoints(tmp_path)
+    checkpoints.save(filled(counting()), 4)
+    shutil.copytree(tmp_path / "4", tmp_path / "5.writing")
+    shutil.copytree(tmp_path / "4", tmp_path / "3.deleted")
+    (tmp_path / "6").mkdir()
+    assert checkpoints.steps() == [4]
+    checkpoints.save(filled(counting()), 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5", "6"]
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def refused(problem: str, **rows: str) -> Iterator[None]:
+    with pytest.raises(cl.CheckpointError) as caught:
+        yield
+    said = str(caught.value)
+    assert problem in said.split("\n")[0], said
+    for label, text in rows.items():
+        assert any(row.strip().startswith(f"{label}:") and text in row for row in said.split("\n")), said
+
+
+def test_every_file_that_is_not_as_it_was_written_is_told(tmp_path):
+    checkpoints, engine = cl.Checkpoints(tmp_path), filled(counting())
+    checkpoints.save(engine, 7)
+    files = [path for path in (tmp_path / "7").rglob("*") if path.is_file()]
+    assert len(files) > 4
+    for path in files:
+        before = path.read_bytes()
+        flipped = bytearray(before)
+        flipped[len(before) // 2] ^= 16
+        for after in (before[: len(before) // 2], bytes(flipped), None):
+            path.unlink()
+            if after is not None:
+                path.write_bytes(after)
+            told = "no checkpoint" if path.name == ABOUT and after is None else "is damaged"
+            with refused(told):
+                checkpoints.restore(engine, step=7)
+        path.write_bytes(before)
+    assert engine.read("n")[0] == 0
+    checkpoints.restore(engine)
+    (tmp_path / "7" / ABOUT).write_text("[]")
+    with refused("is damaged", given="codelet.json is not as it was written", fix="restore another step"):
+        checkpoints.restore(engine)
+
+
+def test_a_checkpoint_that_is_cut_off_says_by_how_much(tmp_path):
+    checkpoints, engine = cl.Checkpoints(tmp_path), filled(counting())
+    checkpoints.save(engine, 7)
+    path = max((tmp_path / "7" / "arrays").rglob("*"), key=lambda own: own.stat().st_size * own.is_file())
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-5])
+    with refused(f"the checkpoint {tmp_path}/7 is damaged", given=f"of {size - 5:,} bytes", expected=f"{size:,} bytes"):
+        checkpoints.restore(engine)
+
+
+def test_a_checkpoint_of_another_graph(tmp_path):
+    checkpoints = cl.Checkpoints(tmp_path)
+    checkpoints.save(filled(counting()), 7)
+    with refused(
+        "is of another graph",
+        given="a checkpoint with n: int32[10]",
+        expected="the variables of the engine's graph, with n: int32[12]",
+        fix="restore it into an engine of the graph that was saved",
+    ):
+        checkpoints.restore(counting(size=12))
+    with refused("is of another graph", expected="with a: int32[10], b: int32[10], c: int32[10], d: int32[10] and 1"):
+        checkpoints.restore(counting(names=("n", *"abcde")))
+
+
+def test_a_checkpoint_of_a_newer_codelet(tmp_path):
+    checkpoints, engine = cl.Checkpoints(tmp_path), filled(counting())
+    checkpoints.save(engine, 7)
+    path = tmp_path / "7" / ABOUT
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2, "codelet": "9.1", "variables": "other"}))
+    with refused(
+        "was written by a newer codelet",
+        given="format 2, of codelet 9.1",
+        expected="format 1 or an older one",
+        fix="pip install --upgrade codelet",
+    ):
+        checkpoints.restore(engine)
+
+
+def test_steps_that_are_not_there_or_there_already(tmp_path):
+    checkpoints, engine = cl.Checkpoints(tmp_path), filled(counting())
+    with refused(f"there is no checkpoint in {tmp_path}", given="no finished checkpoint"):
+        checkpoints.restore(engine)
+    checkpoints.save(engine, 7)
+    with refused("there is no checkpoint of step 8 in", given="steps [7]"):
+        checkpoints.restore(engine, step=8)
+    with refused("there is a checkpoint of step 7 already", expected="another step", fix="save under another step"):
+        checkpoints.save(engine, 7)
+    for step in (-1, 1.5, "7", True):
+        with refused("a step is no number", given=f"step={step!r}", expected="a whole number from 0 on"):
+            checkpoints.save(engine, step)  # type: ignore[arg-type]
+    (tmp_path / "9").mkdir()
+    with refused("is no checkpoint of codelet", given="no file codelet.json in it"):
+        checkpoints.restore(engine, step=9)
+    for keep in (0, 1.5):
+        with refused("so many checkpoints cannot be kept", given=f"keep={keep!r}"):
+            cl.Checkpoints(tmp_path, keep=keep)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("devices", [0, 4])
+def test_a_disk_that_has_no_room_is_told_and_what_was_there_is_whole(tmp_path, devices):
+    """Files may not grow beyond a limit, as if the disk were full."""
+    graph = cl.Graph()
+    graph.add_variable("x", (1 << 18,))
+    engine = cl.Engine(graph, mesh=mesh_of(devices) if devices else None)
+    values, checkpoints = np.random.default_rng(0).normal(size=1 << 18).astype("f"), cl.Checkpoints(tmp_path)
+    engine.write({"x": values})
+    checkpoints.save(engine, 1)
+    engine.write({"x": -values})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with refused("a checkpoint cannot be written", given="File too large"):
+            checkpoints.save(engine, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
+    np.testing.assert_array_equal(engine.read("x"), -values)
+    checkpoints.restore(engine)
+    np.testing.assert_array_equal(engine.read("x"), values)
+    checkpoints.save(engine, 2)
+    assert checkpoints.steps() == [1, 2]
+
+
+def test_a_checkpoint_without_orbax(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "orbax.checkpoint", None)
+    with pytest.raises(cl.MissingExtraError, match=r"expected: the extra `checkpoints`"):
+        cl.Checkpoints(tmp_path)
