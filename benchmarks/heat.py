@@ -47,17 +47,16 @@ def heat_steps(side: int, steps: int) -> tuple[cl.Graph, cl.Program]:
     return graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(steps, turn))
 
 
-def lower_copied(side: int, steps: int) -> cl.Lowered:
-    """Those steps, fused."""
-    return cl.lower(*heat_steps(side, steps), inputs=["u"], outputs=["u"])
-
-
-def lower_there_and_back(side: int, steps: int) -> cl.Lowered:
+def there_and_back(shape: tuple[int, int], steps: int) -> tuple[cl.Graph, cl.Program]:
     """Every turn takes a step from `u` to `v` and one from `v` to `u`: half as many turns."""
     graph = cl.Graph()
-    u, v = graph.add_variable("u", (side, side)), graph.add_variable("v", (side, side))
+    u, v = graph.add_variable("u", shape), graph.add_variable("v", shape)
     turn = cl.Sequence(_step(graph, "there", u, v), _step(graph, "back", v, u))
-    return cl.lower(graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(steps // 2, turn)), inputs=[u], outputs=[u])
+    return graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(steps // 2, turn))
+
+
+HEAT = {"heat": heat_steps, "heat/there_and_back": lambda side, steps: there_and_back((side, side), steps)}
+"""By the names of rows, the graphs of so many steps on a square."""
 
 
 def plain_heat(u: jax.Array, steps: int) -> jax.Array:
@@ -88,12 +87,12 @@ def heat(side: int = 2048, steps: int = 100) -> Generator[Comparison | Row, Row,
     def arguments(random: np.random.Generator) -> tuple[np.ndarray, ...]:
         return (random.standard_normal((side, side), np.float32),)
 
-    for name, lower in (("heat", lower_copied), ("heat/there_and_back", lower_there_and_back)):
+    for name, make in HEAT.items():
         yield Comparison(
             name,
             ours=jax.jit(lambda lowered, u: lowered({"u": u})["u"]),
             plain=jax.jit(lambda u: plain_heat(u, steps)),
             arguments=arguments,
             bar=1.2,
-            ours_held=lambda lower=lower: (lower(side, steps),),
+            ours_held=lambda make=make: (cl.lower(*make(side, steps), inputs=["u"], outputs=["u"]),),
         )

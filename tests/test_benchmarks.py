@@ -58,6 +58,15 @@ SMALL = {
     "life": {"side": 6, "steps": 2},
     "matmul": {"size": 128},
     "matvec": {"rows": 3, "columns": 32},
+    "mesh": {
+        "side": 160,
+        "steps": 2,
+        "batch": 4,
+        "size": 16,
+        "edges": 400,
+        "nodes": 52,
+        "layers": [Convolution("conv1", 4, 16, 8, 3, 1, 1)],
+    },
     "messages": {"edges": 12, "nodes": 5, "rounds": 1},
     "mnist_step": {"batch": 2, "large_batch": 3},
     "ops_conv": {
@@ -138,6 +147,11 @@ ROWS = {
     "life": ["life/modulo", "life/wrap", "life/windows"],
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
+    "mesh": [
+        *("mesh/heat", "mesh/heat/there_and_back", "mesh/mnist_step", "mesh/moved/stencil"),
+        *("mesh/moved/matvec/rows", "mesh/moved/matvec/columns", "mesh/moved/conv1/rows", "mesh/moved/conv1/channels"),
+        *("mesh/moved/mnist_step", "mesh/moved/messages", "mesh/memory"),
+    ],
     "messages": ["messages", "messages/gradient", "messages/compile"],
     "mnist_step": ["mnist_step", "mnist_step/batch3"],
     "ops_embedding": ["ops_embedding", "ops_embedding/gradient", "ops_embedding/operation"],
@@ -229,7 +243,7 @@ def another_process():
 
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
-    *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random"),
+    *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh"),
 )
 """Those of which other tests run nearly all."""
 
@@ -247,7 +261,7 @@ def test_benchmark_agrees_with_plain_jax_and_yields_its_rows(name, another_proce
         else:
             assert row.ours_seconds is not None
             assert row.ratio == row.ours_seconds / row.plain_jax_seconds
-            assert row.note in ("", "of fused")
+            assert row.note in ("", "of fused", "of one device")
 
 
 def test_mean_of_the_convolutions_is_geometric():

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from benchmarks.collectives import elements_carried
+from benchmarks.mesh import OverMesh
 from tests.at_once import at_once
 from tests.examples import examples
 from tests.meshes import mesh_of
-from tests.test_mesh_fused import Placed
 
 
 @cl.codelet
@@ -43,7 +43,7 @@ class Stencil(NamedTuple):
     devices: int
     steps: int
 
-    def placed(self, dtype: str) -> tuple[cl.Lowered, Placed]:
+    def placed(self, dtype: str) -> tuple[cl.Lowered, OverMesh]:
         """It on one device and over a mesh."""
         graph = cl.Graph()
         u, v = graph.add_variable("u", self.shape, dtype), graph.add_variable("v", self.shape, dtype)
@@ -55,7 +55,7 @@ class Stencil(NamedTuple):
                 graph.add_vertex(name, lean, **dict(zip("abc", near, strict=True)), out=target[points])
         program = cl.Sequence(cl.Copy(u, v), cl.Repeat(self.steps, both))
         cuts = {"u": self.cut, "v": self.cut}
-        several = Placed(graph, ["u"], ["u", "v"], mesh_of(self.devices), cuts, program)
+        several = OverMesh(graph, ["u"], ["u", "v"], mesh_of(self.devices), cuts, program)
         return cl.lower(graph, program, inputs=["u"], outputs=["u", "v"]), several
 
     def values(self, kind: str) -> dict[str, np.ndarray]:

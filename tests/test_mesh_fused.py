@@ -1,7 +1,6 @@
 """Fused execution over a mesh: what one device gives, and what crosses is what must."""
 
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,7 +15,8 @@ import codelet as cl
 from benchmarks.collectives import collectives, elements_carried
 from benchmarks.conv import ALEXNET, convolve
 from benchmarks.heat import diffuse
-from benchmarks.matvec import dot, total
+from benchmarks.matvec import dot
+from benchmarks.mesh import OverMesh, product
 from benchmarks.messages import build_messages
 from benchmarks.messages import network as message_network
 from benchmarks.mnist_step import training_arguments
@@ -231,41 +231,6 @@ def test_state_goes_between_engines_of_other_meshes():
 # --- what crosses -----------------------------------------------------------------------------------------
 
 
-class Placed:
-    """A graph's default program, or another, over a mesh, with variables cut as it is said."""
-
-    def __init__(
-        self,
-        graph: cl.Graph,
-        inputs: list[Any],
-        outputs: list[Any],
-        mesh: Mesh,
-        cuts: Mapping[str, int | None] | None = None,
-        program: Any = None,
-    ):
-        sources, targets = named_variables(graph, inputs, outputs)
-        chosen = graph.default_program if program is None else program
-        plan = plan_graph(graph, chosen, sources, [graph.variable(v.name) for v in targets])
-        homes = None
-        if cuts is not None:
-            homes = Homes(mesh.size)
-            homes.update({v: Home(v, mesh.size, cuts.get(v.name)) for v in plan.variables})
-        self.execution = MeshFused(plan, mesh, homes)
-        self.run = jax.jit(
-            lower_plan(plan, targets, self.execution.compile_logical(plan), self.execution.key, raises=True)
-        )
-        self.crossing = sum(own.elements_crossing for own in self.execution.inner.crossed)
-        self.carried = sum(own.elements_carried for own in self.execution.inner.crossed)
-
-    def hlo(self, values: dict[str, np.ndarray]) -> str:
-        homes = {variable.name: home for variable, home in self.execution.homes.items()}
-        given = {}
-        for name, value in values.items():
-            sharding = NamedSharding(self.execution.mesh, homes[name].spec(self.execution.axes))
-            given[name] = jax.device_put(value, sharding)
-        return self.run.lower(given).compile().as_text() or ""
-
-
 def heat(size: int, turns: int, tiles: int | None = None) -> tuple[cl.Graph, cl.Program]:
     """A five-point stencil there and back."""
     graph = cl.Graph() if tiles is None else cl.Graph(cl.IPU(num_tiles=tiles))
@@ -287,7 +252,7 @@ def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     size = 64
     graph, program = heat(size, 3, tiles)
     one = cl.lower(graph, program, inputs=["u"], outputs=["u"])
-    several = Placed(graph, ["u"], ["u"], mesh_of(devices), program=program)
+    several = OverMesh(graph, ["u"], ["u"], mesh_of(devices), program=program)
     values = {"u": np.random.default_rng(0).normal(size=(size, size)).astype("f")}
     np.testing.assert_allclose(several.run(values)["u"], one(values)["u"], rtol=1e-5, atol=1e-6)
     carried = collectives(several.hlo(values))
@@ -299,31 +264,10 @@ def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     assert {len(layer.branches) for layer in layers} == {1}
 
 
-def product(by: str, size: int, parts: int) -> cl.Graph:
-    """A matrix times a vector in partial products: by tiles, a tile for each block of rows, or of columns."""
-    graph = cl.Graph(cl.IPU(num_tiles=parts))
-    w, x = graph.add_variable("w", (size, size)), graph.add_variable("x", (size,))
-    some = graph.add_variable("some", (size, parts))
-    y, n = graph.add_variable("y", (size,)), size // parts
-    row, part = cl.grid(size, parts)
-    here = slice(n * part, n * part + n)
-    tile = row // n if by == "rows" else part
-    graph.add_vertex("multiply", dot, w=w[row, here], x=x[here], out=some[row, part], tile=tile)
-    row = cl.grid(size)
-    graph.add_vertex("add up", total, partials=some[row], out=y[row], tile=row // n)
-    blocks = np.arange(size) // n
-    graph.set_tile_mapping(x, blocks)
-    graph.set_tile_mapping(y, blocks)
-    wide = np.repeat(blocks[:, None], size, 1)
-    graph.set_tile_mapping(w, wide if by == "rows" else wide.T)
-    graph.set_tile_mapping(some, wide[:, :parts] if by == "rows" else np.repeat(np.arange(parts)[None], size, 0))
-    return graph
-
-
 @pytest.mark.parametrize("by", ["rows", "columns"])
 def test_a_product_brings_its_vector_once_or_its_partial_sums(by):
     size, devices = 64, 4
-    several = Placed(product(by, size, devices), ["w", "x"], ["y"], mesh_of(devices))
+    several = OverMesh(product(by, size, devices), ["w", "x"], ["y"], mesh_of(devices))
     random = np.random.default_rng(0)
     values = {"w": random.normal(size=(size, size)).astype("f"), "x": random.normal(size=size).astype("f")}
     np.testing.assert_allclose(several.run(values)["y"], values["w"] @ values["x"], rtol=1e-4, atol=1e-4)
@@ -338,7 +282,7 @@ def test_a_convolution_sends_what_its_windows_reach_into(cut, bound):
     y = convolve(graph, x, w, stride=1, padding=1)
     name = y.name
     cuts = {"x": 2, name: 2} if cut == "rows" else {"x": 1, "w": 0, name: 1}
-    several = Placed(graph, [x, w], [y], mesh_of(devices), cuts)
+    several = OverMesh(graph, [x, w], [y], mesh_of(devices), cuts)
     one = cl.lower(graph, inputs=[x, w], outputs=[y])
     random = np.random.default_rng(0)
     values = {v.name: random.normal(size=v.shape).astype("f") for v in (x, w)}
@@ -357,7 +301,7 @@ def test_alexnets_convolutions(layer, cut):
     w = graph.add_variable("w", (layer.filters, layer.channels, layer.window, layer.window))
     y = convolve(graph, x, w, stride=layer.stride, padding=layer.padding)
     cuts = {"x": 2, y.name: 2} if cut == "rows" else {"x": 1, "w": 0, y.name: 1}
-    several = Placed(graph, [x, w], [y], mesh_of(4), cuts)
+    several = OverMesh(graph, [x, w], [y], mesh_of(4), cuts)
     values = {v.name: np.random.default_rng(0).normal(size=v.shape).astype("f") for v in (x, w)}
     padding = (layer.padding, layer.padding)
     images, filters = map(jnp.asarray, values.values())
@@ -369,7 +313,7 @@ def test_alexnets_convolutions(layer, cut):
 def test_messages_bring_what_is_listed():
     known = message_network(4000, 500)
     graph, inputs, y = build_messages(known)
-    several = Placed(graph, inputs, [y], mesh_of(4), dict.fromkeys(["h", "weight", "sent", "y"], 0))
+    several = OverMesh(graph, inputs, [y], mesh_of(4), dict.fromkeys(["h", "weight", "sent", "y"], 0))
     random = np.random.default_rng(0)
     values = {v.name: random.normal(size=v.shape).astype("f") for v in inputs}
     expected = cl.lower(graph, inputs=inputs, outputs=[y])(values)
@@ -384,7 +328,7 @@ def test_tiles_that_are_used_are_dealt():
     y = some.add_vertex("square", square, x=x[i], tile=100 + i // 16)
     for variable in (x, y):
         some.set_tile_mapping(variable, 100 + np.arange(64) // 16)
-    several = Placed(some, [x], [y], mesh_of(4))
+    several = OverMesh(some, [x], [y], mesh_of(4))
     assert {str(home).split(": ")[-1] for home in several.execution.homes.values()} == {
         "cut along dimension 0, 16 on a device"
     }
@@ -396,7 +340,7 @@ def test_small_inputs_are_held_by_all_and_large_ones_cut():
     w, x = graph.add_variable("w", (512, 512)), graph.add_variable("x", (512,))
     i = cl.grid(512)
     graph.add_vertex("multiply", dot, w=w[i], x=x)
-    homes = Placed(graph, [w, x], ["multiply/out"], mesh_of(4)).execution.homes
+    homes = OverMesh(graph, [w, x], ["multiply/out"], mesh_of(4)).execution.homes
     assert [str(homes[v]) for v in homes if v.name in "wx"] == [
         "w: float32[512,512]: cut along dimension 0, 128 on a device",
         "x: float32[512]: on all devices",
@@ -431,6 +375,17 @@ def test_a_layer_over_a_mesh():
     layer = cl.lower(squares, mesh=mesh_of(4))
     assert layer == cl.lower(squares, mesh=mesh_of(4)) != cl.lower(squares)
     assert jax.grad(lambda x: layer(x).sum())(np.arange(10.0, dtype="f")).tolist() == [2.0 * k for k in range(10)]
+
+
+def test_a_layer_over_a_mesh_that_was_traced_within_another_function():
+    def taken(graph, x):
+        i = cl.grid(5)
+        return graph.add_vertex("square", square, x=x[cl.table(np.array([7, 2, 2, 9, 0]))[i]])
+
+    layer, x = cl.lower(taken, mesh=mesh_of(4)), np.arange(10.0, dtype="f")
+    for times in (1, 2):
+        own = jax.jit(lambda x, times=times: times * layer(x))
+        assert own(x).tolist() == [times * k * k for k in (7, 2, 2, 9, 0)]
 
 
 def test_a_function_over_a_mesh_is_not_pickled():

@@ -214,8 +214,9 @@ class MeshFused(Execution):
         over_mesh = jax.shard_map(run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), rest), check_vma=False)
         consts, held = list(body.consts), list(tables)
         if holds:
-            consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
-            held = [self._on_mesh(table, by_devices) for table in tables]
+            with jax.ensure_compile_time_eval():  # whoever lowers it may be traced
+                consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
+                held = [self._on_mesh(table, by_devices) for table in tables]
         jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
         return lambda *arrays: jitted(consts, held, *arrays)
 
