@@ -100,6 +100,7 @@ class TestNetworks:
             assert plan_training(layers(8), cl.Recompute.bytes(budget))[1].liveness.most_bytes_at_times <= budget
         agree(gradients(layers(8), cl.Recompute.bytes(least)), expected)
 
+    @pytest.mark.slow
     def test_the_network_of_digits(self):
         def trained(again: cl.Recompute | None) -> int:
             arguments = step_arguments("mnist", batch=8, key=jax.random.key(0))

@@ -74,7 +74,7 @@ def picture():
     return pictured(stencil(), size=512, title="a line")
 
 
-@examples(4)
+@examples(3)
 @given(cases(np.int32, max_steps=3))
 def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     links = find_links(case.graph, case.sequence())
@@ -91,7 +91,7 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     assert ((place >= 0) & (place < 1)).all()
 
 
-@examples(4)
+@examples(3)
 @given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
 def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
     links = find_links(case.graph, case.sequence())

@@ -40,7 +40,7 @@ class TestGenerated:
     def test_many(self, data):
         self.check(data)
 
-    @examples(10)
+    @examples(6)
     @given(st.data())
     def test_it_is_that_of_the_lowered_program(self, data):
         self.check(data)

@@ -75,7 +75,7 @@ class TestGenerated:
     def test_interpreted(self, data):
         check(data, "interpreted")
 
-    @examples(4)
+    @examples(3)
     @given(st.data())
     def test_compiled(self, data):
         check(data, "lowered", "tiles", "addresses")
@@ -125,6 +125,7 @@ def trained(count: int, **how: Any) -> tuple[cl.Graph, cl.Profile, list[np.ndarr
 
 
 class TestOneFunction:
+    @pytest.mark.slow
     def test_what_fifty_calls_add_is_what_two_add(self):
         graphs, profiles = {}, {}
         for count in (2, 50):

@@ -61,7 +61,7 @@ def test_without_jit(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(8)
+@examples(6)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))
@@ -113,7 +113,7 @@ def test_gradients_against_finite_differences(data):
         np.testing.assert_allclose(exact, numeric, rtol=1e-6, atol=1e-6)
 
 
-@examples(4)
+@examples(3)
 @given(cases(np.float32, max_steps=2))
 def test_vmap_and_scan(case: Case):
     run = lowered(case)
@@ -154,7 +154,7 @@ def test_writers_and_readers(case: Case, data):
     assert {(v.family, v.number) for v in case.graph.readers(element)} == touching({"in", "inout"})
 
 
-@examples(6)
+@examples(4)
 @given(cases(np.float32))
 def test_lowering_is_deterministic(case: Case):
     first, second = lowered(case), lowered(case)

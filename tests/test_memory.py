@@ -242,7 +242,7 @@ class Store:
 KEEPING = st.sampled_from(["all", "some", "none"])
 
 
-@examples(6)
+@examples(4)
 @given(placements(max_steps=3), KEEPING, st.randoms(use_true_random=False))
 def test_every_read_finds_what_was_written_last(placement, keeping, random):
     plan = placement.plan

@@ -287,7 +287,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@examples(4)
+@examples(3)
 @given(data=st.data())
 def test_one_fault_raises_its_own_error(fault, data):
     from tests.strategies import cases

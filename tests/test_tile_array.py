@@ -66,7 +66,7 @@ def function_of(case: Case, where, execution="tiles"):
     return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@examples(4)
+@examples(3)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -76,7 +76,7 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(3)
+@examples(2)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
@@ -201,7 +201,7 @@ def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
             np.testing.assert_array_equal(copied(placement, array.copy_set(step)), pairs(*planned.before.moves()))
 
 
-@examples(5)
+@examples(3)
 @given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
 def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
     placement = placement_of(case, where)
@@ -303,7 +303,7 @@ def test_an_execution_that_there_is_not():
 # --- addresses ----------------------------------------------------------------------------------------
 
 
-@examples(4)
+@examples(3)
 @given(cases(np.int32), PLACES)
 def test_addresses_hold_what_is_live(case: Case, where):
     results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
