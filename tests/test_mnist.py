@@ -105,6 +105,7 @@ def test_short_run(capsys):
     assert "training" in err
 
 
+@pytest.mark.slow
 def test_short_run_by_the_adjoint_graph(capsys):
     """As the short run, whose digits it sees in the same order: what is learnt differs by rounding alone."""
     main(["mnist", "--epochs", "3", "--adjoint", "--json"])
@@ -132,13 +133,15 @@ def test_slopes_by_vertices_are_those_of_jax():
     random = np.random.default_rng(0)
     images = jnp.asarray(random.uniform(size=(4, 784)), jnp.float32)
     labels = jnp.asarray(random.integers(0, 10, 4), jnp.int32)
-    loss, found = cl.lower(slopes)(images, labels, layers)
-    value, expected = slope_of(plain_network)(layers, images, labels)
+    ours, plain = cl.lower(slopes), slope_of(plain_network)
+    both = jax.jit(lambda *own: (ours(*own[1:], own[0]), plain(*own)))
+    (loss, found), (value, expected) = both(layers, images, labels)
     np.testing.assert_allclose(loss, value, 1e-5)
     for own, each in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(own, each, 1e-4, 1e-6)
 
 
+@pytest.mark.slow
 def test_as_a_process():
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
