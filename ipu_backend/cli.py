@@ -27,15 +27,23 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 def _mnist(arguments: argparse.Namespace) -> None:
     import json
+    from contextlib import suppress
     from dataclasses import asdict
+
+    import jax
 
     from ipu_backend.jobs.mnist import train
 
+    devices = arguments.devices
+    if devices > 1:
+        with suppress(RuntimeError):  # JAX has begun: it has the devices that it has
+            jax.config.update("jax_num_cpu_devices", devices)
     print("784-128-10 with relu, on 4,000 real digits of MNIST; 1,000 are held out", flush=True)
-    result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint)
+    result = train(arguments.epochs, arguments.batch, arguments.seed, adjoint=arguments.adjoint, devices=devices)
     ours, plain = 1e3 * result.step_seconds, 1e3 * result.plain_jax_step_seconds
     passes = ", forward and backward" if arguments.adjoint else ""
-    print(f"graph of a batch of {arguments.batch}{passes}: {result.vertices:,} vertices, {result.edges:,} edges")
+    over = f", over {devices} devices" if devices > 1 else ""
+    print(f"graph of a batch of {arguments.batch}{passes}{over}: {result.vertices:,} vertices, {result.edges:,} edges")
     print(f"held-out accuracy: {result.accuracy:.1%}")
     print(f"a training step: {ours:.3f} ms; in plain JAX: {plain:.3f} ms; ratio {ours / plain:.2f}")
     if arguments.json:
@@ -91,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--epochs", 1, 40, "turns through the digits"),
         ("--batch", 1, 32, "digits in a step"),
         ("--seed", 0, 0, "of all that is random"),
+        ("--devices", 1, 1, "devices that the graph is cut over; a CPU is taken for as many"),
     ):
         mnist.add_argument(option, type=_at_least(least), default=default, metavar="N", help=meaning)
     mnist.add_argument(

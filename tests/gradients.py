@@ -28,11 +28,11 @@ def compare(graph, of, wrt, holds: str | None, by_tables: bool = False) -> cl.Lo
     values = {own.name: random.uniform(-1, 1, own.shape).astype(np.float32) for own in wrt}
     cotangent = random.uniform(-1, 1, of.shape).astype(np.float32)
     run = cl.lower(graph, inputs=[*values], outputs=[of])
-    expected = jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent))(values)
+    expected = jax.jit(jax.grad(lambda own: jnp.vdot(run(own)[of.name], cotangent)))(values)
     found = cl.gradient(graph, of, wrt, cotangent=cotangent)
     both = cl.Sequence(found.forward, found.backward)
     lowered = cl.lower(graph, both, inputs=[*values], outputs=[*found])
-    made = lowered(values)
+    made = jax.jit(lowered)(values)
     for own in wrt:
         agree(made[found[own].source.name], expected[own.name], own.name)
     simple = cl.interpret(graph, values, [*found], both)

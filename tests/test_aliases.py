@@ -122,7 +122,7 @@ def test_arguments_that_overlap_are_well_defined_where_one_is_only_read():
 
 
 @hypothesis.given(viewed())
-@examples(150)
+@examples(60)
 def test_copies_are_checked_exactly(case):
     tensor, numbers = case
     hypothesis.assume(not (numbers < 0).any())  # padding is refused when the copy is made
@@ -153,7 +153,7 @@ def arguments(draw):
 
 
 @hypothesis.given(arguments(), arguments(), st.booleans())
-@examples(80)
+@examples(25)
 def test_calls_are_checked_exactly(first, second, both_are_written):
     graph = cl.Graph(cl.IPU(num_tiles=4))
     x, y = graph.add_variable("x", (4,)), graph.add_variable("y", (4,))

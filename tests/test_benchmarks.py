@@ -5,6 +5,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 import jax
@@ -15,10 +16,11 @@ from benchmarks import every
 from benchmarks.__main__ import main
 from benchmarks.conv import Convolution
 from benchmarks.every import BENCHMARKS
-from benchmarks.fresh import in_fresh_process, peak_bytes
+from benchmarks.fresh import in_fresh_process
 from benchmarks.harness import Comparison, Row, ValuesDiffer, check_same, gradient_of, measure
 from benchmarks.memory import find_comparison, with_peaks
 from benchmarks.ops_pool import Pooling
+from tests.held_memory import hold
 
 SMALL = {
     "adjoint_matvec": {"rows": 3, "columns": 32, "rounds": 1},
@@ -239,7 +241,10 @@ def another_process():
         yield lambda function, *arguments: pool.submit(function, *arguments).result()
 
 
-LONG = ("draw", "adjoint_memory", "mesh")
+LONG = (
+    *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
+    *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh"),
+)
 """Those of which other tests run nearly all."""
 
 
@@ -284,12 +289,6 @@ def test_rows_without_plain_jax_say_what_their_ratio_is():
 # --- memory -------------------------------------------------------------------------------------------
 
 
-def hold(num_bytes):
-    before = peak_bytes()
-    np.ones(num_bytes, np.int8)
-    return before, peak_bytes()
-
-
 def test_peak_memory_is_that_of_the_process_alone():
     filler = np.ones(6 * 10**8, np.int8)  # a process inherits `ru_maxrss`: it must not count this
     before, after = in_fresh_process(hold, 10**8)
@@ -297,6 +296,7 @@ def test_peak_memory_is_that_of_the_process_alone():
     assert 0.9e8 < after - before < 1.1e8
 
 
+@pytest.mark.slow
 def test_peaks_are_measured_for_rows_with_two_sides():
     row = with_peaks("elementwise", Row("elementwise/gradient", 1.0, 1.0, 1.0, 1.05), **SMALL["elementwise"])
     assert row.ours_peak_mb is not None
@@ -315,7 +315,7 @@ def test_comparison_is_found_without_measuring():
     assert (found.name, found.bar) == ("conv/batch2/conv1", 1.3)
 
 
-def test_memory_is_printed_where_it_is_asked_for(monkeypatch, capsys):
+def test_memory_is_printed_where_it_is_asked_for(timed_soon, monkeypatch, capsys):
     def measured(name, row):
         return replace(row, ours_peak_mb=130.0, plain_jax_peak_mb=100.0, peak_ratio=1.3, peak_bar=1.25)
 
@@ -342,6 +342,12 @@ def ones(random):
     return (np.ones(3, np.float32),)
 
 
+@pytest.fixture
+def timed_soon(monkeypatch):
+    """The command stops after as many rounds as it is asked for, not after a second."""
+    monkeypatch.setattr("benchmarks.__main__.measure", partial(measure, seconds=0))
+
+
 def slow():
     """Slower than plain JAX, and then a row of its own."""
     row = yield Comparison("slow", nap(0.02), nap(0.001), ones, bar=2.0)
@@ -353,7 +359,7 @@ def quick():
     yield Comparison("quick", nap(0.001), nap(0.02), ones, bar=1.0)
 
 
-def test_missed_bar_is_the_exit_status(monkeypatch, capsys):
+def test_missed_bar_is_the_exit_status(timed_soon, monkeypatch, capsys):
     monkeypatch.setitem(BENCHMARKS, "slow", slow)
     assert main(["slow", "--json", "--repeats", "2"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
@@ -366,7 +372,7 @@ def test_missed_bar_is_the_exit_status(monkeypatch, capsys):
     assert "1 above the bar" in out
 
 
-def test_kept_bar_is_no_error(monkeypatch, capsys):
+def test_kept_bar_is_no_error(timed_soon, monkeypatch, capsys):
     monkeypatch.setitem(BENCHMARKS, "quick", quick)
     assert main(["quick", "--repeats", "2"]) == 0
     assert "missed" not in capsys.readouterr().out

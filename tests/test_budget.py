@@ -55,7 +55,7 @@ class TestGenerated:
     def test_many(self, data: Any):
         self.check(data)
 
-    @examples(12)
+    @examples(8)
     @given(st.data())
     def test_the_plan_keeps_it(self, data: Any):
         self.check(data)
@@ -90,6 +90,7 @@ class TestGenerated:
 
 
 class TestNetworks:
+    @pytest.mark.slow
     def test_layers(self):
         """Every budget is kept, the least by nested segments; the gradients stay what they are."""
         expected, free = gradients(layers(8), None), plan_training(layers(8))[1].liveness.most_bytes_at_times
@@ -99,6 +100,7 @@ class TestNetworks:
             assert plan_training(layers(8), cl.Recompute.bytes(budget))[1].liveness.most_bytes_at_times <= budget
         agree(gradients(layers(8), cl.Recompute.bytes(least)), expected)
 
+    @pytest.mark.slow
     def test_the_network_of_digits(self):
         def trained(again: cl.Recompute | None) -> int:
             arguments = step_arguments("mnist", batch=8, key=jax.random.key(0))

@@ -213,10 +213,10 @@ def test_a_training_step_by_the_adjoint_graph_is_that_of_jax():
     training, *batch = step_arguments("mnist", batch=3, key=jax.random.key(0))
     traced = cl.trace(network_loss, training, *batch, target=cl.IPU(num_tiles=16), grain=1 << 12)
     step = training_step(traced)
-    run = cl.lower(step.graph, step.program, inputs=step.inputs, outputs=step.outputs)
+    run = jax.jit(cl.lower(step.graph, step.program, inputs=step.inputs, outputs=step.outputs))
     leaves = jax.tree.leaves((training, *batch))
     made = run({source_variables(own.source)[0].name: value for own, value in zip(step.inputs, leaves, strict=True)})
-    loss, after = train_step(training, *batch)
+    loss, after = jax.jit(train_step)(training, *batch)
     found = [made[source_variables(own.source)[0].name] for own in step.outputs]
     for own, expected in zip(found, [loss, *jax.tree.leaves((after.parameters, after.velocity))], strict=True):
         assert jnp.allclose(own, expected, 1e-4, 1e-6)

@@ -99,7 +99,7 @@ def agrees(made):
     assert str(carry_extended(run.jaxpr)) == str(run.jaxpr)
 
 
-@examples(8)
+@examples(3)
 @given(turning())
 def test_loops_over_neighbours(made):
     agrees(made)

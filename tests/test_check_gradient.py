@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,13 @@ import codelet as cl
 from lowering.gradient_check.differences import judge, steps_for, tolerance
 from lowering.gradient_check.families import spread_over
 from tests import strategies as s
-from tests.examples import examples
+from tests.examples import examples, few
 
 # --- generated ------------------------------------------------------------------------------------------
 
 
 class TestRight:
-    @examples(30)
+    @examples(8)
     @given(st.data())
     def test_generated_graphs(self, data):
         self.see_that_it_passes(data)
@@ -49,7 +50,7 @@ class TestRight:
             if own.dtype == "float64":
                 assert own.greatest_error < 1e-5
 
-    @examples(10)
+    @examples(4)
     @given(st.data())
     def test_generated_ragged_graphs(self, data):
         case = data.draw(s.cases(bounded=True, ragged=True))
@@ -308,7 +309,7 @@ class TestWrong:
         assert not check(right, np.linspace(-2, 2, 9)).findings
 
     @given(st.integers(0, 10_000))
-    @examples(4)
+    @examples(2)
     def test_generated_functions(self, seed):
         """A codelet of random weights with a random fault in one field: found, and only there."""
         random = np.random.default_rng(seed)
@@ -344,10 +345,11 @@ class TestWrong:
 # --- neither --------------------------------------------------------------------------------------------
 
 
+BENT = [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0) ** 2 + x]
+
+
 class TestKinks:
-    @pytest.mark.parametrize(
-        "function", [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0), lambda x: jnp.clip(x, 0, 1)]
-    )
+    @few("function", [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0), lambda x: jnp.clip(x, 0, 1)], every=2)
     def test_at_one(self, function):
         report = check(cl.codelet(lambda x: function(x)), [-1.0, 0.0, 2.0])
         assert [(repr(own.vertex), own.field, own.kind) for own in report.findings if own.vertex is not None] == [
@@ -356,8 +358,7 @@ class TestKinks:
         own = report.kinks[0].verdict
         assert abs(own.right - own.left) > 0.1
 
-    @pytest.mark.parametrize("distance", [1e-9, 1e-7, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3, 1e-2])
-    @pytest.mark.parametrize("function", [jax.nn.relu, jnp.abs, lambda x: jnp.maximum(x, 0) ** 2 + x])
+    @few("distance, function", product([1e-9, 1e-7, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3, 1e-2], BENT), every=4)
     def test_near_one(self, function, distance):
         """Never wrong, on neither side, whatever the size of a step is beside the distance."""
         report = check(cl.codelet(lambda x: function(x - 1)), 1 + np.array([-distance, distance]), directions=0)

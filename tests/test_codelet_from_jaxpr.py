@@ -15,6 +15,7 @@ from codelet.tracing.field_types import FieldType
 from codelet.tracing.lengths import fresh_lengths
 from codelet.tracing.trace_ragged import trace_ragged
 from ipu_backend.model.cost import codelet_cycles
+from tests.examples import few
 
 THREE, NUMBER = jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.float32)
 
@@ -48,7 +49,7 @@ VALUES["g"] = VALUES["g"].reshape(4, 3)
 OUTPUTS = ["w", "g", "size", "sizes"]
 
 
-@pytest.mark.parametrize("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)])
+@few("rate", [0.5, 2, np.float32(0.25), np.linspace(0, 1, 4, dtype=np.float32)], every=2)
 def test_it_is_what_the_function_is(rate):
     ours, theirs = learned(learning(), rate), learned(cl.codelet(learn), rate)
     assert (ours.num_vertices, ours.num_edges) == (theirs.num_vertices, theirs.num_edges)

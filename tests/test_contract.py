@@ -25,7 +25,7 @@ def contracted(function, *arrays):
     return contract(jax.make_jaxpr(function)(*arrays))
 
 
-@examples(60)
+@examples(25)
 @given(summed_products())
 def test_values_are_kept(drawn):
     function, shapes = drawn

@@ -10,7 +10,7 @@ from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import total
 
 
@@ -154,7 +154,7 @@ def test_a_window_alone_is_none():
     assert "conv_general_dilated" not in names(ours, normal(9))
 
 
-@examples(20)
+@examples(10)
 @given(st.data())
 def test_convolutions_mean_what_their_vertices_mean(data):
     """Any number of windows, batches and channels, in any order of dimensions."""
@@ -222,7 +222,7 @@ def _windowed(function, dtype: type = np.float32):
     return {eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns}, jax.jit(run)(values)[name], expected
 
 
-@pytest.mark.parametrize(
+@few(
     "function",
     [
         lambda window: window.sum(),
@@ -230,6 +230,7 @@ def _windowed(function, dtype: type = np.float32):
         lambda window: (window * jnp.arange(3.0) + window[::-1] ** 2).prod(0).sum(),
         lambda window: jnp.concatenate([window[0], window[1, :1]]).reshape(2, 2).any(1).all() * window[1, 2],
     ],
+    every=2,
 )
 def test_small_windows_are_slices_computed_element_by_element(function):
     names, values, expected = _windowed(function)
@@ -261,28 +262,28 @@ def test_codelets_that_do_more_with_windows_run_on_them_whole(function):
 # --- windows in padding -----------------------------------------------------------------------------------
 
 
-def test_windows_that_lie_wholly_in_padding():
+@few("mode", ["constant", "edge", "wrap", "reflect"])
+def test_windows_that_lie_wholly_in_padding(mode):
     graph, program = cl.Graph(), []
     x, plane = graph.add_variable("x", (4,)), graph.add_variable("plane", (2, 3))
     i, (n, m) = cl.grid(3), cl.grid(2, 3)
     outputs = []
-    for mode in ("constant", "edge", "wrap", "reflect"):
-        after, before = x.pad((0, 10), mode), x.pad((10, 0), mode)
-        around = plane.pad(((9, 9), (9, 9)), mode)
-        windows = [after[i + 6 : i + 9], after[i + 4 : i + 7], after[i + 3 : i + 6], before[i + 1 : i + 4]]
-        corners = [
-            around[n : n + 2, m : m + 3],
-            around[n : n + 4 : 3, m + 14 : m + 19 : 2],
-            around[n + 11 : n + 13, m : m + 3],
-        ]
-        channels = plane.pad(((0, 0), (0, 9)), mode)[:, i + 5 : i + 8]
-        for view, kernel in (*((own, x[:3]) for own in windows), *((own, plane) for own in (*corners, channels))):
-            outputs += [graph.add_vertex("inner", codelet, x=view, w=kernel) for codelet in (inner, multiply_and_add)]
-        outputs.append(graph.add_vertex("total", total, x=after[i + 6 : i + 9]))
-        outputs.append(graph.add_vertex("none", total, x=after[i + 6 : i + 6]))
-        copied = graph.add_variable(f"copied {mode}", (2, 3))
-        program.append(cl.Copy(around[:2, -3:], copied))
-        outputs.append(copied)
+    after, before = x.pad((0, 10), mode), x.pad((10, 0), mode)
+    around = plane.pad(((9, 9), (9, 9)), mode)
+    windows = [after[i + 6 : i + 9], after[i + 4 : i + 7], after[i + 3 : i + 6], before[i + 1 : i + 4]]
+    corners = [
+        around[n : n + 2, m : m + 3],
+        around[n : n + 4 : 3, m + 14 : m + 19 : 2],
+        around[n + 11 : n + 13, m : m + 3],
+    ]
+    channels = plane.pad(((0, 0), (0, 9)), mode)[:, i + 5 : i + 8]
+    for view, kernel in (*((own, x[:3]) for own in windows), *((own, plane) for own in (*corners, channels))):
+        outputs += [graph.add_vertex("inner", codelet, x=view, w=kernel) for codelet in (inner, multiply_and_add)]
+    outputs.append(graph.add_vertex("total", total, x=after[i + 6 : i + 9]))
+    outputs.append(graph.add_vertex("none", total, x=after[i + 6 : i + 6]))
+    copied = graph.add_variable(f"copied {mode}", (2, 3))
+    program.append(cl.Copy(around[:2, -3:], copied))
+    outputs.append(copied)
     values = {"x": np.arange(1, 5, dtype=np.float32), "plane": np.asarray(normal(2, 3))}
     program = cl.Sequence(*program, graph.default_program)
     run = cl.lower(graph, program, inputs=[x, plane], outputs=outputs)

@@ -413,7 +413,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@examples(15)
+@examples(8)
 @given(st.integers(2, 60), st.sampled_from([F16, F32]))
 def test_more_elements_never_take_less(form, n, dtype):
     """To a few cycles: PopLibs' remainders cost more than a whole vector."""

@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import Case, cases
 
 pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
@@ -74,7 +74,7 @@ def picture():
     return pictured(stencil(), size=512, title="a line")
 
 
-@examples(6)
+@examples(3)
 @given(cases(np.int32, max_steps=3))
 def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     links = find_links(case.graph, case.sequence())
@@ -91,7 +91,7 @@ def test_every_point_lies_inside_and_stretches_keep_all_links(case: Case):
     assert ((place >= 0) & (place < 1)).all()
 
 
-@examples(10)
+@examples(3)
 @given(cases(np.int32, max_steps=3), st.integers(1, 9), st.sampled_from([np.int16, np.int32]), st.integers(0, 99))
 def test_groups_are_cut_in_the_order_of_tiles(case: Case, tiles: int, kind: type, seed: int):
     links = find_links(case.graph, case.sequence())
@@ -213,6 +213,7 @@ def test_many_links_keep_their_light_on_coarser_pixels(layout):
     np.testing.assert_allclose(blocks(coarse), blocks(fine), atol=0.02 * fine.sum())
 
 
+@pytest.mark.slow
 def test_a_picture_is_the_same_in_every_process(picture):
     digest = hashlib.sha256(picture.pixels.tobytes()).hexdigest()
     program = (
@@ -224,9 +225,8 @@ def test_a_picture_is_the_same_in_every_process(picture):
     assert told.stdout.split()[-1] == digest
 
 
-@pytest.mark.parametrize("style", ["dark", "light"])
-@pytest.mark.parametrize("colour", ["layer", "codelet", "tile", "cycles"])
-def test_styles_and_colours(style, colour):
+@few("colour, style", product(["layer", "codelet", "tile", "cycles"], ["dark", "light"]))
+def test_styles_and_colours(colour, style):
     options = {"style": style, "colour": colour, "palette": "colour-blind", "highlight": "sums/*"}
     drawn = pictured(stencil(100), size=256, **options)
     assert drawn.pixels.shape == (256, 256, 3)

@@ -1,5 +1,7 @@
 """Random numbers are drawn ahead in blocks where there are many, and are the same numbers."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from codelet.jaxprs.equations import inner_jaxprs
 from lowering.fast import draws
 from lowering.fast.draws import block_sizes, split_draws
 from tests.at_once import at_once
+from tests.examples import few
 
 
 def key_of(seed, site):
@@ -66,8 +69,7 @@ def grid_graph(extents, table=None):
 SEED = np.asarray([1, 2], np.uint32)
 
 
-@pytest.mark.parametrize("extents", [(37,), (4, 6), (2, 31), (2, 3, 5), (9, 1, 4), (31, 2)])
-@pytest.mark.parametrize("tabled", [False, True])
+@few("extents, tabled", product([(37,), (4, 6), (2, 31), (2, 3, 5), (9, 1, 4), (31, 2)], [False, True]))
 def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
     monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)
     random = np.random.default_rng(0)
@@ -80,7 +82,7 @@ def test_numbers_are_the_same_over_any_axes(monkeypatch, extents, tabled):
         np.testing.assert_array_equal(results[name], expected[name])
 
 
-@pytest.mark.parametrize(("extents", "tabled"), [((37,), False), ((2, 3, 5), True), ((31, 2), True)])
+@few("extents, tabled", [((37,), False), ((2, 3, 5), True), ((31, 2), True)], every=2)
 def test_numbers_are_the_same_for_many_seeds_at_once(monkeypatch, extents, tabled):
     monkeypatch.setattr(draws, "BLOCK_BYTES", 12 * 5)
     random = np.random.default_rng(0)

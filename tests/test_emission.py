@@ -58,7 +58,7 @@ def extents_of(keys, index):
     return [index.extent(key) for key in keys]
 
 
-@examples(75)
+@examples(30)
 @given(access_maps())
 def test_reading_through_any_access_map(drawn):
     shape, index, axes = drawn
@@ -73,7 +73,7 @@ def test_reading_through_any_access_map(drawn):
     np.testing.assert_array_equal(full, index.values(axes))
 
 
-@examples(75)
+@examples(30)
 @given(access_maps())
 def test_writing_through_any_injective_access_map(drawn):
     shape, index, axes = drawn

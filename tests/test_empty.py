@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import codelet as cl
+from tests.examples import few
 
 # Of a field of shape (2, 0, 3), but where another is given.
 WHOLE = {
@@ -77,7 +77,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@few("case", CASES)
 def test_fields_and_rows_without_elements(case):
     graph, names = CASES[case]()
     inputs = [v.name for v in graph.variables if v.name in ("x", "none")]

@@ -174,7 +174,7 @@ def check_transfer(placement, transfer, pairs, to_home):
     np.testing.assert_array_equal(homes, placement.element_tiles[moves.elements])
 
 
-@examples(30)
+@examples(8)
 @given(placements(), st.sampled_from([0, region._SHORT, 1 << 40]))
 def test_bytes_per_tile_are_those_counted_one_by_one(placement, short):
     """In either way to count: by the ends of runs, or by flags of elements."""
@@ -210,7 +210,7 @@ def both(exchange, step):
     return exchange.of(step).before, exchange.of(step).after
 
 
-@examples(15)
+@examples(8)
 @given(placements(), st.data())
 def test_what_another_placement_leaves_where_it_is_moves_as_it_did(placement, data):
     plan, elements, vertices = placement.plan, placement.element_tiles.copy(), dict(placement.vertex_tiles)
@@ -393,6 +393,7 @@ def test_ten_million_vertices_are_planned_in_half_a_minute_and_eight_gibibytes(b
             assert moved.received_bytes.sum() >= moved.sent_bytes.sum()
 
 
+@pytest.mark.slow
 def test_runs_of_ten_million_vertices_are_few_where_tiles_are_contiguous():
     graph = cl.Graph()
     stencil(graph)

@@ -22,7 +22,7 @@ def standing(reach: Reach) -> np.ndarray:
     return line
 
 
-@examples(150)
+@examples(80)
 @given(neighbours())
 def test_views_of_extensions_are_the_views(views):
     extensions, moved = extend(views)
@@ -66,7 +66,7 @@ def agrees(views):
     np.testing.assert_allclose(slope["x"], plain, rtol=1e-5, atol=1e-4)
 
 
-@examples(8)
+@examples(4)
 @given(neighbours(most=12))
 def test_neighbours_and_their_gradient(views):
     agrees(views)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.examples import few
 from tests.strategies import dot, total
 
 
@@ -387,7 +388,7 @@ def test_a_race_is_found_when_the_engine_is_made():
         cl.Engine(graph).write({"c": 2.0})
 
 
-@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())])
+@few("transform", [jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())], every=2)
 def test_a_function_is_built_under_any_transformation(transform):
     """What is known while the graph is built stays known, although JAX is tracing."""
 

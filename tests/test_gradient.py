@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests import strategies as s
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.gradients import agree, compare
 
 
@@ -26,7 +26,7 @@ def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict
     def product(own):
         return jnp.vdot(run({**fixed, **own})[of], cotangent)
 
-    return jax.grad(product)({name: case.inputs[name] for name in wrt})
+    return jax.jit(jax.grad(product))({name: case.inputs[name] for name in wrt})
 
 
 AGAIN = [None, None, cl.Recompute.all(), cl.Recompute.every(1), cl.Recompute.every(2), cl.Recompute.sqrt()]
@@ -40,7 +40,7 @@ class TestGenerated:
     def test_many(self, data):
         self.check(data)
 
-    @examples(20)
+    @examples(6)
     @given(st.data())
     def test_it_is_that_of_the_lowered_program(self, data):
         self.check(data)
@@ -61,7 +61,7 @@ class TestGenerated:
         program = cl.Sequence(found.forward, found.backward)
         names = {name: own.source.name for name, own in zip(wrt, found, strict=True)}
         run = cl.lower(case.graph, inputs=[*case.inputs], outputs=[*names.values()], program=program)
-        made = run(case.inputs)
+        made = jax.jit(run)(case.inputs)
         event("zero" if not any(np.any(own) for own in expected.values()) else "not zero")
         for name in wrt:
             agree(made[names[name]], expected[name], name)
@@ -134,6 +134,7 @@ class TestRecompute:
         gradients = [np.asarray(engine.read(own)) for own in found]
         return profile.memory_by_kind["not always live"], profile.total_cycles, gradients, graph.num_vertices
 
+    @pytest.mark.slow
     def test_less_memory_for_a_little_more_work(self):
         memory, cycles, gradients, vertices = self.trained(None)
         for again, less, more in ((cl.Recompute.sqrt(), 2.4, 1.5), (cl.Recompute.every(12), 2.4, 1.5)):
@@ -214,9 +215,7 @@ class TestGathered:
             graph.add_vertex(f"dots {k}", dot, x=here, w=w[o], out=y[k, n, o, i, j])
         return graph, x, w, y
 
-    @pytest.mark.parametrize(
-        ("stride", "window", "padding"), [(1, 1, 0), (1, 3, 1), (2, 3, 0), (2, 3, 1), (3, 5, 2), (2, 2, 1), (4, 3, 2)]
-    )
+    @few("stride, window, padding", [(1, 1, 0), (1, 3, 1), (2, 3, 0), (2, 3, 1), (3, 5, 2), (2, 2, 1), (4, 3, 2)])
     def test_windows(self, stride: int, window: int, padding: int):
         graph, x, w, y = self.windows(stride, window, padding, 6)
         compare(graph, y, [x, w], "as a convolution" if window > stride else None)
@@ -243,7 +242,7 @@ class TestGathered:
         graph.add_vertex("dots", dot, x=cl.concat([a, b])[i : i + 3], w=w, out=y[i])
         compare(graph, y, [a, b, w], None)
 
-    @pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "twice"])
+    @few("mode", ["edge", "wrap", "reflect", "twice"], every=2)
     def test_what_holds_an_element_twice(self, mode: str):
         graph = cl.Graph(cl.IPU(num_tiles=8))
         x, w, y = (graph.add_variable(name, shape) for name, shape in (("x", (6,)), ("w", (3,)), ("y", (6,))))
@@ -264,11 +263,11 @@ class TestGathered:
             values, way, cotangent = (
                 {n: random.normal(size=k) for n, k in (("x", 9), ("w", 3), ("y", 4))} for _ in "abc"
             )
-            plain = cl.lower(graph, inputs=[x, w], outputs=[y])
+            plain = jax.jit(cl.lower(graph, inputs=[x, w], outputs=[y]))
             at = lambda t: np.vdot(plain({n: values[n] + t * way[n] for n in "xw"})["y"], cotangent["y"])  # noqa: E731
             found = cl.gradient(graph, y, [x, w], cotangent=cotangent["y"])
             run = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x, w], outputs=[*found])
-            made = run({n: values[n] for n in "xw"})
+            made = jax.jit(run)({n: values[n] for n in "xw"})
             slope = sum(np.vdot(made[found[own].source.name], way[own.name]) for own in (x, w))
             assert abs((at(1e-4) - at(-1e-4)) / 2e-4 - slope) < 1e-8 * max(1, abs(slope))
 
@@ -285,7 +284,7 @@ class TestListed:
         graph.add_vertex("dots", cl.codelet(lambda a, b: jnp.vdot(a, b)), a=x[left[v]], b=x[right[v]], out=y[v])
         return graph, x, y
 
-    @pytest.mark.parametrize(("low", "high", "size"), [(0, 300, 300), (40, 260, 300), (0, 3000, 3000), (7, 9, 20)])
+    @few("low, high, size", [(0, 300, 300), (40, 260, 300), (0, 3000, 3000), (7, 9, 20)], every=2)
     def test_of_two_fields(self, low: int, high: int, size: int):
         tables = np.random.default_rng(0).integers(low, high, (2, 80, 3))
         graph, x, y = self.dots(tables, size)
@@ -310,10 +309,10 @@ class TestListed:
 
     def test_long_lists_are_summed_in_parts(self):
         graph = cl.Graph(cl.IPU(num_tiles=2))
-        x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (3000,))
-        where = np.where(np.arange(3000) % 7, 2, np.arange(3000) % 6)
-        v = cl.grid(3000)
+        x, y = graph.add_variable("x", (6,)), graph.add_variable("y", (1000,))
+        where = np.where(np.arange(1000) % 7, 2, np.arange(1000) % 6)
+        v = cl.grid(1000)
         graph.add_vertex("bend", cl.codelet(jnp.sin), x=x[cl.table(where)[v]], out=y[v])
         compare(graph, y, [x], None, by_tables=True)
         (longest,) = [own.size for own in graph.variables if own.name == "backward/bend/x/parts"]
-        assert 6 < longest < 3000 // 32 + 6
+        assert 6 < longest < 1000 // 32 + 6

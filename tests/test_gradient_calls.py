@@ -52,7 +52,7 @@ def check(data: Any, *ways: str) -> None:
     if way == "interpreted":
         made = cl.interpret(case.graph, case.inputs, wanted, both)
     elif way == "lowered":
-        made = cl.lower(case.graph, inputs=[*case.inputs], outputs=wanted, program=both)(case.inputs)
+        made = jax.jit(cl.lower(case.graph, inputs=[*case.inputs], outputs=wanted, program=both))(case.inputs)
     else:
         engine = cl.Engine(case.graph, both, execution=way, stream_bytes=40)
         made = jax.jit(engine.function(inputs=[*case.inputs], outputs=wanted))(case.inputs)
@@ -70,12 +70,12 @@ class TestGenerated:
     def test_many(self, data):
         check(data, "interpreted", "lowered", "tiles", "addresses")
 
-    @examples(12)
+    @examples(6)
     @given(st.data())
     def test_interpreted(self, data):
         check(data, "interpreted")
 
-    @examples(6)
+    @examples(3)
     @given(st.data())
     def test_compiled(self, data):
         check(data, "lowered", "tiles", "addresses")
@@ -113,7 +113,7 @@ def trained(count: int, **how: Any) -> tuple[cl.Graph, cl.Profile, list[np.ndarr
     random = np.random.default_rng(0)
     inputs = {own.name: random.normal(size=own.shape).astype(np.float32) for own in [states[0], *parameters]}
     run = cl.lower(graph, program, inputs=[*inputs], outputs=[states[-1]])
-    slope = jax.grad(lambda given: run({**inputs, **given})[states[-1].name].sum())
+    slope = jax.jit(jax.grad(lambda given: run({**inputs, **given})[states[-1].name].sum()))
     expected = slope({own.name: inputs[own.name] for own in parameters})
     found = cl.gradient(graph, states[-1], parameters, program=program, cotangent=np.ones(states[-1].shape), **how)
     engine = cl.Engine(graph, cl.Sequence(found.forward, found.backward))
@@ -125,6 +125,7 @@ def trained(count: int, **how: Any) -> tuple[cl.Graph, cl.Profile, list[np.ndarr
 
 
 class TestOneFunction:
+    @pytest.mark.slow
     def test_what_fifty_calls_add_is_what_two_add(self):
         graphs, profiles = {}, {}
         for count in (2, 50):
@@ -138,6 +139,7 @@ class TestOneFunction:
 
 
 class TestRecompute:
+    @pytest.mark.slow
     def test_calls_keep_what_goes_between_them_alone(self):
         """One layer's own values at a time, for less than half as many cycles again, and the same gradients."""
         _, plain, made, _ = trained(24)
@@ -169,7 +171,7 @@ class TestRecompute:
         value = np.array([0.5, 1, 2], np.float32)
         both = cl.Sequence(found.forward, found.backward)
         made = cl.interpret(graph, {"x": np.zeros(3), "y": value}, [found[y]], both)
-        expected = jax.grad(lambda v: jnp.sin(jnp.sin(v)).sum())(value)
+        expected = jax.jit(jax.grad(lambda v: jnp.sin(jnp.sin(v)).sum()))(value)
         np.testing.assert_allclose(made[found[y].source.name], expected, 1e-5)
 
     def test_what_a_function_began_with_and_overwrites_is_that_of_each_call(self):
@@ -192,7 +194,7 @@ class TestRecompute:
             found = cl.gradient(graph, state, [x], program=calls, cotangent=np.ones(3), recompute=again)
             both = cl.Sequence(found.forward, found.backward)
             made = cl.interpret(graph, values, [found[x]], both)[found[x].source.name]
-            np.testing.assert_allclose(made, jax.grad(last)(values["x"]), 1e-4, 1e-5)
+            np.testing.assert_allclose(made, jax.jit(jax.grad(last))(values["x"]), 1e-4, 1e-5)
 
 
 class TestWhatIsLeft:

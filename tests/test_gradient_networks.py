@@ -46,6 +46,7 @@ def is_that_of_jax(
     return losses
 
 
+@pytest.mark.slow
 def test_a_residual_network():
     """Two blocks of a shape are one function, called twice; batch norm keeps running statistics."""
     network, state = resnet(jax.random.key(0), (2, 1), bottleneck=False, classes=5, widths=(4, 8))

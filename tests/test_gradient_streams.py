@@ -1,13 +1,14 @@
 """Gradients of programs with streams: what runs again finds the values that the first run took, and sends nothing."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 import codelet as cl
+from tests.examples import few
 
 
 @cl.codelet
@@ -69,15 +70,18 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
     run = cl.lower(own.graph, program, inputs=["s"], outputs=["s"])
     (count,) = run.arguments[-1].shape
     given = np.linspace(0.5, 1, count, dtype=np.float32)
-    before = run({"s": 0.2, "given": given})
-    expected = jax.grad(lambda s: run({"s": s, "given": given})["s"])(0.2)
-    jax.block_until_ready(expected)
+
+    def state(s: Any) -> tuple[Any, Any]:
+        results = run({"s": s, "given": given})
+        return results["s"], results["sent"]
+
+    expected, sent = jax.block_until_ready(jax.jit(jax.grad(state, has_aux=True))(0.2))
     capfd.readouterr()
     found = cl.gradient(own.graph, own.s, ["s"], program=program, recompute=recompute)
     both, name = cl.Sequence(found.forward, found.backward), found["s"].name
-    after = cl.lower(own.graph, both, inputs=["s"], outputs=[name])({"s": 0.2, "given": given})
+    after = jax.jit(cl.lower(own.graph, both, inputs=["s"], outputs=[name]))({"s": 0.2, "given": given})
     np.testing.assert_allclose(after[name], expected, rtol=1e-5)
-    np.testing.assert_allclose(after["sent"], before["sent"], rtol=1e-6)
+    np.testing.assert_allclose(after["sent"], sent, rtol=1e-6)
     jax.effects_barrier()
     assert capfd.readouterr().out.count("took") == count
     engine = cl.Engine(own.graph, both)
@@ -85,18 +89,16 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
     engine.write({"s": 0.2})
     engine.run()
     np.testing.assert_allclose(engine.read(name), expected, rtol=1e-5)
-    np.testing.assert_allclose(engine.read(own.graph.streams[1]), before["sent"], rtol=1e-6)
+    np.testing.assert_allclose(engine.read(own.graph.streams[1]), sent, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kept", CHECKPOINTS, ids=str)
-@pytest.mark.parametrize("program", KEPT)
+@few("program, kept", product(KEPT, CHECKPOINTS), every=6, ids=str)
 def test_loops_whose_turns_run_again(program, kept, capfd):
     own = Program()
     check(own, KEPT[program](own, kept), None, capfd)
 
 
-@pytest.mark.parametrize("recompute", AGAIN, ids=lambda own: own.kind)
-@pytest.mark.parametrize("program", MADE_AGAIN)
+@few("program, recompute", product(MADE_AGAIN, AGAIN), every=5, ids=lambda own: getattr(own, "kind", own))
 def test_what_is_made_again(program, recompute, capfd):
     own = Program()
     check(own, MADE_AGAIN[program](own), recompute, capfd)

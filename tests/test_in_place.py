@@ -14,7 +14,7 @@ from jax.extend import core as jax_core
 import codelet as cl
 from lowering.jaxprs.in_place import update_safely, updates_in_danger
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 
 
 def five_lines(x):
@@ -157,8 +157,7 @@ def test_updates_that_xla_compiles_rightly_stay_in_place():
     assert not stays(lambda x, z: update(x, z[3:7, None], (0, 2)), SQUARE, SQUARE.reshape(16))
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("size", [(1, 1, 1), (3, 2, 1), (1, 2, 2)])
+@few("size, known", itertools.product([(1, 1, 1), (3, 2, 1), (1, 2, 2)], [True, False]))
 def test_the_other_ways_mean_the_same(size, known):
     def function(x, k):
         start = 2 if known else k

@@ -61,7 +61,7 @@ def counted_one_by_one(placement, liveness):
     return np.max(needed, axis=0, initial=0) if needed else always
 
 
-@examples(30)
+@examples(12)
 @given(placements())
 def test_what_must_be_interleaved_is_that_counted_one_by_one(placement):
     liveness = live_ranges(plan_exchange(placement))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.test_draw import heat, pictured, stencil
 
 pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
@@ -86,7 +86,7 @@ def check_names(seen: Seen, side: int) -> None:
     assert place_labels(seen, side, taken) == labels
 
 
-@examples(8)
+@examples(2)
 @given(clusters(), st.sampled_from([256, 1024, 2048]))
 def test_names_stand_apart_and_inside(seen, side):
     check_names(seen, side)
@@ -113,7 +113,7 @@ def test_layers_over_each_other_have_names_all_around():
     assert apart.min() > 2.5 * labels[0].height
 
 
-@pytest.mark.parametrize("count", [3, 12, 20])
+@few("count", [3, 12, 20], every=2)
 def test_leaders_of_layers_in_a_row_do_not_cross(count):
     layout = layers_of(chain([f"layer {number}" for number in range(count)]))
     labels = place_labels(names_seen(layout, (0, 0, 1)), SIDE)

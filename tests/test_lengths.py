@@ -17,7 +17,7 @@ import codelet as cl
 from codelet.tracing.alike import alike
 from codelet.tracing.lengths import Answers, fresh_lengths, watched
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
@@ -120,7 +120,7 @@ def graph_of(codelets, lengths, by_loops):
     return graph, {"x": np.arange(x.size, dtype=np.float32) % 5 + 1}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["symbols", "loops"])
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["symbols", "loops"])
 def decided(request):
     graph, values = graph_of(DECISIONS | ROWS, LENGTHS, request.param)
     names = [v.name for v in graph.variables if v.name != "x"]
@@ -137,7 +137,7 @@ def test_decisions_on_lengths(decided):
     assert_all_close(jax.jit(cl.lower(graph, inputs=["x"], outputs=names))(values), expected, names)
 
 
-@pytest.mark.parametrize("execution", ["tiles", "addresses"])
+@few("execution", ["addresses", "tiles"], every=2)
 def test_decisions_on_lengths_on_the_machine(decided, execution):
     graph, values, names, expected = decided
     engine = cl.Engine(graph, execution=execution)
@@ -204,7 +204,7 @@ def test_what_the_garbage_collector_runs_asks_nothing():
     before = gc.get_threshold()
     gc.set_threshold(1)
     try:
-        found, traces = apart(traced, MANY)
+        found, traces = apart(traced, range(20))
     finally:
         gc.set_threshold(*before)
     assert found == []
@@ -340,7 +340,7 @@ def check_case(case):
             np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=f"{execution}: {name}")
 
 
-@examples(5)
+@examples(3)
 @given(cases(np.float32, ragged=True))
 def test_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
@@ -353,6 +353,7 @@ def test_many_ragged_graphs_in_every_way_of_running(case):
     check_case(case)
 
 
+@pytest.mark.slow
 def test_modules_that_a_first_trace_imports_ask_nothing():
     """A derivative rule is watched where JAX, for the first time, imports what defines types of its own."""
     program = """

@@ -23,7 +23,7 @@ from codelet.draw.links import LinkSearch
 
 interpreting = importlib.import_module("codelet.interpret")  # the name in the package is its function
 MOST_TURNS = 4
-MOST_PATHS = 40
+MOST_PATHS = 16
 
 
 class _Trace:
@@ -174,7 +174,7 @@ def _pairs(links: Any) -> set[tuple[int, int]]:
     return set(zip(links.source.tolist(), links.target.tolist(), strict=True))
 
 
-@examples(25)
+@examples(8)
 @given(cases(np.int32, max_steps=4))
 def test_links_are_those_of_a_trace(case: Case):
     search = LinkSearch(case.graph)
@@ -193,7 +193,7 @@ def test_links_are_those_of_a_trace(case: Case):
         assert expected == _pairs(links)
 
 
-@examples(15)
+@examples(6)
 @given(cases(np.int32, max_steps=3))
 def test_what_nobody_wrote_is_a_point_for_each_stretch_that_is_read_together(case: Case):
     search = LinkSearch(case.graph)
@@ -214,7 +214,7 @@ def test_what_nobody_wrote_is_a_point_for_each_stretch_that_is_read_together(cas
     assert {int(e): int(search.claimed[e]) for e in np.flatnonzero(search.claimed)} == points
 
 
-@examples(20)
+@examples(10)
 @given(cases(np.int32))
 def test_edge_blocks_are_the_edges(case: Case):
     found = []

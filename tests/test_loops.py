@@ -1,6 +1,7 @@
 """Loops carry what outlives a turn, once, and pass arrays on without copies; what no output needs is not run."""
 
 import re
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from lowering.pipeline import plan_graph
 from lowering.plan.steps import CallStep
 from lowering.plan.walk import all_steps
 from tests.at_once import at_once
+from tests.examples import few
 from tests.strategies import dot, total
 
 SIZE = 6
@@ -109,8 +111,7 @@ def test_a_copy_back_is_a_change_of_places():
     )
 
 
-@pytest.mark.parametrize("count", range(8))
-@pytest.mark.parametrize("known", [False, True])
+@few("count, known", product(range(8), [False, True]))
 def test_any_number_of_turns(count, known):
     s = Stencil()
     before = [cl.Copy(s.u, s.v)] if known else []
@@ -159,7 +160,7 @@ def test_loops_in_loops_rotate():
     assert (6, 2, 2) in scans(run)
 
 
-@pytest.mark.parametrize("where", ["v before the step", "v by the step", "u is written", "v is written twice", "whole"])
+@few("where", ["v before the step", "v by the step", "u is written", "v is written twice", "whole"], every=2)
 def test_a_copy_stays_where_a_rotation_would_show(where):
     s = Stencil("v" if where == "v by the step" else "u")
     i = cl.grid(SIZE)
@@ -181,7 +182,7 @@ def test_a_copy_stays_where_a_rotation_would_show(where):
     assert "rotate" not in steps_text(run)
 
 
-@pytest.mark.parametrize("at_end", [False, True])
+@few("at_end", [False, True], every=2)
 def test_what_reads_the_copied_variable_after_the_step_sees_it(at_end):
     s = Stencil()
     body = [s.step, s.back, s.watch] if at_end else [s.step, s.watch, s.back]
@@ -217,7 +218,7 @@ def test_partial_sums_are_not_carried():
     assert "reduce_sum" not in str(run.jaxpr)
     values = {"x": np.ones(8, "f"), "w": np.random.default_rng(0).normal(size=(8, 8)).astype("f") / 3}
     expected = np.linalg.matrix_power(values["w"], 5) @ values["x"]
-    np.testing.assert_allclose(run(values)["x"], expected, rtol=1e-4)
+    np.testing.assert_allclose(jax.jit(run)(values)["x"], expected, rtol=1e-4)
 
 
 def test_partial_sums_that_are_asked_for_come_out():

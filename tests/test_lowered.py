@@ -36,13 +36,13 @@ def assert_close(result, expected, rtol):
         np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-@examples(12)
+@examples(4)
 @given(cases(np.float32))
 def test_floats(case: Case):
     assert_close(jax.jit(lowered(case))(case.inputs), interpreted(case), 1e-5)
 
 
-@examples(12)
+@examples(7)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))
@@ -51,7 +51,7 @@ def test_integers_exactly(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(8)
+@examples(2)
 @given(cases(np.int32))
 def test_without_jit(case: Case):
     """One operation after another, each compiled by itself: slow, and the same jaxpr."""
@@ -61,7 +61,7 @@ def test_without_jit(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(15)
+@examples(6)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
     results = arrived(jax.jit(lowered(case))(case.inputs))
@@ -69,7 +69,7 @@ def test_loops_that_pass_variables_on(case: Case):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(10)
+@examples(4)
 @given(cases(np.int32))
 def test_the_engine(case: Case):
     engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40)
@@ -82,7 +82,7 @@ def test_the_engine(case: Case):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@examples(10)
+@examples(4)
 @given(st.data())
 def test_gradients_against_finite_differences(data):
     with jax.enable_x64(True):
@@ -113,7 +113,7 @@ def test_gradients_against_finite_differences(data):
         np.testing.assert_allclose(exact, numeric, rtol=1e-6, atol=1e-6)
 
 
-@examples(8)
+@examples(3)
 @given(cases(np.float32, max_steps=2))
 def test_vmap_and_scan(case: Case):
     run = lowered(case)
@@ -128,14 +128,14 @@ def test_vmap_and_scan(case: Case):
             np.testing.assert_allclose(scanned[name][k], apart[k][name], rtol=1e-4, atol=1e-4)
 
 
-@examples(20)
+@examples(10)
 @given(cases(np.int32))
 def test_edges_are_counted_exactly(case: Case):
     assert case.graph.num_edges == sum(1 for _ in case.graph.edges())
     assert case.graph.num_vertices == sum(1 for _ in case.graph.vertices())
 
 
-@examples(20)
+@examples(10)
 @given(cases(np.int32), st.data())
 def test_writers_and_readers(case: Case, data):
     name = data.draw(st.sampled_from([v.name for v in case.graph.variables if v.size]))
@@ -154,7 +154,7 @@ def test_writers_and_readers(case: Case, data):
     assert {(v.family, v.number) for v in case.graph.readers(element)} == touching({"in", "inout"})
 
 
-@examples(12)
+@examples(4)
 @given(cases(np.float32))
 def test_lowering_is_deterministic(case: Case):
     first, second = lowered(case), lowered(case)

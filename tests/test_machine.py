@@ -58,6 +58,7 @@ def test_the_matrix_vector_tutorial_to_the_cycle(chip, parts, sizes, expected):
     assert profile.total_cycles == sum(expected)
 
 
+@pytest.mark.slow
 def test_the_paired_bus_the_sync_and_the_routes_change_the_tutorial():
     build = lambda **changes: matrix_vector(cl.IPU(**PLAIN | changes), 10_000, 1_000, 7, 210, 48, 7)  # noqa: E731
     before, paired, synced, routed = (

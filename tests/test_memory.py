@@ -242,7 +242,7 @@ class Store:
 KEEPING = st.sampled_from(["all", "some", "none"])
 
 
-@examples(25)
+@examples(4)
 @given(placements(max_steps=3), KEEPING, st.randoms(use_true_random=False))
 def test_every_read_finds_what_was_written_last(placement, keeping, random):
     plan = placement.plan
@@ -257,7 +257,7 @@ def test_every_read_finds_what_was_written_last(placement, keeping, random):
     check_addresses(planned.memory)
 
 
-@examples(40)
+@examples(8)
 @given(placements(loops=True), KEEPING)
 def test_loops_that_pass_variables_on(placement, keeping):
     plan = placement.plan
@@ -271,7 +271,7 @@ def test_loops_that_pass_variables_on(placement, keeping):
     check_addresses(planned.memory)
 
 
-@examples(50)
+@examples(15)
 @given(chains(), KEEPING)
 def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     plan = placement.plan
@@ -281,7 +281,7 @@ def test_outputs_in_the_place_of_inputs_spoil_nothing(placement, keeping):
     check_addresses(planned.memory)
 
 
-@examples(20)
+@examples(10)
 @given(placements())
 def test_buffers_hold_what_arrives_and_what_is_sent_home(placement):
     planned = plan_machine(placement.plan, placement, allow_out_of_memory=True)
@@ -488,7 +488,7 @@ def pointer_bytes(vertex, field):
     return min(edges, EDGE_BYTES + LEVEL_BYTES * loops)
 
 
-@examples(20)
+@examples(10)
 @given(placements())
 def test_pointers_and_state_are_those_counted_one_by_one(placement):
     memory = plan_memory(live_ranges(plan_exchange(placement)))
@@ -707,6 +707,7 @@ def test_offsets_of_ranges_that_are_live_at_once_are_apart(count, num_moments, t
     np.testing.assert_array_equal(assign_offsets(sizes[:, :1], moments), offsets[:, :1])
 
 
+@pytest.mark.slow
 def test_hundreds_of_ranges_on_all_tiles_are_placed_in_seconds_and_closely():
     random = np.random.default_rng(0)
     layers = 100  # forwards and back again: what layer k makes is used until its gradient is

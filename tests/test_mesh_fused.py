@@ -451,3 +451,16 @@ def test_a_function_that_aborts_raises_on_every_device(execution):
     for each in (run, jax.jit(run)):
         with pytest.raises(Exception, match="too much"):
             jax.block_until_ready(each({"x": values}))
+
+
+def test_a_run_over_devices_of_a_cpu_is_done_when_it_returns():
+    """As those that wait for others' parts pile up, there are no threads left for these parts: it hung."""
+    graph = cl.Graph()
+    x, i = graph.add_variable("x", (1 << 18,), "int32"), cl.grid(1 << 18)
+    with graph.record() as step:
+        graph.add_vertex("count up", count_up, n=x[i])
+    engine = cl.Engine(graph, cl.Repeat(200, step), mesh=mesh_of(4))
+    engine.write({"x": np.ones(1 << 18, np.int32)})
+    engine.run()
+    assert all(held.is_ready() for held in engine._state.arrays.values())
+    np.testing.assert_array_equal(engine.read("x"), 201)

@@ -16,7 +16,7 @@ import codelet as cl
 from codelet.errors import MissingExtraError
 from codelet.models.mnist import SIZES, init_parameters, network, slopes
 from ipu_backend.cli import main
-from ipu_backend.jobs.mnist import Digits, batches, check_demo_extra, plain_network, slope_of, train
+from ipu_backend.jobs.mnist import DevicesError, Digits, batches, check_demo_extra, plain_network, slope_of, train
 from tests.at_once import at_once, with_slopes
 
 ROOT = Path(__file__).parents[1]
@@ -105,6 +105,7 @@ def test_short_run(capsys):
     assert "training" in err
 
 
+@pytest.mark.slow
 def test_short_run_by_the_adjoint_graph(capsys):
     """As the short run, whose digits it sees in the same order: what is learnt differs by rounding alone."""
     main(["mnist", "--epochs", "3", "--adjoint", "--json"])
@@ -113,18 +114,34 @@ def test_short_run_by_the_adjoint_graph(capsys):
     assert result["vertices"] > counts(32)[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("passes", [[], ["--adjoint"]])
+def test_short_run_over_devices(passes, capsys):
+    main(["mnist", "--epochs", "3", "--devices", "4", "--json", *passes])
+    out = capsys.readouterr().out
+    assert json.loads(out.splitlines()[-1])["accuracy"] >= 0.88
+    assert "over 4 devices" in out
+
+
+def test_more_devices_than_there_are():
+    with pytest.raises(DevicesError, match=r"given: +99[\s\S]*force_host_platform_device_count=99"):
+        train(devices=99)
+
+
 def test_slopes_by_vertices_are_those_of_jax():
     layers = init_parameters(jax.random.key(3))
     random = np.random.default_rng(0)
     images = jnp.asarray(random.uniform(size=(4, 784)), jnp.float32)
     labels = jnp.asarray(random.integers(0, 10, 4), jnp.int32)
-    loss, found = cl.lower(slopes)(images, labels, layers)
-    value, expected = slope_of(plain_network)(layers, images, labels)
+    ours, plain = cl.lower(slopes), slope_of(plain_network)
+    both = jax.jit(lambda *own: (ours(*own[1:], own[0]), plain(*own)))
+    (loss, found), (value, expected) = both(layers, images, labels)
     np.testing.assert_allclose(loss, value, 1e-5)
     for own, each in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(own, each, 1e-4, 1e-6)
 
 
+@pytest.mark.slow
 def test_as_a_process():
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

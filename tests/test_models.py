@@ -15,6 +15,7 @@ from codelet.models import strain
 from codelet.models.networks import NETWORKS, step_arguments
 from codelet.models.resnet import Stem
 from codelet.models.training import apply, cross_entropy, start, train_step
+from tests.examples import few
 
 KEY = jax.random.key(0)
 PARAMETERS = {
@@ -60,7 +61,7 @@ def is_norm(leaf) -> bool:
     return isinstance(leaf, eqx.nn.BatchNorm)
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "resnet34"])
+@few("name", [name for name in NETWORKS if name != "resnet34"], every=2)
 def test_step_keeps_every_shape(name):
     training, _, _ = shapes(name)
     (_, (logits, _)), (_, (loss, after)) = traced(name)

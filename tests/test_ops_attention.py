@@ -9,6 +9,7 @@ import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.examples import few
 from tests.ops_cases import TARGET, Case, array, check
 
 CASES = {
@@ -59,13 +60,13 @@ def compare(name, dtype, tolerance, **ways):
     check(case, **ways)
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES)
 def test_beside_jax(name):
     alone = name == "one for all"
     compare(name, jnp.float32, 1e-5, interpreted=alone, on_tiles=alone)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16], every=2)
 def test_dtypes(dtype):
     compare("heads", dtype, 2e-2)
 
@@ -113,7 +114,7 @@ def test_a_cotangent_of_another_shape():
 # --- with projections -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("batch", "use_bias"), [(None, True), (2, False)])
+@few("batch, use_bias", [(None, True), (2, False)], every=2)
 def test_many_heads(batch, use_bias):
     biases = {f"use_{name}_bias": use_bias for name in ("query", "value", "output")}  # that by the key's is zero
     layer = eqx.nn.MultiheadAttention(2, 6, output_size=5, **biases, key=jax.random.key(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from codelet.ops.conv_arguments import checked_sizes, seen_by_input, seen_by_ker
 from codelet.ops.conv_planning import options, plan_convolved
 from codelet.ops.conv_vertices import add_planned
 from codelet.ops.planning import Plan
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import Case, array, check
 
 
@@ -28,8 +29,8 @@ def sizes(x, w, strides: Any = 1, padding: Any = "VALID", **options):
 
 
 CASES = {
-    "valid": sizes((1, 3, 8, 8), (5, 3, 3, 3)),
     "strides": sizes((2, 3, 9, 8), (5, 3, 3, 2), (2, 1), ((1, 2), (0, 1))),
+    "valid": sizes((1, 3, 8, 8), (5, 3, 3, 3)),
     "among zeros": sizes(
         (1, 3, 7, 6), (4, 3, 3, 2), (3, 2), ((1, 2), (0, 1)), lhs_dilation=(2, 3), rhs_dilation=(2, 1)
     ),
@@ -77,22 +78,22 @@ def all_of(name, grain=None, dtype=jnp.float32):
     return Case(build, plain, (array(shape, dtype, seed=2), array(x, dtype), array(w, dtype, seed=1)), slopes=False)
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES)
 def test_convolutions_and_their_gradients(name):
     check(all_of(name), interpreted=name == "groups", on_tiles=name == "strides")
 
 
-@pytest.mark.parametrize("name", ["strides", "groups", "one dimension"])
+@few("name", ["strides", "groups", "one dimension"])
 def test_slopes(name):
     check(case_of(name))
 
 
-@pytest.mark.parametrize(("name", "grain"), [("strides", 1), ("strides", 40), ("groups", 100)])
+@few("name, grain", [("strides", 40), ("strides", 1), ("groups", 100)], every=2)
 def test_grains(name, grain):
     check(all_of(name, grain), interpreted=grain == 40)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32], ids=lambda dtype: dtype.__name__)
 def test_dtypes(dtype):
     check(case_of("valid", dtype=dtype)._replace(slopes=False) if dtype == jnp.int32 else all_of("valid", dtype=dtype))
 
@@ -158,8 +159,7 @@ def tensors(graph, of, x, w, strides, dtype):
     return plan
 
 
-@pytest.mark.parametrize("target", [cl.IPU("mk2"), cl.IPU(num_tiles=64)], ids=["mk2", "64 tiles"])
-@pytest.mark.parametrize("name", PLANNED)
+@few("name, target", product(PLANNED, [cl.IPU("mk2"), cl.IPU(num_tiles=64)]))
 def test_cycles_are_as_planned(name, target):
     graph = cl.Graph(target)
     plan = tensors(graph, *PLANNED[name])
@@ -167,7 +167,7 @@ def test_cycles_are_as_planned(name, target):
     assert "next best of" in str(plan)
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@few("name", PLANNED)
 def test_no_other_way_is_much_better(name):
     of, *_, strides, dtype = PLANNED[name]
     graph = cl.Graph(cl.IPU(num_tiles=16))
@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_done_in_turns():
     np.testing.assert_allclose(engine.read(y), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("cut", ["batch", "groups", "out_channels"])
+@few("cut", ["batch", "groups", "out_channels"], every=2)
 def test_turns_of_any_part_of_the_results_give_the_same(cut):
     numbers = ("NHWC", "HWIO", "NHWC")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 
@@ -18,9 +21,9 @@ def plain(logits, labels, axis):
     return -jnp.sum(labels * jax.nn.log_softmax(logits, axis), axis)
 
 
-@pytest.mark.parametrize("kind", ["classes", "probabilities"])
-@pytest.mark.parametrize(("shape", "axis"), [((5, 7), -1), ((4, 3, 2), 1)], ids=str)
-def test_values_and_gradients(shape, axis, kind):
+@few("of, kind", product([((5, 7), -1), ((4, 3, 2), 1)], ["classes", "probabilities"]))
+def test_values_and_gradients(of, kind):
+    shape, axis = of
     logits = array(shape)
     rows = jnp.sum(logits, axis).shape
     labels = array(rows, jnp.int32, low=0, high=shape[axis] - 1)

@@ -20,7 +20,7 @@ from codelet.ops.indexing import _gather_lookup
 from codelet.ops.lookup_codelets import gather_block
 from codelet.ops.lookup_planning import _price
 from codelet.ops.slice_forms import gather_form
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 INDICES = jnp.array([[3, -1, 0], [12, 5, 5], [-20, 6, 2]])
@@ -36,8 +36,7 @@ TAKES = {
 }
 
 
-@pytest.mark.parametrize("mode", [None, "clip", "wrap"])
-@pytest.mark.parametrize("name", TAKES)
+@few("name, mode", itertools.product(TAKES, [None, "clip", "wrap"]), every=4)
 def test_take(name, mode):
     shape, indices, axis = TAKES[name]
     options: Any = {"fill_value": 7} if mode is None and name == "rows" else {}
@@ -50,8 +49,7 @@ def test_take(name, mode):
     check(Case(build, plain, (array(shape), indices), slopes=tested), interpreted=tested, on_tiles=name == "inside")
 
 
-@pytest.mark.parametrize("mode", [None, "clip"])
-@pytest.mark.parametrize("name", ["rows", "inside", "elements"])
+@few("name, mode", itertools.product(["rows", "inside", "elements"], [None, "clip"]), every=5)
 def test_take_gradient(name, mode):
     shape, indices, axis = TAKES[name]
     take = lambda x: jnp.take(x, indices, axis, mode=mode)  # noqa: E731
@@ -62,7 +60,7 @@ def test_take_gradient(name, mode):
     check(Case(build, plain, (g, x, indices), slopes=False), interpreted=True, on_tiles=mode is None)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], ids=lambda dtype: dtype.__name__)
 def test_embedding_dtypes(dtype):
     table, indices = array((11, 6), dtype), jnp.array([[0, 10, 3], [3, 3, -11]])
     build = lambda graph, table, i: cl.ops.embedding(graph, table, i, grain=4)  # noqa: E731
@@ -85,8 +83,7 @@ GATHERS = {
 }
 
 
-@pytest.mark.parametrize("mode", ["fill", "clip"])
-@pytest.mark.parametrize("name", GATHERS)
+@few("name, mode", itertools.product(GATHERS, ["fill", "clip"]), every=3)
 def test_gather(name, mode):
     shape, indices, numbers, sizes = GATHERS[name]
     if name == "from the last":
@@ -112,7 +109,7 @@ OPS = {"set": lax.scatter, "add": lax.scatter_add, "multiply": lax.scatter_mul, 
 OPS["max"] = lax.scatter_max
 
 
-@pytest.mark.parametrize("name", SCATTERS)
+@few("name", SCATTERS, every=2)
 def test_scatter(name):
     shape, indices, updates, numbers = SCATTERS[name]
     arguments = array(shape), indices, array(updates, seed=1)
@@ -160,7 +157,7 @@ def scatter_gradients(graph, g, x, i, y, numbers=None, **options):
     }
 
 
-@pytest.mark.parametrize("name", ["windows", "batches", "elements"])
+@few("name", ["windows", "batches", "elements"], every=2)
 def test_scatter_gradients(name):
     shape, indices, updates, numbers = SCATTERS[name]
     x, y, g = array(shape).round(), array(updates, seed=1).round(), array(shape, seed=2)  # ties
@@ -173,7 +170,8 @@ def test_scatter_gradients(name):
     check(Case(build, plain, (g, x, indices, y), slopes=False), interpreted=name == "elements")
 
 
-def test_scatter_gradients_by_rows_that_are_named_again():
+@few("on_tiles", [False, True], every=2)
+def test_scatter_gradients_by_rows_that_are_named_again(on_tiles):
     x, i, y = array((7, 3)).round(), jnp.array([3, -1, 3, 9, 3]), array((5, 3), seed=1).round()
     g, once = array((7, 3), seed=2), jnp.array([3, -1, 0, 9, 4])
 
@@ -191,10 +189,10 @@ def test_scatter_gradients_by_rows_that_are_named_again():
             pull(lambda x, y: x.at[once].mul(y, unique_indices=True)),
         )
 
-    check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=True)
+    check(Case(build, plain, (g, x, i, once, y), slopes=False), on_tiles=on_tiles)
 
 
-@pytest.mark.parametrize("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)
+@few("start", [(1, 2), (5, -3), (-9, 99), (0, 0)], ids=str)
 def test_dynamic_slices(start):
     x, y, g = array((6, 9)), array((3, 9), seed=1), array((3, 4), seed=2)
     i, j = map(jnp.asarray, start)
@@ -225,7 +223,7 @@ SMALL = cl.IPU(num_tiles=16, bytes_per_tile=5_000)
 """So little memory that rows are cut."""
 
 
-@pytest.mark.parametrize("mode", [None, "clip"])
+@few("mode", [None, "clip"], every=2)
 def test_rows_are_cut_where_memory_asks(mode):
     table, indices = array((3001, 2)), jnp.array([0, 3000, -1, 1500, 1500, 2999, 3001, -3002, 9999])
     g = array((9, 2), seed=1)
@@ -294,7 +292,7 @@ def test_the_choice_is_near_the_best(rows, columns, count):
     assert chosen <= 1.05 * min(costs)
 
 
-@pytest.mark.parametrize("target", [TARGET, SMALL], ids=["whole rows", "cut rows"])
+@few("target", [TARGET, SMALL], every=2, ids=["whole rows", "cut rows"])
 def test_tiles_add_up_some_of_the_indices_each(target):
     table, indices = array((900 if target is SMALL else 40, 2)), array((500,), jnp.int32, low=-40, high=39)
     g, graphs = array((500, 2), seed=1), []

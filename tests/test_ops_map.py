@@ -18,7 +18,7 @@ from codelet.errors import CodeletError, FieldTypeError, ForeignGraphError, Oper
 from codelet.ops.blocks import Cut
 from codelet.ops.element_functions import element_function, value_codelets
 from codelet.ops.elementwise_planning import Elements, Operand, _price, plan_elements
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 MAPS = {
@@ -39,7 +39,7 @@ MAPS = {
 }
 
 
-@pytest.mark.parametrize("name", MAPS)
+@few("name", MAPS, every=2)
 def test_map(name):
     function, arguments = MAPS[name]
     build = lambda graph, *own: cl.ops.map(graph, function, *own)  # noqa: E731
@@ -47,7 +47,7 @@ def test_map(name):
     check(case, interpreted=True, on_tiles=True)
 
 
-@pytest.mark.parametrize("name", MAPS)
+@few("name", MAPS)
 def test_map_gradient(name):
     function, arguments = MAPS[name]
     smooth = lambda own: jnp.issubdtype(own.dtype, jnp.inexact)  # noqa: E731
@@ -74,7 +74,7 @@ def test_map_gradient(name):
     )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, bool], every=2, ids=lambda dtype: dtype.__name__)
 def test_map_dtypes(dtype):
     arguments = array((6, 11), dtype), array((11,), dtype, seed=1), array((), dtype, seed=2)
 

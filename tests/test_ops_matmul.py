@@ -16,7 +16,7 @@ import codelet as cl
 from codelet.ops import product_planning
 from codelet.ops.blocks import cuts_of
 from codelet.ops.product_planning import Codelets, Dimension, Product
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import Case, array, assert_alike, check
 
 NUMBERS = {
@@ -34,7 +34,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@few("name", NUMBERS)
 def test_dot_general(name):
     a, b, numbers = NUMBERS[name]
     grains = None, 1, 6
@@ -57,7 +57,7 @@ def test_dtypes(dtype):
     check(case, interpreted=True)
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("nothing summed", "no rows")])
+@few("name", [name for name in NUMBERS if name not in ("nothing summed", "no rows")])
 def test_gradients(name):
     a, b, numbers = NUMBERS[name]
     shape = jax.eval_shape(lambda a, b: lax.dot_general(a, b, numbers), array(a), array(b)).shape
@@ -85,7 +85,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
+@few("a, b", SHAPES, ids=str)
 def test_matmul_and_its_gradients(a, b):
     shape = jax.eval_shape(jnp.matmul, array(a), array(b)).shape
     has_gradients = a != (2, 1, 3, 4)
@@ -113,15 +113,16 @@ def predicted_and_profiled(target, rows, summed, columns, dtype=jnp.float32, **o
     return plan, cl.Engine(graph).profile(keep=[a, b, out])
 
 
-@pytest.mark.parametrize(
-    ("rows", "summed", "columns", "dtype"),
+@few(
+    "rows, summed, columns, dtype",
     [
         (512, 512, 512, jnp.float32),
+        (1, 9216, 4096, jnp.float16),
         (10_000, 1_000, 1, jnp.float16),
         (500, 700, 300, jnp.float32),
         (100, 100, 100, jnp.float16),
-        (1, 9216, 4096, jnp.float16),
     ],
+    every=2,
 )
 def test_the_profile_counts_what_was_planned(rows, summed, columns, dtype):
     plan, profile = predicted_and_profiled(cl.IPU("mk2"), rows, summed, columns, dtype)
@@ -138,7 +139,7 @@ def test_any_plan_gives_the_product(sizes, grain):
     assert_alike(layer(a, b), a @ b)
 
 
-@pytest.mark.parametrize("sizes", [(12, 12, 12), (5, 40, 7), (30, 6, 1), (1, 64, 16)], ids=str)
+@few("sizes", [(12, 12, 12), (5, 40, 7), (30, 6, 1), (1, 64, 16)], every=2, ids=str)
 def test_the_choice_is_about_the_best(sizes):
     """Beside all blocks of tiles there are, each in the vertices that the planner may make of it."""
     target, dtype = cl.IPU(num_tiles=6), np.dtype(np.float32)
@@ -181,7 +182,7 @@ TUTORIAL = Codelets(
 """A dot product, and a sum, as the tutorial counts them."""
 
 
-@pytest.mark.parametrize(("chip", "parts", "cycles"), [("mk2", 7, 3_996), ("mk1", 5, 4_751)])
+@few("chip, parts, cycles", [("mk2", 7, 3_996), ("mk1", 5, 4_751)], every=2)
 def test_the_plan_of_poplars_tutorial(chip, parts, cycles):
     target = cl.IPU(chip, **IDEAL)
     plan, profile = predicted_and_profiled(target, 10_000, 1_000, 1, codelets=TUTORIAL)
@@ -261,7 +262,7 @@ def trained(rows, columns, *, like):
     return {name.split("/")[0].removeprefix("execute "): moved[name] for name in moved if "add up" not in name}
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(512, 768), (1024, 2048)])
+@few("rows, columns", [(512, 768), (1024, 2048)], every=2)
 def test_a_matrix_stays_where_it_is_forward_backward_and_updated(rows, columns):
     whole = rows * columns * 4
     moved = trained(rows, columns, like=True)

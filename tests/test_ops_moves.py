@@ -11,6 +11,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError, OperationError
+from tests.examples import few
 from tests.ops_cases import TARGET, Case, array, check
 
 CONFIGS = {
@@ -28,7 +29,7 @@ def _doubled(graph, x):
     return cl.ops.map(graph, lambda x: 2 * x, x)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@few("name", CONFIGS)
 def test_pad(name):
     shape, config = CONFIGS[name]
 
@@ -54,7 +55,7 @@ def test_pad(name):
     check(Case(gradient, pulled, (g, x, v), slopes=False))
 
 
-@pytest.mark.parametrize("axis", [0, 1, None])
+@few("axis", [0, 1, None], every=2)
 def test_concatenate(axis):
     extents = (2, 3, 1) if axis != 1 else (3, 3, 3)
     dtypes = jnp.float32, jnp.int32, jnp.float16

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 EPS = 1e-3
@@ -83,14 +86,12 @@ def case(name, grain, dtype=jnp.float32, slopes=True, tolerance=None):
     return Case(ours, both, (x, scale, offset, cotangent), slopes=slopes, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("grain", [None, 4], ids=str)
-@pytest.mark.parametrize("name", CASES)
+@few("name, grain", product(CASES, [None, 4]), every=3)
 def test_values_and_gradients(name, grain):
     check(case(name, grain, slopes=grain is None, tolerance=1e-4), interpreted=True, on_tiles=name == "batch")
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("name", ["batch", "layer", "group"])
+@few("name, dtype", product(["batch", "layer", "group"], [jnp.float16, jnp.bfloat16]), every=6)
 def test_short_floats_have_statistics_in_float32(name, dtype):
     check(case(name, None, dtype, slopes=False))
 

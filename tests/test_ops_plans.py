@@ -28,7 +28,7 @@ from codelet.ops import (
 )
 from codelet.ops.blocks import cuts_of, num_tiles
 from codelet.ops.planning import Plan
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import Case, array, check
 
 SMALL = cl.IPU(num_tiles=8)
@@ -125,7 +125,7 @@ def profiled(target: cl.IPU, operation: Any, *operands: Any, **options: Any) -> 
     return cl.Engine(graph).profile().total_cycles
 
 
-@pytest.mark.parametrize("name", QUICK)
+@few("name", QUICK)
 def test_the_profile_agrees_with_the_plan(name):
     plan = ops.plan_operation(SMALL, *OPERATIONS[name])
     assert plan.total_cycles == pytest.approx(profiled(SMALL, *OPERATIONS[name]), rel=0.1)
@@ -232,7 +232,7 @@ def test_choices_are_near_the_best_of_all(name, monkeypatch):
 GRAINS = [1, 3, 14, 42, 126, 1000]
 
 
-@pytest.mark.parametrize("name", ["softmax", "argmin"])
+@few("name", ["softmax", "argmin"], every=2)
 def test_no_grain_is_cheaper_by_the_profile(name):
     chosen = profiled(SMALL, *SEARCHED[name])
     assert chosen <= 1.05 * min(profiled(SMALL, *SEARCHED[name], grain=grain) for grain in GRAINS)

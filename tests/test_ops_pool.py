@@ -12,6 +12,7 @@ from jax import lax
 
 import codelet as cl
 from codelet.errors import CodeletError
+from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 
@@ -79,12 +80,12 @@ def case_of(name, grain=None, dtype=jnp.float32, high=2):
     return Case(build, plain, (x, array(results, dtype, seed=1)), slopes=False)
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES)
 def test_poolings_and_their_gradients(name):
     check(case_of(name), interpreted=name == "padded", on_tiles=name == "padded")
 
 
-@pytest.mark.parametrize("grain", [1, 7])
+@few("grain", [7, 1], every=2)
 def test_grains(grain):
     check(case_of("padded", grain), interpreted=grain == 7)
 
@@ -103,7 +104,7 @@ def test_slopes_go_to_the_first_of_equal_elements(grain):
     check(case)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float16, jnp.bfloat16], every=2)
 def test_dtypes(dtype):
     check(case_of("windows apart", dtype=dtype))
 

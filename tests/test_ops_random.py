@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.errors import FieldTypeError, OperationError
 from codelet.ops.random_codelets import draw_uniform
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 KEY = jax.random.key_data(jax.random.key(2**40 + 7))
@@ -23,7 +23,7 @@ def exact(build, plain, *arguments, **ways):
     check(Case(build, plain, arguments, tolerance=1e-300, slopes=False), **ways)
 
 
-@pytest.mark.parametrize("grain", [None, 7], ids=str)
+@few("grain", [7, None], every=2, ids=str)
 def test_all_from_one_key(grain):
     def ours(graph, key):
         ops = cl.ops
@@ -82,7 +82,7 @@ def test_one_vertex_at_a_time_and_on_tiles():
     )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
 def test_normal_and_between(dtype):
     exact(
         lambda graph, key: (
@@ -111,7 +111,8 @@ def test_words_of_64_bits():
         )
 
 
-def test_bounds_and_probabilities_of_each_element():
+@few("interpreted", [False, True], every=2)
+def test_bounds_and_probabilities_of_each_element(interpreted):
     low, high, p = array((5, 1)), array((7,), low=3, high=4), array((3, 5), low=0, high=1)
     case = Case(
         lambda graph, key, low, high, p: (
@@ -128,7 +129,7 @@ def test_bounds_and_probabilities_of_each_element():
         ),
         (KEY, low, high, p),
     )
-    check(case, interpreted=True)
+    check(case, interpreted=interpreted)
 
 
 def dropped(key, x, rate):
@@ -136,7 +137,7 @@ def dropped(key, x, rate):
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
 def test_dropout(dtype):
     def ours(graph, key, x, cotangent):
         return {
@@ -152,7 +153,8 @@ def test_dropout(dtype):
         values = dropped(key, x, 0.2)
         return {"values": values, "fine": values, "all": jnp.zeros_like(x), "none": x, "gradient": slope}
 
-    check(Case(ours, plain, (KEY, array((13, 5), dtype), array((13, 5), dtype, seed=1))), interpreted=True)
+    given = KEY, array((13, 5), dtype), array((13, 5), dtype, seed=1)
+    check(Case(ours, plain, given), interpreted=dtype is jnp.bfloat16)
 
 
 def test_a_key_of_its_own_at_each_turn():

@@ -10,6 +10,8 @@ import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.at_once import at_once
+from tests.examples import few
 from tests.ops_cases import TARGET, Case, array, check
 
 
@@ -39,8 +41,8 @@ def gru(x, h, weight_ih, weight_hh, bias=None, bias_n=None):
 
 
 CASES = {
-    "a batch": ((3, 2), (3, 5), True, jnp.float32, None),
     "fine": ((3, 2), (3, 4), True, jnp.float32, 1),
+    "a batch": ((3, 2), (3, 5), True, jnp.float32, None),
     "one": ((3,), (4,), True, jnp.float32, None),
     "no bias": ((2, 1), (2, 1), False, jnp.float32, None),
     "half": ((2, 5), (2, 3), True, jnp.float16, None),
@@ -48,7 +50,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES)
 def test_cells(name):
     x, h, use_bias, dtype, grain = CASES[name]
     _, lstm_weights = made(eqx.nn.LSTMCell, x[-1], h[-1], use_bias, dtype)
@@ -109,9 +111,10 @@ def test_a_program_repeats_a_cell():
         turn = lambda state, x: (lstm(x, state[0], state[1], own["w"], own["u"], own["b"]), None)  # noqa: E731
         return jax.lax.scan(turn, (jnp.zeros((2, 4)), jnp.zeros((2, 4))), own["sequence"])[0][0]
 
-    np.testing.assert_allclose(run(own)["h"], plain(own), rtol=1e-5, atol=1e-6)
-    ours, theirs = jax.grad(lambda own: run(own)["h"].sum())(own), jax.grad(lambda own: plain(own).sum())(own)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), ours, theirs)
+    with_slopes = lambda of: lambda own: (of(own), jax.grad(lambda own: of(own).sum())(own))  # noqa: E731
+    (ours, slopes), (theirs, plain_slopes) = at_once(*map(with_slopes, (lambda own: run(own)["h"], plain)))(own)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), slopes, plain_slopes)
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------

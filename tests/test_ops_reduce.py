@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.blockwise import merged
+from tests.examples import few
 from tests.ops_cases import TARGET, Case, array, check
 
 OPERATIONS = ["sum", "prod", "max", "min", "all", "any"]
@@ -27,7 +30,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@few("name", SHAPES, every=2)
 def test_reductions(name):
     """All operations at once."""
     shape, axis = SHAPES[name]
@@ -45,8 +48,7 @@ def test_reductions(name):
     )
 
 
-@pytest.mark.parametrize("grain", [None, 3], ids=str)
-@pytest.mark.parametrize("axis", [1, (0, 2), None], ids=str)
+@few("axis, grain", product([1, (0, 2), None], [None, 3]), every=3, ids=str)
 def test_gradients_are_operations(axis, grain):
     x = array((3, 4, 5), jnp.float32, low=-1, high=2).round()  # ties, and zeros
     cotangent = array(jnp.sum(x, axis).shape, seed=1)
@@ -67,8 +69,7 @@ def test_gradients_are_operations(axis, grain):
     check(Case(build, plain, (x, cotangent), slopes=False), interpreted=True)
 
 
-@pytest.mark.parametrize("grain", [None, 5], ids=str)
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], ids=lambda d: d.__name__)
+@few("dtype, grain", product([jnp.float16, jnp.bfloat16, jnp.int32, jnp.int8, bool], [None, 5]), every=3)
 def test_dtypes(dtype, grain):
     x = array((6, 9), dtype)
     names = [name for name in OPERATIONS if not (dtype is bool and name in ("max", "min"))]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import codelet as cl
 from codelet.errors import OperationError
+from tests.examples import few
 from tests.ops_cases import Case, array, check
 
 SHAPES = {
@@ -43,8 +46,7 @@ def case(extents, axis, grain, dtype=jnp.float32, high=2.0, slopes=True):
     return Case(build, plain, (x, *cotangents), slopes=slopes)
 
 
-@pytest.mark.parametrize("grain", [None, 2], ids=str)
-@pytest.mark.parametrize("shape", SHAPES)
+@few("shape, grain", product(SHAPES, [None, 2]), every=3)
 def test_values_and_gradients(shape, grain):
     extents, axis = SHAPES[shape]
     check(
@@ -54,8 +56,7 @@ def test_values_and_gradients(shape, grain):
     )
 
 
-@pytest.mark.parametrize("grain", [None, 3], ids=str)
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+@few("dtype, grain", product([jnp.float16, jnp.bfloat16], [None, 3]), every=3)
 def test_dtypes(dtype, grain):
     check(case((4, 9), 1, grain, dtype, slopes=False))
 

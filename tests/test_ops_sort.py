@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from jax import lax
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.sort_planning import rounds
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.ops_cases import TARGET, Case, array, check
 
 SHAPES = {
@@ -34,9 +36,7 @@ def odd_numbers(shape, dtype=jnp.float32):
     return jnp.asarray(own.reshape(shape), dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "grain"), [*((name, None) for name in SHAPES), *((name, 4) for name in ("a line", "between", "none"))]
-)
+@few("name, grain", [*((name, None) for name in SHAPES), *((name, 4) for name in ("none", "between", "a line"))])
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
 
@@ -67,7 +67,7 @@ def test_sort(name, grain):
     check(Case(ours, plain, (x, ties, array(shape, seed=1))), on_tiles=grain is None and name == "a line")
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_])
+@few("dtype", [jnp.float32, jnp.float16, jnp.bfloat16, jnp.int8, jnp.bool_], every=2)
 def test_order_of_ties_zeros_and_what_is_no_number(dtype):
     floating = jnp.issubdtype(dtype, jnp.floating)
     x = odd_numbers((41,), dtype) if floating else array((41,), dtype)
@@ -104,9 +104,10 @@ def test_the_network_sorts_zeros_and_ones(blocks):
     np.testing.assert_array_equal(own, np.sort(start, 0))
 
 
-@pytest.mark.parametrize("grain", [None, 5], ids=str)
-@pytest.mark.parametrize(("shape", "axis", "k"), [((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)])
-def test_top_k(shape, axis, k, grain):
+@few("of, grain", product([((40,), 0, 3), ((13, 11), -1, 11), ((3, 9, 4), 1, 2), ((3, 4), 1, 0)], [None, 5]))
+def test_top_k(of, grain):
+    shape, axis, k = of
+
     def ours(graph, x, ties, g):
         values, order = cl.ops.top_k(graph, x, k, axis=axis, grain=grain)
         slope = cl.ops.top_k_gradient(graph, g, order, shape[axis], axis=axis, grain=grain)
@@ -124,7 +125,7 @@ def test_top_k(shape, axis, k, grain):
 
 def test_top_k_of_what_is_no_number():
     x = odd_numbers((41,))
-    found = cl.lower(lambda graph, x: cl.ops.top_k(graph, x, 3, grain=6), target=TARGET)(x)
+    found = jax.jit(cl.lower(lambda graph, x: cl.ops.top_k(graph, x, 3, grain=6), target=TARGET))(x)
     np.testing.assert_array_equal(found[1], lax.top_k(x, 3)[1])
 
 
@@ -151,9 +152,7 @@ def _profiled(target, operation, shape, *arguments, grain=None):
     return cl.Engine(graph).profile().total_cycles
 
 
-@pytest.mark.parametrize(
-    ("target", "shape"), [(cl.IPU("mk2"), (3000, 50)), (cl.IPU("mk2"), (20_000,)), (TARGET, (13, 40)), (TARGET, (999,))]
-)
+@few("target, shape", [(cl.IPU("mk2"), (3000, 50)), (cl.IPU("mk2"), (20_000,)), (TARGET, (13, 40)), (TARGET, (999,))])
 def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     plan = cl.ops.plan_sort(target, shape)
     assert _profiled(target, "sort", shape) == pytest.approx(plan.total_cycles, rel=0.1)
@@ -162,7 +161,7 @@ def test_the_profile_agrees_with_the_plan(target, shape, recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("shape", [(1, 300), (5, 64), (20, 9)])
+@few("shape", [(1, 300), (5, 64), (20, 9)])
 def test_no_other_plan_is_cheaper(shape):
     grains = sorted({1, 4, 9, 38, 75, 150, 300})
     for operation, arguments in (("sort", ()), ("top_k", (3,))):

@@ -12,7 +12,7 @@ from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import total
 from tests.test_phases import dilations, normal, plainly, transposed
 
@@ -193,7 +193,7 @@ def _doubled(graph, tensor, name):
     return program
 
 
-@pytest.mark.parametrize("between", ["nothing", "x", "w", "partial/out", "sum/out", "y"])
+@few("between", ["nothing", "x", "w", "partial/out", "sum/out", "y"], every=2)
 def test_what_is_written_between_is_respected(between):
     graph, _, _, _, made, partial, last = _graph()
     y = graph.add_variable("y", (3,))
@@ -231,7 +231,7 @@ def test_a_sum_of_some_of_the_partial_sums_is_a_convolution_of_their_channels():
     _agrees(graph, cl.Sequence(cl.Execute(partial), again), [other], is_whole=False)
 
 
-@examples(12)
+@examples(6)
 @given(st.data())
 def test_sums_of_partial_convolutions_mean_what_their_vertices_mean(data):
     """Any dimensions, some of them cut, added up over any of their dimensions in any order and number of stages."""

@@ -5,14 +5,13 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
-from tests.examples import examples
+from tests.examples import examples, few
 
 inner = cl.codelet(lambda g, w: jnp.vdot(g, w))
 zero = cl.codelet(lambda: jnp.zeros(()))
@@ -104,7 +103,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@few("case", CASES, every=2)
 def test_phases_are_one_convolution(case):
     sides, size, stride, low, dilation = CASES[case]
     reach = dilation * (size - 1) + 1
@@ -119,7 +118,7 @@ def test_phases_are_one_convolution(case):
         np.testing.assert_allclose(made, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("wrong", ["window", "order", "channels", "fill"])
+@few("wrong", ["window", "order", "channels", "fill"], every=2)
 def test_what_are_not_the_phases_of_one_convolution_stay_apart(wrong):
     graph = cl.Graph()
     size = {"fill": 1, "order": 4}.get(wrong, 3)  # of 3 taps the other order is that of the kernel reversed
@@ -154,7 +153,7 @@ def test_a_view_among_zeros_is_a_dilated_one():
         np.testing.assert_allclose(made, other, rtol=1e-3, atol=1e-4)
 
 
-@examples(12)
+@examples(6)
 @given(st.data())
 def test_phases_mean_what_their_vertices_mean(data):
     draw = data.draw

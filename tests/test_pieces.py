@@ -95,7 +95,7 @@ def test_positions_are_counted_up():
         np.testing.assert_array_equal(own, numbers)
 
 
-@examples(6)
+@examples(3)
 @given(cases(np.int32, max_steps=3), PLACES)
 def test_tiles_count_up_where_words_are(case: Case, where):
     with patch(f"{PLACE}.SHORT", 1), patch(f"{PLACE}.LEAST_LENGTH", 2):

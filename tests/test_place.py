@@ -80,7 +80,7 @@ def test_linear_mapping_is_that_of_poplibs():
 # --- what is given is kept ------------------------------------------------------------------------------
 
 
-@examples(30)
+@examples(10)
 @given(cases(), METHODS)
 def test_everything_has_a_tile_and_always_the_same(case, method):
     plan = plan_of(case)
@@ -104,7 +104,7 @@ def test_everything_has_a_tile_and_always_the_same(case, method):
     assert str(again) == str(placement)
 
 
-@examples(30)
+@examples(10)
 @given(cases(), METHODS)
 def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
     placement = place(plan_of(case), method)
@@ -123,7 +123,7 @@ def test_vertices_keep_their_tiles_whatever_the_normal_form(case, method):
             assert vertex.tile in found[key(vertex.family, vertex.number)]
 
 
-@examples(30)
+@examples(10)
 @given(cases(), METHODS, st.integers(0, 1000))
 def test_elements_keep_their_tiles(case, method, seed):
     random = np.random.default_rng(seed)
@@ -166,7 +166,7 @@ def test_no_tile_is_loaded_beyond_the_bound(case):
             assert np.max(load) <= least_bound(cycles, counts, np.zeros(TILES, np.int64), 6) + most
 
 
-@examples(20)
+@examples(6)
 @given(cases())
 def test_no_graph_takes_more_cycles_than_placed_linearly(case):
     plan = plan_of(case)

@@ -19,7 +19,7 @@ from lowering.machine.place import METHODS, place, place_and_exchange
 from lowering.machine.step_cycles import total_cycles
 from lowering.pipeline import plan_engine, plan_machine
 from lowering.plan.steps import ExecuteStep
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.placements import plan_of
 from tests.strategies import cases
 
@@ -219,7 +219,7 @@ def test_families_with_tiles_keep_them_and_the_others_come_to_them():
 # --- what is chosen -----------------------------------------------------------------------------------
 
 
-@examples(40)
+@examples(20)
 @given(cases())
 def test_what_is_chosen_takes_no_more_cycles_than_any_other_way(case):
     plan = plan_of(case)
@@ -249,7 +249,7 @@ def test_what_fits_the_memory_comes_before_what_takes_fewer_cycles():
         assert own < linear
 
 
-@pytest.mark.parametrize("method", METHODS)
+@few("method", METHODS, every=2)
 def test_an_engine_takes_each_by_name(method):
     graph, program = heat(16)
     u = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 
 import codelet as cl
 from tests.at_once import at_once, with_slopes
+from tests.examples import few
 
 REDUCTIONS = {"max": (lax.max, -np.inf), "min": (lax.min, np.inf), "sum": (lax.add, 0.0)}
 
@@ -47,9 +49,9 @@ def blocks(extent, size):
     return [(0, even, size)] * (even > 0) + [(even * size, 1, left)] * (left > 0)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (20, 20)], ids=str)
-@pytest.mark.parametrize(("kind", "size", "stride"), [("max", 3, 2), ("min", 2, 1), ("sum", 3, 1), ("max", 2, 3)])
-def test_windows_are_reduced_as_one(kind, size, stride, sizes):
+@few("of, sizes", product([("max", 3, 2), ("min", 2, 1), ("sum", 3, 1), ("max", 2, 3)], [(1, 1), (2, 3), (20, 20)]), 2)
+def test_windows_are_reduced_as_one(of, sizes):
+    kind, size, stride = of
     x = jnp.round(jnp.asarray(np.random.default_rng(0).uniform(-3, 3, (2, 9, 8)), jnp.float32))
     lowered = cl.lower(pool)
     given = {"kind": kind, "size": size, "stride": stride, "sizes": sizes}

@@ -15,7 +15,7 @@ from jax.extend.core import jaxpr_as_fun as evaluated
 import codelet as cl
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 
 
 def numbers(*shape):
@@ -121,7 +121,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@few("name", OTHERS, every=2)
 def test_other_products_stay(name):
     function = OTHERS[name]
     before, after = jax.make_jaxpr(function)(A, B), joined(function, A, B)

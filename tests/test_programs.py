@@ -1,5 +1,6 @@
 """Programs: how they print, what they refuse, their gradients, functions, aborts, streams, and values not there."""
 
+import itertools
 import re
 
 import equinox as eqx
@@ -12,6 +13,7 @@ import codelet as cl
 from codelet.errors import CodeletError
 from lowering.pipeline import plan_graph
 from lowering.plan.steps import SwitchStep
+from tests.examples import few
 
 
 def checked(run):
@@ -78,15 +80,14 @@ VALUES = {"x": np.asarray([8, 1], "f"), "y": np.asarray([1, 2], "f"), "n": 0}
 
 
 def agree(graph, program, values, outputs):
-    """A program's results when interpreted, lowered and jitted, which are the same."""
+    """A program's results when interpreted and when lowered, which are the same."""
     run = cl.lower(
         graph, program, inputs=[n for n in values if n not in {s.name for s in graph.streams}], outputs=outputs
     )
     sent = [stream.name for stream in graph.streams if not stream.is_input]
     expected = cl.interpret(graph, values, [*outputs, *sent], program)
-    for results in (run(values), jax.jit(run)(values)):
-        for name, value in results.items():
-            np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=name)
+    for name, value in jax.jit(run)(values).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=name)
     return expected
 
 
@@ -591,7 +592,7 @@ def slopes(make):
     return numeric, reverse, forward
 
 
-@pytest.mark.parametrize("kind", REVERSIBLE)
+@few("kind", REVERSIBLE, every=2)
 def test_gradients_in_both_modes(kind):
     with jax.enable_x64(True):
         numeric, reverse, forward = slopes(REVERSIBLE[kind])
@@ -599,7 +600,7 @@ def test_gradients_in_both_modes(kind):
         np.testing.assert_allclose(forward(), numeric(), rtol=1e-7)
 
 
-@pytest.mark.parametrize("kind", LOOPS)
+@few("kind", LOOPS)
 def test_gradients_through_loops_on_conditions(kind):
     with jax.enable_x64(True):
         numeric, reverse, _ = slopes(lambda s: LOOPS[kind](s, s.bounded))
@@ -684,7 +685,7 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("chain", CHAINS)
+@few("chain", CHAINS, every=2)
 def test_calls_in_a_row_are_one_loop(chain):
     sizes = set()
     # Of several variables there is one concatenate more for each call, and backwards works for six.
@@ -711,7 +712,7 @@ DECOYS = {
 }
 
 
-@pytest.mark.parametrize("decoy", DECOYS)
+@few("decoy", DECOYS, every=2)
 def test_calls_that_meet_stay_calls(decoy):
     m = Mixing()
     run = m.run(lambda k: DECOYS[decoy](m, k))
@@ -850,7 +851,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@few("place", PLACES, every=2)
 def test_aborts_under_every_transformation(place):
     s = Small()
     run = s.lower(PLACES[place](s, cl.AbortOn(s.n, "n is set")))
@@ -1003,8 +1004,10 @@ def test_streams_are_stacked_in_the_pure_function():
     )
 
 
-@pytest.mark.parametrize("stream_bytes", [1, 16, 40, 64, 10**6])
-@pytest.mark.parametrize("source", [lambda v: v, jnp.asarray, list, iter, lambda v: (row for row in v)])
+SOURCES = [lambda v: v, jnp.asarray, list, iter, lambda v: (row for row in v)]
+
+
+@few("source, stream_bytes", itertools.product(SOURCES, [1, 16, 40, 64, 10**6]), every=4)
 def test_an_engine_feeds_a_stream(source, stream_bytes):
     s = Fed()
     engine = s.connected(source(FEED[:10]), stream_bytes=stream_bytes)
@@ -1046,7 +1049,7 @@ def test_the_iterator_is_never_more_than_a_chunk_ahead(stream_bytes, most):
     assert handed == [min(7, k // most * most + most) for k in range(7)]
 
 
-@pytest.mark.parametrize("stream_bytes", [1, 16, 48, 100, 10**6])
+@few("stream_bytes", [1, 16, 48, 100, 10**6], every=2)
 def test_repeats_in_repeats_take_values_in_order(stream_bytes):
     s = Fed()
     inner = cl.Sequence(cl.Repeat(3, s.turn_body), cl.Copy(s.feed, s.value), cl.Repeat(2, s.halve))
@@ -1150,8 +1153,7 @@ def test_how_many_values_are_copied_may_not_depend_on_data():
     told(lambda: s.lower(switch, inputs=inputs), cl.ProgramError, "stream 'feed' are copied depends on a choice")
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-@pytest.mark.parametrize("stream_bytes", [1, 10**6])
+@few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]))
 def test_a_choice_takes_as_many_values_whichever_way_it_goes(n, stream_bytes):
     s = Fed()
     twice = s.graph.add_function(s.turn_body)
@@ -1270,7 +1272,7 @@ SET = {
 }
 
 
-@pytest.mark.parametrize("where", SET)
+@few("where", SET, every=2)
 def test_what_is_written_in_time_is_read(where):
     s = Unset()
     program = cl.Sequence(SET[where](s))

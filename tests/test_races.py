@@ -24,7 +24,7 @@ from lowering.check.races import (
 from lowering.check.stamps import aliased_table_address, by_rows, shared_by_table_vertices, shared_by_tables
 from tests.examples import examples
 
-thorough = examples(300)
+thorough = examples(100)
 
 
 # The meaning, one address at a time
@@ -414,6 +414,7 @@ def test_images_agree_with_tables(seed: int):
     assert [x is None for x in answers] == [x is None for x in expected]
 
 
+@pytest.mark.slow
 def test_ten_million_addresses():
     num_elements = 10**7
     table = np.random.default_rng(0).permutation(num_elements).reshape(-1, 10)

@@ -65,7 +65,7 @@ def check_refused(graph):
     assert (found is None) == (expected is None)
 
 
-@examples(70)
+@examples(30)
 @given(careless())
 def test_the_lowering_refuses_what_the_interpreter_refuses(graph):
     check_refused(graph)
@@ -120,7 +120,7 @@ def many_axes(draw):
     return graph
 
 
-@examples(150)
+@examples(50)
 @given(many_axes())
 def test_families_over_up_to_six_axes_are_refused_as_the_interpreter_refuses_them(graph):
     values = {v.name: np.zeros(v.shape, np.int32) for v in graph.variables}
@@ -287,7 +287,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@examples(15)
+@examples(3)
 @given(data=st.data())
 def test_one_fault_raises_its_own_error(fault, data):
     from tests.strategies import cases

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import bend, total
 
 OFFSETS = [0, 2, 2, 5, 6, 9]
@@ -302,7 +302,7 @@ def equations(run):
     return [eqn.primitive.name for eqn in run.jaxpr.jaxpr.eqns]
 
 
-@pytest.mark.parametrize("name", [*SEGMENTED, *BUCKETED])
+@few("name", [*SEGMENTED, *BUCKETED])
 def test_values_and_gradients(name):
     function = (SEGMENTED | BUCKETED)[name]
     lengths = [2, 4, 1, 2]
@@ -330,14 +330,14 @@ def test_values_and_gradients(name):
         np.testing.assert_allclose(ours[key], theirs[key], rtol=2e-4, atol=2e-5, err_msg=key)
 
 
-@pytest.mark.parametrize("name", SEGMENTED)
+@few("name", SEGMENTED)
 def test_the_number_of_equations_does_not_depend_on_the_lengths(name):
     codelet = cl.codelet(SEGMENTED[name])
     few, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3], range(1, 30)))
     assert equations(few) == equations(many)
 
 
-@pytest.mark.parametrize("name", BUCKETED)
+@few("name", BUCKETED, every=2)
 def test_other_codelets_run_once_for_each_length(name):
     codelet = cl.codelet(BUCKETED[name])
     few, same, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3] * 2, [2, 3] * 5, [2, 3, 4, 5] * 2))

@@ -30,7 +30,7 @@ def by_key(keys: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     return np.bincount(keys, values, count).astype(np.int64)
 
 
-@examples(40)
+@examples(20)
 @given(placements(loops=True))
 def test_parts_sum_to_the_wholes_of_the_profile(placement):
     machine = plan_machine(placement.plan, placement, allow_out_of_memory=True)
@@ -59,7 +59,7 @@ def test_parts_sum_to_the_wholes_of_the_profile(placement):
         assert ends[residents["tile"] == tile].max(initial=0) == profile.memory_by_tile[tile]
 
 
-@examples(40)
+@examples(15)
 @given(placements(loops=True))
 def test_what_moves_is_what_is_planned(placement):
     machine = plan_machine(placement.plan, placement, allow_out_of_memory=True)
@@ -98,7 +98,7 @@ def test_what_moves_is_what_is_planned(placement):
         assert received == sum(wanted.values()) == record.table("steps")["received_bytes"][number]
 
 
-@examples(40)
+@examples(20)
 @given(placements(loops=True))
 def test_what_is_live_is_what_is_planned(placement):
     machine = plan_machine(placement.plan, placement, keep=(), allow_out_of_memory=True)
@@ -114,7 +114,7 @@ def test_what_is_live_is_what_is_planned(placement):
     np.testing.assert_array_equal(moments["live_bytes"], occupants["bytes"] @ live)
 
 
-@examples(15)
+@examples(4)
 @given(placements(loops=True))
 def test_its_json_is_what_the_schema_says(placement):
     record = record_of(profile_machine(plan_machine(placement.plan, placement, allow_out_of_memory=True)))

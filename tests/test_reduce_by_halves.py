@@ -1,5 +1,7 @@
 """Reductions over a major dimension with many results: by halves just where they are slow, with JAX's derivative."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import codelet as cl
 from lowering.jaxprs import reduce_by_halves as by_halves
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from tests.at_once import at_once
+from tests.examples import few
 
 REDUCTIONS = [jnp.sum, jnp.max, jnp.min, jnp.prod, jnp.mean]
 
@@ -24,9 +27,9 @@ def low_bound(monkeypatch):
     monkeypatch.setattr(by_halves, "LEAST_BENEATH", 4)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize(("shape", "axes"), [((7, 5), 0), ((8, 2, 3), 0), ((3, 5, 4), (0, 1)), ((2, 5, 6), 1)])
-def test_values_and_gradients_are_kept(low_bound, reduction, shape, axes):
+@few("of, reduction", product([((7, 5), 0), ((8, 2, 3), 0), ((3, 5, 4), (0, 1)), ((2, 5, 6), 1)], REDUCTIONS))
+def test_values_and_gradients_are_kept(low_bound, of, reduction):
+    shape, axes = of
     # Few different numbers, so that greatest ones are tied.
     x = np.random.default_rng(0).choice(np.asarray([0.5, 1.0, -1.5], np.float32), shape)
     function = lambda x: jnp.sin(reduction(x, axis=axes)).sum()  # noqa: E731

@@ -17,6 +17,7 @@ from ipu_backend.model.report.comparison import ComparisonError
 from ipu_backend.model.report.packed import pack
 from ipu_backend.model.report.schema import schema
 from tests.browser import Browser
+from tests.examples import few
 
 VIEWS = ("summary", "memory", "liveness", "execution", "exchange", "graph")
 NASTY = "</script><b>ü & co"
@@ -139,10 +140,7 @@ def a_million() -> cl.Profile:
     return cl.Engine(graph).profile()
 
 
-@pytest.mark.parametrize(
-    "profile",
-    [empty, one_tile, with_loops, two_chips, matrix_vector, pytest.param(mnist, marks=pytest.mark.slow), a_million],
-)
+@few("profile", [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million], every=4)
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)

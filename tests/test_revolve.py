@@ -13,6 +13,7 @@ import codelet as cl
 from codelet.views.sources import source_variables
 from lowering.pipeline import plan_graph, plan_machine
 from lowering.plan.revolve import fewest_turns, schedule
+from tests.examples import few
 
 SIZE = 12
 
@@ -86,7 +87,7 @@ def differentiated(turns: int, checkpoint: int | cl.Revolve | None) -> tuple[cl.
     return graph, found, cl.Sequence(found.forward, found.backward)
 
 
-@pytest.mark.parametrize("snapshots", [1, 4])
+@few("snapshots", [1, 4], every=2)
 def test_gradients_are_those_of_a_loop_that_keeps_all(snapshots: int):
     turns = 13
     expected = by_jax(turns, None)
@@ -124,7 +125,7 @@ def test_a_thousand_turns_keep_ten_states():
     plan = plan_graph(graph, both, inputs, [*own])
     most = plan_machine(plan, "linear").liveness.most_bytes_at_times
     assert most < 4 * SIZE * (snapshots + 10)
-    expected, made = by_jax(turns, None), cl.lower(graph, both, inputs=["x", "w"], outputs=[*own])(VALUES)
+    expected, made = by_jax(turns, None), jax.jit(cl.lower(graph, both, inputs=["x", "w"], outputs=[*own]))(VALUES)
     for name in VALUES:
         scale = float(np.abs(expected[name]).max())
         np.testing.assert_allclose(made[f"backward/{name}"], expected[name], 1e-4, 1e-4 * scale)

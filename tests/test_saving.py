@@ -13,7 +13,7 @@ from hypothesis import given
 
 import codelet as cl
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.strategies import accumulate, cases, row_order, row_sum, shift_all
 
 double = cl.codelet(lambda a: 2 * a)  # without a name of its own, but found by one
@@ -117,7 +117,7 @@ def test_symbols_work_in_copies():
     assert again.graph.add_vertex("a", double, a=again[other + symbol // 2]).shape == (3, 2)
 
 
-@pytest.mark.parametrize("way", [copy.deepcopy, saved])
+@few("way", [copy.deepcopy, saved], every=2)
 def test_plans_and_functions_come_back(small, way):
     run = small.lower()
     assert str(way(run.plan)) == str(run.plan)
@@ -183,7 +183,7 @@ def test_a_codelet_is_traced_with_the_settings_it_had():
     assert saved(graph.families[0].codelet) is graph.families[0].codelet
 
 
-@examples(20)
+@examples(6)
 @given(cases(np.int32))
 def test_any_graph_comes_back(case):
     before = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)

@@ -13,6 +13,7 @@ from lowering.check.check import check_races, check_tiles
 from lowering.check.initialized import check_initialized, given_elements
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
+from tests.examples import few
 
 N = 10**7
 GRID = (10, 20, 10, 50, 10, 10)  # six axes, ten million positions
@@ -158,7 +159,7 @@ def read_by_all(graph):
 AFFINE_RACES = [shifted, mirrored, crowded, one_for_all, read_by_all]
 
 
-@pytest.mark.parametrize("build", AFFINE_RACES)
+@few("build", AFFINE_RACES, every=2)
 def test_a_race_of_affine_families_names_both_vertices(build):
     graph = cl.Graph()
     error, says, vertices = build(graph)

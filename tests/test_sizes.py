@@ -57,7 +57,7 @@ def elements(draw):
     return Elements.of_view(moved, axes, SIZE, "x"), flags
 
 
-@examples(200)
+@examples(80)
 @given(elements(), elements())
 def test_sets_of_elements_are_sets(first, second):
     (a, flags), (b, others) = first, second

@@ -12,6 +12,7 @@ from codelet.jaxprs.equations import evaluate
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.unmap import unmap
+from tests.examples import few
 from tests.ops_cases import array, assert_alike
 
 TABLE, INDICES, UPDATES = array((6, 12)), jnp.array([[3, 0], [7, 3], [5, -1]]), array((3, 2, 12), seed=1)
@@ -59,7 +60,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@few("name", FUNCTIONS, every=2)
 def test_values_are_the_same(name):
     function, other = FUNCTIONS[name]
     traced = jax.make_jaxpr(function)(TABLE, other)

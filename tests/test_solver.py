@@ -158,7 +158,7 @@ class Values(Paths):
         return found
 
 
-@examples(120)
+@examples(25)
 @given(plans())
 def test_what_has_a_value_is_what_every_path_gives_one(plan):
     given = {v for v in plan.variables if v.value is not None or v in plan.inputs}
@@ -212,7 +212,7 @@ class Wanted(Paths):
         return (state - made_whole(self.plan, touches) - ended) | read
 
 
-@examples(60)
+@examples(25)
 @given(plans().map(without_calls))
 def test_what_is_live_is_what_some_path_has_written_and_some_path_wants(plan):
     written, wanted = Written(), Wanted(plan)
@@ -332,7 +332,7 @@ def left(steps: Sequence[Step]) -> Iterator[Any]:
                 yield type(step), *inside
 
 
-@examples(120)
+@examples(30)
 @given(plans(least=1))
 def test_what_is_needed_is_what_some_path_needs(plan):
     outside = frozenset(v for tensor in plan.outputs for v in source_variables(tensor.source))

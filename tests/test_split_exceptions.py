@@ -110,7 +110,7 @@ def loops_with_exceptions(draw):
     return places, [int(source) for source in sources]
 
 
-@examples(15)
+@examples(5)
 @given(loops_with_exceptions())
 def test_loops_with_exceptions_mean_what_they_say(drawn):
     places, sources = drawn

@@ -134,7 +134,7 @@ def check_walked(placement):
     assert last * 1e-6 * profile.target.clock_hertz == pytest.approx(profile.total_cycles)
 
 
-@examples(40)
+@examples(10)
 @given(st.one_of(placements(max_steps=4), placements(loops=True), chains(), quiet(), quiet()))
 def test_programs_take_what_a_machine_takes_that_walks_them(placement):
     check_walked(placement)

@@ -181,7 +181,7 @@ def sums(draw):
     return function, (normal(rows * 3 * size), normal(3))
 
 
-@examples(20)
+@examples(10)
 @given(st.lists(sums(), min_size=3, max_size=3))
 def test_values_are_kept(drawn):
     both = [(own, joined(own, *arrays)) for own, arrays in drawn]

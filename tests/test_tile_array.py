@@ -66,7 +66,7 @@ def function_of(case: Case, where, execution="tiles"):
     return engine_of(case, where, execution).function(inputs=list(case.inputs), outputs=case.outputs)
 
 
-@examples(6)
+@examples(3)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
     expected, run = interpreted(case), function_of(case, where)
@@ -76,13 +76,13 @@ def test_integers_exactly(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(6)
+@examples(2)
 @given(cases(np.float32), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
 
 
-@examples(5)
+@examples(3)
 @given(cases(np.int32), PLACES)
 def test_the_engine(case: Case, where):
     engine = engine_of(case, where)
@@ -95,7 +95,7 @@ def test_the_engine(case: Case, where):
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
-@examples(5)
+@examples(2)
 @given(st.data())
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
@@ -184,7 +184,7 @@ def placement_of(case: Case, where: Any) -> Placement:
     return where(plan) if callable(where) else place(plan, where)  # type: ignore[return-value]
 
 
-@examples(15)
+@examples(8)
 @given(cases(np.float32), PLACES)
 def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
     placement = placement_of(case, where)
@@ -201,7 +201,7 @@ def test_the_exchange_moves_exactly_the_planned_pairs(case: Case, where):
             np.testing.assert_array_equal(copied(placement, array.copy_set(step)), pairs(*planned.before.moves()))
 
 
-@examples(10)
+@examples(3)
 @given(cases(np.int32, max_steps=2), PLACES, st.integers(0, 99))
 def test_a_tile_computes_from_its_own_row_alone(case: Case, where, seed: int):
     placement = placement_of(case, where)
@@ -303,7 +303,7 @@ def test_an_execution_that_there_is_not():
 # --- addresses ----------------------------------------------------------------------------------------
 
 
-@examples(8)
+@examples(3)
 @given(cases(np.int32), PLACES)
 def test_addresses_hold_what_is_live(case: Case, where):
     results = arrived(jax.jit(function_of(case, where, "addresses"))(case.inputs))
@@ -311,7 +311,7 @@ def test_addresses_hold_what_is_live(case: Case, where):
         np.testing.assert_array_equal(results[name], value, err_msg=name)
 
 
-@examples(5)
+@examples(3)
 @given(cases(np.float32), PLACES)
 def test_addresses_hold_what_is_live_in_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
@@ -414,7 +414,7 @@ def test_words_beside_a_freed_one_keep_their_values():
                 assert words.tolist() == [w for w, (a, b) in enumerate(ends) if a >= start and b <= start + size]
 
 
-@examples(6)
+@examples(3)
 @given(st.sampled_from([np.float64, np.int64]), PLACES, st.data())
 def test_addresses_of_words_of_eight_bytes(dtype, where, data):
     with jax.enable_x64(True):

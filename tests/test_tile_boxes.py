@@ -19,7 +19,7 @@ from lowering.pipeline import plan_engine
 from lowering.plan.runs import Runs, runs_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.test_place_blocks import GRAPHS
 
 
@@ -62,7 +62,7 @@ def test_what_is_spread_too_thinly_is_in_no_box():
     assert in_boxes(np.zeros(1, int), Runs(np.array([3]), np.array([7])), (10,)) is None
 
 
-@examples(10)
+@examples(5)
 @given(st.data())
 def test_row_boxes_are_the_words_at_even_steps(data):
     inner = data.draw(st.integers(1, 3))
@@ -102,7 +102,7 @@ def test_a_stencil_in_blocks_reads_by_slices(name):
                 assert all(own is not None and (own.box is not None or own.start is not None) for own in places)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@few("name", GRAPHS, every=2)
 def test_blocks_compute_what_fused_does(name):
     graph, program = GRAPHS[name]()
     variables = [variable for variable in graph.variables if "/" not in variable.name]

@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from tests.examples import few
 from tests.ops_cases import array, assert_alike
 
 ROW = array((4,), seed=1)
@@ -74,7 +75,7 @@ def _traced(case: Traceable) -> cl.Traced:  # type: ignore[name-defined]
     return traced
 
 
-@pytest.mark.parametrize("name", CASES)
+@few("name", CASES)
 def test_a_traced_function_has_the_values_and_slopes_of_the_function(name: str):
     case = CASES[name]
     traced = _traced(case)
@@ -121,7 +122,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@few("name", DRAWS, every=2)
 @pytest.mark.filterwarnings("ignore::codelet.OneVertexWarning")
 def test_random_numbers_are_those_of_jax(name: str):
     traced = cl.trace(DRAWS[name], KEY)

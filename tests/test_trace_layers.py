@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.examples import few
 from tests.ops_cases import array
 from tests.test_trace_primitives import check, mapped, pulled, pushed
 
@@ -93,9 +94,10 @@ def as_cases(transform: Any = None) -> list[tuple[str, Callable[..., Any], list[
     return cases
 
 
-def test_layers_have_their_values_and_gradients():
+@few("part", range(3))
+def test_layers_have_their_values_and_gradients(part: int):
     both = lambda function, *given: (lambda *own: (function(*own), pulled(function, *own)[0](*own)), list(given))  # noqa: E731
-    check(as_cases(both), grain=16)
+    check(as_cases(both)[part::3], grain=16)
 
 
 @pytest.mark.slow

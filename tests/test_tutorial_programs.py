@@ -5,10 +5,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import pytest
 
 import codelet as cl
 from benchmarks.harness import check_same
+from tests.examples import few
 from tutorials.programs import beside, random_network
 
 FOLDER = Path(beside.__file__).parent
@@ -39,7 +39,7 @@ def test_every_program_is_tested():
     assert {path.stem for path in FOLDER.glob("*.py")} - helpers == set(SMALL)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@few("name", SMALL, every=2)
 def test_a_program_agrees_with_its_twin(name):
     made = twin(name)
     arguments = jax.device_put(made.arguments(np.random.default_rng(0)))

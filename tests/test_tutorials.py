@@ -23,8 +23,8 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 
-SLOW = ("02_mnist", "04_matrix_vector", "07_your_jax_model")
-"""Those that take longest, of which other tests run nearly all."""
+QUICK = ("01_first_graph", "06_operations")
+"""Those of the quick run; of the others, which are slow, other tests run nearly all."""
 
 
 class ThisPython(AsyncKernelManager):
@@ -75,7 +75,7 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in TUTORIALS],
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem not in QUICK)) for path in TUTORIALS],
 )
 def test_a_tutorial_prints_what_it_carries(path: Path, tmp_path: Path) -> None:
     """Every cell runs without an error, and prints again what was saved."""

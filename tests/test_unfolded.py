@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.examples import few
 from tests.test_draw import stencil
 
 pytest.importorskip("numba", reason="pictures are drawn by libraries of the extra `draw`")
@@ -52,7 +53,7 @@ def likeness(place: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.corrcoef(*far)[0, 1])
 
 
-@pytest.mark.parametrize(("side", "turns"), [(24, 1), (24, 4), (40, 2)])
+@few("side, turns", [(24, 1), (24, 4), (40, 2)], every=2)
 def test_each_turn_of_a_plate_is_a_plate(side, turns):
     place = lay_out(find_links(plate(side, turns))).place
     grid = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)

@@ -46,7 +46,7 @@ def told_one_by_one(placement: Placement) -> dict[tuple[str, frozenset[int]], in
     return {what: tile for what, tile in found.items() if what[1]}
 
 
-@examples(60)
+@examples(15)
 @given(placements(max_steps=4))
 def test_vertices_are_where_the_plan_has_those_that_write_the_same(placement: Placement):
     tiles, wanted = VertexTiles(placement.plan.graph, placement.vertex_tiles), told_one_by_one(placement)
@@ -60,7 +60,7 @@ def test_vertices_are_where_the_plan_has_those_that_write_the_same(placement: Pl
     assert found == len(wanted)
 
 
-@examples(30)
+@examples(12)
 @given(st.booleans().flatmap(lambda ragged: cases(np.float32, max_steps=3, ragged=ragged)))
 def test_vertices_that_were_given_tiles_are_there(case: Case):
     profile = profile_machine(plan_machine(plan_of(case), allow_out_of_memory=True))

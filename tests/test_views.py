@@ -25,7 +25,7 @@ def check_views(pair):
     np.testing.assert_array_equal(np.where(array < 0, -1 - values, values), array)
 
 
-@examples(200)
+@examples(100)
 @given(viewed())
 def test_any_chain_of_views_is_numpys(pair):
     check_views(pair)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 import codelet as cl
 from codelet.errors import CodeletError, MissingExtraError
@@ -28,6 +29,22 @@ _SHIFT = 2  # pixels
 
 class BatchError(CodeletError, ValueError):
     """A batch that is empty, or larger than the digits there are to train on."""
+
+
+class DevicesError(CodeletError, ValueError):
+    """More devices than there are."""
+
+
+def _mesh_of(devices: int) -> Mesh | None:
+    """So many devices; None for one."""
+    if not 1 <= devices <= jax.device_count():
+        raise DevicesError(
+            "a graph cannot be cut over so many devices",
+            given=devices,
+            expected=f"1 to {jax.device_count()}, which JAX finds",
+            fix=f"on a CPU, before JAX begins: XLA_FLAGS=--xla_force_host_platform_device_count={devices}",
+        )
+    return None if devices == 1 else Mesh(np.array(jax.devices()[:devices]), ("devices",))
 
 
 def check_demo_extra() -> None:
@@ -161,7 +178,13 @@ class TrainingResult:
 
 
 def train(
-    epochs: int = 40, batch: int = 32, seed: int = 0, *, adjoint: bool = False, progress: bool = True
+    epochs: int = 40,
+    batch: int = 32,
+    seed: int = 0,
+    *,
+    adjoint: bool = False,
+    devices: int = 1,
+    progress: bool = True,
 ) -> TrainingResult:
     """Train the network on 4,000 real digits, and test it on 1,000 others.
 
@@ -171,21 +194,24 @@ def train(
         seed: of the parameters and of the order and shifts of the digits.
         adjoint: whether the gradient is made by vertices, as `cl.gradient` adds them, and not by JAX of the forward
             pass. The graph that is counted then has both passes.
+        devices: over how many the graph is cut, by what they have to send each other.
         progress: whether a bar shows, on the standard error stream.
 
     Raises:
         MissingExtraError: the `demo` extra is not installed.
         BatchError: no digits, or more than there are, in a batch.
+        DevicesError: more devices than there are.
     """
     check_demo_extra()
     from tqdm import tqdm
 
     if not 1 <= batch <= _NUM_TRAIN:
         raise BatchError("a batch of this size cannot be made", given=batch, expected=f"1 to {_NUM_TRAIN} digits")
+    mesh = _mesh_of(devices)
     digits, held_out = load_digits()
-    run = cl.lower(network)
+    run = cl.lower(network, mesh=mesh)
     layers = init_parameters(jax.random.key(seed))
-    both = cl.lower(slopes)
+    both = cl.lower(slopes, mesh=mesh)
     if adjoint:
         graph = both.at(digits.images[:batch], digits.labels[:batch], layers).graph
         slope: Slope = lambda layers, images, labels: both(images, labels, layers)  # noqa: E731
@@ -200,6 +226,8 @@ def train(
         for _ in range(epochs):
             for images, labels in batches(digits, batch, random):
                 layers, state, loss = step(layers, state, images, labels)  # type: ignore[arg-type]
+                if devices > 1:
+                    jax.block_until_ready(loss)  # or steps pile up that wait for each other's devices
                 bar.update()
             bar.set_postfix(loss=f"{float(loss):.3f}")
     guesses = jnp.argmax(jax.jit(run)(held_out.images, layers), axis=1)

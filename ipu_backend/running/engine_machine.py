@@ -46,6 +46,8 @@ class EngineMachine:
 
     Attributes:
         execution: how values are held.
+        waits: whether a run has to be done before the next is handed over, as over several devices of a CPU: each
+            device takes a thread while it waits for the others, and there are only as many as devices.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class EngineMachine:
         self._placing: Place = placement
         self._is_fused = execution == "fused"
         self._mesh = mesh
+        self.waits = mesh is not None and mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
         self.execution = Execution()
         if self._is_fused:
             if mesh is not None:

@@ -85,7 +85,8 @@ class _Costs:
         self.tried = 0
         self._moved: dict[tuple[Family, tuple[int, ...]], _Moved] = {}
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
-        self.outside = {*plan.inputs, *(v for tensor in plan.outputs for v in source_variables(tensor.source))}
+        self.results = {v for tensor in plan.outputs for v in source_variables(tensor.source)}
+        self.outside = {*plan.inputs, *self.results}
         self._touched = [(*step.reads, *step.writes) for step, _ in self.steps]
         self.by_variable: dict[Variable, list[int]] = {}
         for k, touched in enumerate(self._touched):
@@ -144,9 +145,20 @@ class _Costs:
         return self._known[key]
 
     def of_variable(self, variable: Variable, homes: Homes) -> float:
-        """What it costs that an input or an output is no array in even blocks."""
-        is_even = homes[variable].padding == 1 and homes[variable].devices is None
-        return 0.0 if is_even or variable not in self.outside else CROSSING * variable.size
+        """What it costs how an input or an output lives, for whoever gives or takes it.
+
+        One that is no array in even blocks is brought. One that is on all devices has to be put there, and its gradient
+        is a sum over them; one that is cut along another dimension than the first, which is mostly a batch, is to be
+        cut otherwise: these two count as what vertices read, so that they matter where nothing else does. A guess.
+        """
+        home = homes[variable]
+        if variable not in self.outside:
+            return 0.0
+        if home.is_everywhere:
+            return (1 - 1 / self.count) * variable.size
+        if home.padding != 1 or home.devices is not None:
+            return CROSSING * variable.size
+        return float(variable.size) if home.cut and variable in self.results else 0.0
 
     def total(self, homes: Homes) -> float:
         """What all of a plan costs."""

@@ -254,8 +254,38 @@ class Crossing:
         return lax.all_gather(sent, devices.axes, tiled=True)
 
     def __repr__(self) -> str:
-        what = "nothing crosses" if self.kind == "none" else f"{self.elements_crossing:,} elements cross by {self.kind}"
-        return f"<Crossing to {self.devices} devices: {what}, {self.elements_carried:,} carried>"
+        return told(self)
+
+
+class Gathering:
+    """A variable that is cut in even blocks brought whole to all devices: a `Crossing` that puts nothing in order.
+
+    Args:
+        shape: of what a device holds.
+        cut: the dimension along which it is cut.
+        devices: how many there are.
+    """
+
+    kind = "all_gather"
+
+    def __init__(self, shape: tuple[int, ...], cut: int, devices: int):
+        self.cut = cut
+        self.elements_crossing = self.elements_carried = devices * (devices - 1) * math.prod(shape)
+        self.devices = devices
+
+    def of(self, held: Sequence[Array], known: Sequence[Array], devices: Devices) -> Array:
+        """All of it, inside `jax.shard_map`, of what this device holds."""
+        (own,) = held
+        return lax.all_gather(own, devices.axes, axis=self.cut, tiled=True)
+
+    def __repr__(self) -> str:
+        return told(self)
+
+
+def told(own: Crossing | Gathering) -> str:
+    """What crosses, as text."""
+    what = "nothing crosses" if own.kind == "none" else f"{own.elements_crossing:,} elements cross by {own.kind}"
+    return f"<Crossing to {own.devices} devices: {what}, {own.elements_carried:,} carried>"
 
 
 def _joined(parts: Sequence[Array]) -> Array:

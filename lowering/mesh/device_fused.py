@@ -20,7 +20,7 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.execution import Execution
 from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, locate, put
-from lowering.mesh.crossing import Crossing
+from lowering.mesh.crossing import Crossing, Gathering
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Homes
 from lowering.mesh.local_steps import Branch, Layer, LocalStep, Placing, Window, plan_local_step
@@ -44,7 +44,7 @@ class DeviceFused(Execution):
 
     def __init__(self, homes: Homes, devices: Devices, fed: Collection[Stream] = ()):
         self.homes, self.devices, self.fed = homes, devices, fed
-        self.crossed: list[Crossing] = []
+        self.crossed: list[Crossing | Gathering] = []
         self.steps: dict[tuple, LocalStep] = {}
         self._loads: dict[Variable, Putting] = {}
         self._readings: dict[Tensor, tuple[Located, Crossing]] = {}
@@ -52,7 +52,7 @@ class DeviceFused(Execution):
         self._arguments: dict[tuple[Tensor, Variable, bool], CopyStep] = {}
         self._copies: dict[CopyStep, tuple[Located, list[Putting]]] = {}
 
-    def _cross(self, crossing: Crossing, held: Sequence[Array], known: Sequence[Array]) -> Array:
+    def _cross(self, crossing: Crossing | Gathering, held: Sequence[Array], known: Sequence[Array]) -> Array:
         self.crossed.append(crossing)
         return crossing.of(held, known, self.devices)
 

@@ -21,7 +21,7 @@ from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
 from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
 from lowering.mesh.core_and_edges import LocalFamilies, split_core
-from lowering.mesh.crossing import Crossing
+from lowering.mesh.crossing import Crossing, Gathering
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
@@ -47,7 +47,7 @@ class Window(NamedTuple):
     parts: tuple[Part, ...]
     size: int
     located: Located | None
-    crossing: Crossing | None
+    crossing: Crossing | Gathering | None
 
 
 class Branch(NamedTuple):
@@ -104,7 +104,7 @@ class Layer:
     is_edge: bool
 
     @property
-    def crossings(self) -> list[Crossing]:
+    def crossings(self) -> list[Crossing | Gathering]:
         """All that crosses."""
         found = [own.crossing for own in (*self.windows, *self.sent) if own.crossing is not None]
         return found + [own.crossing for sending in self.sendings for own in sending if isinstance(own, Putting)]
@@ -158,12 +158,26 @@ def _places(parts: Sequence[Part], touched: Touched) -> list[Pieces]:
     return found
 
 
+def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> Gathering | None:
+    """How all of a variable comes to all devices; None where not all need all of it, or it is not cut evenly."""
+    source = touched.source
+    if not isinstance(source, Variable) or homes[source].cut is None or homes[source].padding != 1:
+        return None
+    if any(count_of(own) < source.size for own in touched.elements) or any(part.size > source.size for part in parts):
+        return None
+    home = homes[source]
+    return Gathering(home.shape, home.cut or 0, home.count)
+
+
 def _window(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
     """A window for all that devices touch of a source, to which some of it is brought."""
     parts = touched.parts()
     size = max(part.size for part in parts)
     if brought is None or not size:
         return Window(touched.source, parts, size, None, None)
+    gathering = _gathering(touched, homes, parts)
+    if gathering is not None:
+        return Window(touched.source, parts, size, locate(touched.source, homes), gathering)
     located = locate(touched.source, homes, brought.elements)
     places = _places(parts, brought)
     return Window(touched.source, parts, size, located, to_places(size, places, located))

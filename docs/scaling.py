@@ -1,0 +1,253 @@
+"""What more chips gain: `python docs/scaling.py [CHIPS ...]`, from the root of a checkout.
+
+Profiled on 1 to 64 chips: a step of a five-point stencil there and one back, of one size (strong scaling) and of a
+size that grows with the chips (weak scaling); and a training step of ResNet-50, replicated: each chip runs the step of
+its part of the batch, and the gradients are summed around a ring. Cycles are the model's; nothing runs. A line of a
+table is printed for each, and the figure goes to docs/pictures/scaling.webp. It takes about an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import equinox as eqx
+import jax
+import matplotlib
+
+import codelet as cl
+from benchmarks.heat import diffuse
+from codelet.models.networks import step_arguments
+from codelet.models.training import train_step
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FILE = Path(__file__).parent / "pictures" / "scaling.webp"
+CHIPS = (1, 2, 4, 8, 16, 32, 64)
+SIDE = 1024
+WORKERS = 6
+
+
+class Cycles(NamedTuple):
+    """What a step takes, and what of it computes, is exchange or sync on chips, or is between chips."""
+
+    total: int
+    compute: int
+    exchange: int
+    sync: int
+    between: int
+
+    def __add__(self, other: Cycles) -> Cycles:  # type: ignore[override]
+        return Cycles(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def __mul__(self, times: int) -> Cycles:  # type: ignore[override]
+        return Cycles(*(times * own for own in self))
+
+
+def cycles(profile: cl.Profile) -> Cycles:
+    """Those of a profile."""
+    between = profile.external_exchange_cycles + profile.external_sync_cycles
+    inside = profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles
+    return Cycles(profile.total_cycles, *inside, between)
+
+
+# --- a stencil --------------------------------------------------------------------------------------------
+
+
+def stencil(rows: int, columns: int, chips: int) -> Cycles:
+    """A step there and one back, on inner points."""
+    graph = cl.Graph(cl.IPU(num_chips=chips))
+    u, v = graph.add_variable("u", (rows, columns)), graph.add_variable("v", (rows, columns))
+    i, j = cl.grid(range(1, rows - 1), range(1, columns - 1))
+    for name, a, b in (("there", u, v), ("back", v, u)):
+        near = {"north": a[i - 1, j], "south": a[i + 1, j], "west": a[i, j - 1], "east": a[i, j + 1]}
+        graph.add_vertex(name, diffuse, here=a[i, j], **near, out=b[i, j])
+    return cycles(cl.Engine(graph).profile())
+
+
+# --- a network, replicated ----------------------------------------------------------------------------------
+
+
+@cl.codelet
+def add(mine, received):
+    """A chip's own part of a sum, and what others have added up of it."""
+    return mine + received
+
+
+@cl.codelet
+def take(received):
+    """What was received."""
+    return received
+
+
+def around(chips: int, lag: int, *, off: int) -> Iterator[tuple[range, int, int]]:
+    """Stretches of chips in which the ring does not turn over, so that each is affine.
+
+    Args:
+        chips: on the ring.
+        lag: a chip handles the chunk with its own number less this.
+        off: how many chips before it on the ring what it reads is, 0 or 1.
+
+    Yields:
+        The chips, what to add to their numbers for the chip that they read, and what to add for the chunk.
+    """
+    cuts = sorted({0, off, lag % chips, chips})
+    for first, stop in itertools.pairwise(cuts):
+        yield range(first, stop), (first - off) % chips - first, (first - lag) % chips - first
+
+
+def summed_on_a_ring(elements: int, chips: int) -> tuple[cl.Graph, dict[str, list[cl.Program]]]:
+    """Arrays of all chips, added up, and known to all: the graph, and its steps, by their kinds, in order.
+
+    Each array is cut in as many chunks as there are chips. A chip adds its own of a chunk to what it receives, and
+    passes that on; after a turn less one each chip has the sum of one chunk, and after another all of all.
+
+    Source: Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+    """
+    target = cl.IPU(num_chips=chips)
+    tiles = target.num_tiles // chips
+    length = -(-elements // (tiles * chips * WORKERS))
+    graph = cl.Graph(target)
+    arrays, sums = (graph.add_variable(own, (chips, tiles, chips, WORKERS, length)) for own in ("arrays", "sums"))
+    partial, following = (graph.add_variable(own, (chips, tiles, WORKERS, length)) for own in ("partial", "following"))
+    c, t, n, w = cl.grid(chips, tiles, chips, WORKERS)
+    for variable in (arrays, sums):
+        graph.set_tile_mapping(variable[c, t, n, w], c * tiles + t)
+    c, t, w = cl.grid(chips, tiles, WORKERS)
+    for variable in (partial, following):
+        graph.set_tile_mapping(variable[c, t, w], c * tiles + t)
+
+    def step(
+        name: str, codelet: cl.Codelet, lag: int, fields: Callable[..., dict[str, cl.Tensor]], off: int = 1
+    ) -> None:
+        """One of a kind more, in which a chip handles the chunk with its own number less `lag`."""
+        with graph.record() as made:
+            for some, read, chunk in around(chips, lag, off=off):
+                c, t, w = cl.grid(some, tiles, WORKERS)
+                own = fields(c, t, w, c + read, c + chunk)
+                graph.add_vertex(f"{name} {lag}", codelet, **own, tile=c * tiles + t)
+        steps.setdefault(name, []).append(made)
+
+    steps: dict[str, list[cl.Program]] = {}
+    a, b = partial, following
+    step("begin", take, 0, lambda c, t, w, _, n: {"received": arrays[c, t, n, w], "out": a[c, t, w]}, off=0)
+    for lag in range(1, chips):
+        step(
+            "add",
+            add,
+            lag,
+            lambda c, t, w, last, n, a=a, b=b: {
+                "mine": arrays[c, t, n, w],
+                "received": a[last, t, w],
+                "out": b[c, t, w],
+            },
+        )
+        a, b = b, a
+    step("end", take, chips - 1, lambda c, t, w, _, n: {"received": a[c, t, w], "out": sums[c, t, n, w]}, off=0)
+    for lag in range(chips - 1):
+        step("pass", take, lag, lambda c, t, w, last, n: {"received": sums[last, t, n, w], "out": sums[c, t, n, w]})
+    return graph, steps
+
+
+def ring(elements: int, chips: int) -> Cycles:
+    """Summing arrays of all chips. All steps of a kind take the same, so one of each is profiled."""
+    if chips == 1:
+        return Cycles(0, 0, 0, 0, 0)
+    graph, steps = summed_on_a_ring(elements, chips)
+    engine = cl.Engine(graph, {name: some[0] for name, some in steps.items()})
+    found = [cycles(engine.profile(name)) * len(some) for name, some in steps.items()]
+    return functools.reduce(operator.add, found)
+
+
+@functools.cache
+def training_step(batch: int) -> Cycles:
+    """ResNet-50's step on one chip, whatever memory it takes."""
+    arguments = eqx.filter_eval_shape(step_arguments, "resnet50", batch=batch, key=jax.random.key(0))
+    return cycles(cl.trace(train_step, *arguments, target=cl.IPU()).profile(allow_out_of_memory=True))
+
+
+@functools.cache
+def parameters() -> int:
+    """How many numbers ResNet-50's gradient has."""
+    training, *_ = eqx.filter_eval_shape(step_arguments, "resnet50", batch=1, key=jax.random.key(0))
+    return sum(own.size for own in jax.tree.leaves(training.parameters))
+
+
+def replicated(batch: int, chips: int) -> Cycles:
+    """ResNet-50's step on so many chips, of a batch of this size on each."""
+    return training_step(batch) + ring(parameters(), chips)
+
+
+# --- the table and the figure ---------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """What is scaled.
+
+    Attributes:
+        name: of it.
+        size: of the problem, as text, by the number of chips.
+        cycles: on as many chips.
+        is_weak: whether its size grows with the chips.
+        style: of its line.
+    """
+
+    name: str
+    size: Callable[[int], str]
+    cycles: Callable[[int], Cycles]
+    is_weak: bool
+    style: str
+
+
+CASES = (
+    Case("stencil", lambda k: f"{SIDE} x {SIDE}", lambda k: stencil(SIDE, SIDE, k), False, "o-"),
+    Case("stencil", lambda k: f"{SIDE * k} x {SIDE}", lambda k: stencil(SIDE * k, SIDE, k), True, "o--"),
+    Case("ResNet-50", lambda k: "batch 8", lambda k: replicated(8 // k, k), False, "s-"),
+    Case("ResNet-50", lambda k: f"batch {k}", lambda k: replicated(1, k), True, "s--"),
+    Case("ResNet-50", lambda k: f"batch {8 * k}", lambda k: replicated(8, k), True, "^--"),
+)
+
+
+def gains(case: Case, chips: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """What the chips do at once, to what one does, by their number; a line of the table is printed for each."""
+    one = case.cycles(1).total
+    for count in chips:
+        if not case.is_weak and case.name == "ResNet-50" and count > 8:
+            return
+        own = case.cycles(count)
+        gain = one / own.total * (count if case.is_weak else 1)
+        shares = [f"{share / own.total:.0%}" for share in own[1:]]
+        scaling = "weak" if case.is_weak else "strong"
+        row = [case.name, scaling, case.size(count), str(count), f"{own.total:,}", *shares, f"{gain:.2f}"]
+        print(f"| {' | '.join(row)} |", flush=True)
+        yield count, gain
+
+
+def main(chips: Sequence[int]) -> None:
+    """Print the table, and draw the figure."""
+    print("| program | scaling | size | chips | cycles | compute | exchange | sync | between chips | gain |")
+    print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    axes.plot(chips, chips, color="0.7", linewidth=1, label="as many times as chips")
+    for case in CASES:
+        counts, found = zip(*gains(case, chips), strict=True)
+        label = f"{case.name}, {'weak, ' if case.is_weak else ''}{case.size(1)}{' a chip' if case.is_weak else ''}"
+        axes.plot(counts, found, case.style, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="chips", ylabel="work in a cycle, to one chip's")
+    axes.set_xticks(chips, [str(own) for own in chips])
+    axes.set_title("What more chips gain, by the model of the machine")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(FILE, dpi=120)
+
+
+if __name__ == "__main__":
+    main(tuple(map(int, sys.argv[1:])) or CHIPS)
