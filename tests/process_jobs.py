@@ -136,6 +136,18 @@ def check_stencil(mesh: Mesh, *, thoroughly: bool) -> None:
         np.testing.assert_allclose(fetched(several(values)["u"]), expected[0], rtol=1e-5, atol=1e-6)
 
 
+def check_replicas(mesh: Mesh) -> None:
+    """A stencil in two processes, each on its own part of a batch."""
+    graph, program = heat(16, 3, 8)
+    values = np.random.default_rng(0).normal(size=(2, 16, 16)).astype("f")
+    one = cl.lower(graph, program, inputs=["u"], outputs=["u"])
+    by_process = Mesh(mesh.devices.reshape(2, -1), ("batch", "devices"))
+    run = cl.lower(graph, program, inputs=["u"], outputs=["u"], mesh=by_process, replicas="batch")
+    results = fetched(jax.jit(run)({"u": values})["u"])
+    for own, result in zip(values, results, strict=True):
+        np.testing.assert_allclose(result, one({"u": own})["u"], rtol=1e-5, atol=1e-6)
+
+
 # --- streams --------------------------------------------------------------------------------------------------
 
 
@@ -342,4 +354,5 @@ def much(few: str) -> None:
     """Many graphs."""
     mesh = everywhere()
     check_stencil(mesh, thoroughly=True)
+    check_replicas(mesh)
     check_graphs(mesh, int(few))

@@ -4,11 +4,12 @@
 so that nothing may hang on the order of sets. Run as a program, this module is one of the processes.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -29,11 +30,22 @@ class Ended:
     seconds: float
 
 
+PORTS = (1 << 16) - (1 << 12)
+"""The first of the ports of which JAX takes one for the coordinator, by the number of a SLURM job."""
+
+
+def free_port(ports: Iterable[int]) -> int:
+    """The first of some ports that is free; of port 0, any."""
+    for port in ports:
+        with contextlib.suppress(OSError), socket.socket() as own:
+            own.bind(("127.0.0.1", port))
+            return own.getsockname()[1]
+    raise OSError("no port is free")
+
+
 def start(job: str, *arguments: object, count: int = 2) -> list[subprocess.Popen[str]]:
     """Start processes on a job."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port([0])
     processes = []
     for k in range(count):
         command = [sys.executable, "-m", "tests.processes", str(k), str(count), str(port), job, *map(str, arguments)]
@@ -41,6 +53,29 @@ def start(job: str, *arguments: object, count: int = 2) -> list[subprocess.Popen
         processes.append(
             subprocess.Popen(
                 command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        )
+    return processes
+
+
+def as_slurm_starts(command: Sequence[str], folder: Path, count: int = 2) -> list[subprocess.Popen[str]]:
+    """Start processes of a program with the variables that SLURM would set for a job of one machine."""
+    job = free_port(range(PORTS, 1 << 16)) - PORTS
+    processes = []
+    for k in range(count):
+        slurm = {
+            "SLURM_JOB_ID": job,
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_NTASKS": count,
+            "SLURM_STEP_NUM_TASKS": count,
+        }
+        slurm |= {"SLURM_PROCID": k, "SLURM_LOCALID": k}
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
+        environment = {**os.environ, **{name: str(value) for name, value in slurm.items()}, "XLA_FLAGS": flags}
+        environment |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": str(k + 1)}
+        processes.append(
+            subprocess.Popen(
+                command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
         )
     return processes

@@ -1,8 +1,11 @@
 """Several processes, of two devices each, run one graph together: what one device gives."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import pytest
 import codelet as cl
 from tests.meshes import mesh_of
 from tests.process_jobs import scaling
-from tests.processes import HEARTBEAT, Ended, ended, start, together
+from tests.processes import HEARTBEAT, ROOT, Ended, as_slurm_starts, ended, start, together
 
 
 def test_two_processes_do_what_one_device_does(tmp_path):
@@ -28,6 +31,20 @@ def test_two_processes_do_what_one_device_does(tmp_path):
 @pytest.mark.slow
 def test_two_processes_do_what_one_device_does_very_often():
     together("much", 40, seconds=1500)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_page_on_machines_goes_on_from_its_checkpoint(tmp_path):
+    """As SLURM starts it: twice, the second time with the last checkpoint gone."""
+    page = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
+    [script] = [part for part in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "distributed" in part]
+    (tmp_path / "add_up.py").write_text(script)
+    for first in (0, 5):
+        found = ended(as_slurm_starts([sys.executable, "add_up.py"], tmp_path), 300)
+        assert [own.code for own in found] == [0, 0], found
+        assert [own.said.count(f"from step {first}, rows 0 to 32: 55") for own in found] == [1, 0], found
+        assert cl.Checkpoints(tmp_path / "checkpoints").steps() == [5, 10]
+        shutil.rmtree(tmp_path / "checkpoints" / "10")
 
 
 # --- faults -----------------------------------------------------------------------------------------------------
