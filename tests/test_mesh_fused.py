@@ -254,7 +254,7 @@ def test_values_of_a_stream_arrive_as_the_variable_is_cut(shape):
 
 def test_a_stream_that_goes_to_parts_too_is_on_all_devices():
     graph = cl.Graph(cl.IPU(num_tiles=4))
-    stream = graph.add_input_stream("in", (8,))
+    stream, _ = graph.add_input_stream("in", (8,)), graph.add_output_stream("out", (8,))
     x, y = graph.add_variable("x", (8,)), graph.add_variable("y", (2, 8))
     for variable in (x, y):
         graph.set_tile_mapping(variable, np.broadcast_to(np.arange(8) // 2, variable.shape))
@@ -264,6 +264,11 @@ def test_a_stream_that_goes_to_parts_too_is_on_all_devices():
     assert not execution_of(engine).fed
     np.testing.assert_array_equal(engine.read(x), np.arange(8))
     np.testing.assert_array_equal(engine.read(y[1]), np.arange(8, 16))
+    said = (
+        r"stream 'out' is connected by parts\n  given: +by_part=True\n  expected: a function .*\n  fix: +engine.connect"
+    )
+    with pytest.raises(cl.StreamError, match=said):
+        engine.connect("out", print, by_part=True)
 
 
 # --- what crosses -----------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Running: the engine, the state that it keeps between runs, and its streams."""
+"""Running: the engine, the state that it keeps between runs and in checkpoints, and its streams."""

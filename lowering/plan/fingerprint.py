@@ -48,7 +48,7 @@ def fingerprint(key: Hashable) -> bytes:
                     codelets[own] = fingerprint(_codelet(own))
                 write(codelets[own])
             case FieldType():
-                write(str(own).encode())
+                go(str(own), write)
             case bytes():
                 write(b"b%d " % len(own) + own)
             case tuple() | list():
