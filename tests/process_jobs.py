@@ -1,5 +1,9 @@
 """What several processes do together in tests: the functions that `tests/processes.py` runs in each of them."""
 
+import itertools
+import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,12 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import codelet as cl
+from ipu_backend.running.checkpoints import _Processes
 from lowering.mesh.processes import fetched, put
+from tests.cut_graphs import adding, heat
 from tests.meshes import mesh_of
 from tests.strategies import Case, arrived, cases
 from tests.test_lowered import assert_close, interpreted, lowered
-from tests.test_mesh_fused import heat, over
 
 
 def everywhere() -> Mesh:
@@ -42,6 +47,11 @@ def drawn(few: int, check: Any, *strategies: Any) -> None:
 def here(results: dict[str, Any]) -> dict[str, Any]:
     """Results on the host."""
     return arrived({name: jax.tree.map(fetched, value) for name, value in results.items()})
+
+
+def over(case: Case, mesh: Mesh) -> cl.Lowered:
+    """A case over a mesh."""
+    return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs, mesh=mesh)
 
 
 # --- graphs -----------------------------------------------------------------------------------------------
@@ -111,7 +121,7 @@ def check_stencil(mesh: Mesh, *, thoroughly: bool) -> None:
     for ours, theirs in zip(results, expected, strict=True):
         assert ours.sharding.is_equivalent_to(cut, 2)
         np.testing.assert_allclose(fetched(ours), theirs, rtol=1e-4, atol=1e-5)
-    for execution in ("fused", "tiles"):
+    for execution in ("fused", "tiles") if thoroughly else ("fused",):
         engine = cl.Engine(graph, program, execution=execution, mesh=mesh)
         engine.write(values)
         engine.run()
@@ -126,7 +136,67 @@ def check_stencil(mesh: Mesh, *, thoroughly: bool) -> None:
         np.testing.assert_allclose(fetched(several(values)["u"]), expected[0], rtol=1e-5, atol=1e-6)
 
 
+# --- streams --------------------------------------------------------------------------------------------------
+
+
+def check_streams(mesh: Mesh) -> None:
+    """Each process gives what its devices hold; what is sent is the same everywhere; parts are in one piece."""
+    for shape in ((16, 3), (3, 13)):
+        values = np.random.default_rng(0).normal(size=(5, *shape)).astype("f")
+        engine = adding(shape, int(np.argmax(shape)), mesh, 5, stream_bytes=2 * values[0].nbytes)
+        engine.write({"total": np.zeros(shape)})
+        part = engine.part("in")
+        assert 0 < values[0][part].size < values[0].size
+        engine.connect("in", (value[part] for value in values), by_part=True)
+        engine.run()
+        engine.connect("in", values)
+        engine.run()
+        np.testing.assert_allclose(engine.read("total"), 2 * values.sum(0), rtol=1e-4, atol=1e-5)
+        with pytest.raises(cl.ArrayError, match="a value of stream 'in' has the wrong shape"):
+            engine.connect("in", values, by_part=True)
+    mixed = Mesh(mesh.devices.reshape(2, 2).T.reshape(-1), ("a",))
+    with pytest.raises(cl.StreamError, match=r"not in one piece\n  given: +places \[[01], [23]\] of the mesh"):
+        adding((16, 3), 0, mixed, 5).part("in")
+
+
+def check_sent(mesh: Mesh) -> None:
+    """What is sent reaches every process, read or by a function; what is printed is printed once; all abort."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    n, i = graph.add_variable("n", (8,), "int32"), cl.grid(8)
+    graph.set_tile_mapping(n, np.arange(8) // 2)
+    out, last = graph.add_output_stream("out", (8,), "int32"), graph.add_output_stream("last", (), "int32")
+    late = graph.add_variable("late", (), "bool")
+    graph.set_tile_mapping(late, np.zeros((), int))
+    with graph.record() as count:
+        graph.add_vertex("count", count_up, n=n[i], tile=i // 2)
+    with graph.record() as look:
+        graph.add_vertex("look", is_late, n=n[7], out=late, tile=0)
+    turn = cl.Sequence(count, cl.Copy(n, out), cl.Copy(n[7], last), look, cl.AbortOn(late, "too late"))
+    engine = cl.Engine(graph, cl.Sequence(cl.Repeat(3, turn), cl.Print(n[2:4], "numbers")), mesh=mesh)
+    engine.write({"n": np.zeros(8, np.int32)})
+    heard: list[int] = []
+    engine.connect("last", lambda value: heard.append(int(value)))
+    engine.run()
+    assert heard == [1, 2, 3]
+    np.testing.assert_array_equal(engine.read("out"), np.repeat([1, 2, 3], 8).reshape(3, 8))
+    with pytest.raises(cl.ProgramAbortedError, match="too late"):
+        engine.run()
+    np.testing.assert_array_equal(engine.read("n"), np.full(8, 3))
+    run = jax.jit(engine.function(inputs=["n"], outputs=["n"]))
+    np.testing.assert_array_equal(fetched(run({"n": np.zeros(8, np.int32)})["n"]), np.full(8, 3))
+
+
 # --- what processes have to have in common ------------------------------------------------------------------
+
+
+@cl.codelet
+def count_up(n):
+    return {"n": n + 1}
+
+
+@cl.codelet
+def is_late(n):
+    return n > 4
 
 
 @cl.codelet
@@ -183,6 +253,75 @@ def check_checkpoints(folder: Path, mesh: Mesh) -> None:
     np.testing.assert_array_equal(engine.read("x"), 2 * np.arange(16.0))
 
 
+def check_full_disk(folder: Path, mesh: Mesh) -> None:
+    """Where one process cannot write, all of them are told so at once, and go on."""
+    second = jax.process_index() == 1
+    checkpoints, engine = cl.Checkpoints(folder), scaling(mesh, size=1 << 16)
+    values = np.random.default_rng(0).normal(size=1 << 16).astype("f")
+    engine.write({"x": values})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, limits[1]) if second else limits)
+    told = (
+        "cannot be written\n  given: .*File too large" if second else "in other processes\n  given: +process 1: .*large"
+    )
+    with pytest.raises(cl.CheckpointError, match=told):
+        checkpoints.save(engine, 3)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    checkpoints.save(engine, 4)
+    assert checkpoints.steps() == [1, 2, 4]
+
+
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+def killed_in_a_save(folder: str, who: str, call: str, when: str) -> None:
+    """One process is killed in a save: before or behind what it does, between one meeting of processes and the next."""
+    checkpoints, engine = cl.Checkpoints(folder), scaling(everywhere())
+    engine.write({"x": np.arange(16.0)})
+    checkpoints.save(engine, 1)
+    engine.run()
+    met, count = _Processes.do, itertools.count()
+
+    def do(self: _Processes, what: str, action: Any) -> Any:
+        dies = jax.process_index() == int(who) and next(count) == int(call)
+
+        def acting() -> Any:
+            if dies and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = action()
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return met(self, what, acting)
+
+    _Processes.do = do
+    print("saving", flush=True)
+    checkpoints.save(engine, 2)
+    print("saved", flush=True)
+
+
+def killed_in_a_run(who: str) -> None:
+    """One process is killed between runs, while the other goes on."""
+    engine = scaling(everywhere())
+    engine.write({"x": np.ones(16)})
+    for turn in range(1_000_000):
+        engine.run(wait=True)
+        if turn == 10 and jax.process_index() == int(who):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raising_in_one(who: str) -> None:
+    """One process raises, and ends; the other waits for it in a run."""
+    engine = scaling(everywhere())
+    engine.write({"x": np.ones(16)})
+    if jax.process_index() == int(who):
+        raise ValueError("this process has had enough")
+    for _ in range(1_000_000):
+        engine.run(wait=True)
+        engine.read("x")
+
+
 # --- all of it ------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +331,9 @@ def little(folder: str) -> None:
     check_agreement(mesh)
     check_stencil(mesh, thoroughly=False)
     check_checkpoints(Path(folder), mesh)
+    check_full_disk(Path(folder), mesh)
+    check_streams(mesh)
+    check_sent(mesh)
     drawn(1, lambda case: check_function(case, mesh), cases(np.int32))
     drawn(1, lambda case, how: check_engine(case, how, mesh), cases(np.int32), st.sampled_from(["tiles", "fused"]))
 

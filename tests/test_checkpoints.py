@@ -66,7 +66,7 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("checkpoints") / "own"
 
 
-@examples(6)
+@examples(3)
 @given(cases(np.int32), st.sampled_from(WAYS), st.sampled_from(WAYS))
 def test_another_engine_goes_on(folder, case: Case, one, other):
     check_goes_on(case, one, other, folder)

@@ -14,7 +14,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import codelet as cl
 from benchmarks.collectives import collectives, elements_carried
 from benchmarks.conv import ALEXNET, convolve
-from benchmarks.heat import diffuse
 from benchmarks.matvec import dot
 from benchmarks.mesh import OverMesh, product
 from benchmarks.messages import build_messages
@@ -28,6 +27,7 @@ from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
 from lowering.plan.plan import Plan
 from tests.at_once import at_once
+from tests.cut_graphs import adding, heat
 from tests.examples import examples
 from tests.meshes import MESHES, mesh_of
 from tests.strategies import Case, arrived, cases
@@ -228,23 +228,45 @@ def test_state_goes_between_engines_of_other_meshes():
         np.testing.assert_array_equal(other.read(m), expected + 1)
 
 
+@pytest.mark.parametrize("shape", [(16, 3), (3, 16), (3, 13)])
+def test_values_of_a_stream_arrive_as_the_variable_is_cut(shape):
+    """No device holds all of a value, nothing crosses, and a process may give what its devices hold."""
+    cut, count, values = int(np.argmax(shape)), 5, np.random.default_rng(0).normal(size=(11, *shape)).astype("f")
+    several = adding(shape, cut, mesh_of(8), count, stream_bytes=3 * values[0].nbytes)
+    several.write({"total": np.zeros(shape)})
+    for by_part, given_values in ((False, values), (True, iter(values))):
+        several.connect("in", given_values, by_part=by_part)
+        several.run()
+        several.run()
+    np.testing.assert_allclose(several.read("total"), 2 * values[:10].sum(0), rtol=1e-4, atol=1e-5)
+    check_parts(several)
+    assert several.part("in") == tuple(slice(0, size) for size in shape)
+    loaded = several._programs["main"]
+    for part in loaded._compiled.values():
+        [stream] = part.fed
+        fed = several._execution.feed(stream, values[: part.counts[stream]])
+        block = execution_of(several).homes[several._names.by_name["x"]].shape
+        assert {shard.data.shape for shard in fed.addressable_shards} == {(part.counts[stream], *block)}
+        several.connect("in", values)
+        hlo = part.keeping.lower(*part.arguments(dict(several._state.arrays), several._connections)).compile()
+        assert not collectives(hlo.as_text() or "")
+
+
+def test_a_stream_that_goes_to_parts_too_is_on_all_devices():
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    stream = graph.add_input_stream("in", (8,))
+    x, y = graph.add_variable("x", (8,)), graph.add_variable("y", (2, 8))
+    for variable in (x, y):
+        graph.set_tile_mapping(variable, np.broadcast_to(np.arange(8) // 2, variable.shape))
+    engine = cl.Engine(graph, cl.Sequence(cl.Copy(stream, x), cl.Copy(stream, y[1])), mesh=mesh_of(4))
+    engine.connect("in", np.arange(16.0).reshape(2, 8).astype("f"), by_part=True)
+    engine.run()
+    assert not execution_of(engine).fed
+    np.testing.assert_array_equal(engine.read(x), np.arange(8))
+    np.testing.assert_array_equal(engine.read(y[1]), np.arange(8, 16))
+
+
 # --- what crosses -----------------------------------------------------------------------------------------
-
-
-def heat(size: int, turns: int, tiles: int | None = None) -> tuple[cl.Graph, cl.Program]:
-    """A five-point stencil there and back."""
-    graph = cl.Graph() if tiles is None else cl.Graph(cl.IPU(num_tiles=tiles))
-    u, v = graph.add_variable("u", (size, size)), graph.add_variable("v", (size, size))
-    i, j = cl.grid(range(1, size - 1), range(1, size - 1))
-    with graph.record() as both:
-        for name, a, b in (("there", u, v), ("back", v, u)):
-            near = {"north": a[i - 1, j], "south": a[i + 1, j], "west": a[i, j - 1], "east": a[i, j + 1]}
-            where = {} if tiles is None else {"tile": i * tiles // size}
-            graph.add_vertex(name, diffuse, here=a[i, j], out=b[i, j], **near, **where)
-    if tiles is not None:
-        for variable in (u, v):
-            graph.set_tile_mapping(variable, np.repeat(np.arange(size) * tiles // size, size).reshape(size, size))
-    return graph, cl.Sequence(cl.Copy(u, v), cl.Repeat(turns, both))
 
 
 @pytest.mark.parametrize(("devices", "tiles"), [(2, None), (4, None), (8, None), (4, 16)])

@@ -217,7 +217,7 @@ class Engine:
 
     # --- running --------------------------------------------------------------------------------------
 
-    def connect(self, stream: Stream | str, values: Any) -> None:
+    def connect(self, stream: Stream | str, values: Any, *, by_part: bool = False) -> None:
         """Say where the values of an input stream come from, or where those of an output stream go.
 
         Runs go on in what is connected where the last one left off. No more values are taken at a time than fit
@@ -230,6 +230,8 @@ class Engine:
             values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
                 loader, a generator). For an output stream, a function that is called with each value; without
                 one, `read` gives all that the last run sent. The function does not use the engine itself.
+            by_part: of each value of an input stream, only what `part` says is given. Otherwise every process gives all
+                of it, and keeps its own.
 
         Raises:
             NotInGraphError: a stream that is not there.
@@ -239,7 +241,20 @@ class Engine:
         Source: Engine::connectStream of Poplar's API reference.
         """
         with self._exclusive.use("connect"):
-            self._connections.connect(self._names.stream(stream), values)
+            own = self._names.stream(stream)
+            self._connections.connect(own, values, self.part(own) if by_part else None)
+
+    def part(self, stream: Stream | str) -> tuple[slice, ...]:
+        """The part of each value of an input stream that the devices of this process hold: `value[engine.part("x")]`.
+
+        All of it in one process, on tiles, and of a stream that goes to anything but whole variables that are cut in
+        blocks alike.
+
+        Raises:
+            NotInGraphError: a stream that is not there.
+            StreamError: it is not in one piece, since the mesh has devices of other processes between.
+        """
+        return self._execution.part(self._names.stream(stream))
 
     def run(self, program: str | None = None, *, wait: bool = False, progress: bool = False) -> None:
         """Run a program once on the state. If it raises, the state is what it was before.

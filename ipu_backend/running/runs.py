@@ -110,7 +110,7 @@ class CompiledPart:
         for variable in self.inputs:
             if variable not in arrays:
                 arrays[variable] = self.execution.blank(variable)
-        feeds = [connections.take(stream, self.counts[stream]) for stream in self.fed]
+        feeds = [self.execution.feed(stream, connections.take(stream, self.counts[stream])) for stream in self.fed]
         return [arrays[v] for v in self.written], [arrays[v] for v in self.kept], feeds, self.closed.consts
 
     def run_in_place(self, arrays: Arrays, connections: Connections, made: list[Sequence[Any]]) -> None:

@@ -114,8 +114,9 @@ def _checked(stream: Stream, value: Any, shape: tuple[int, ...]) -> np.ndarray:
 class _Source:
     """Where the values of an input stream come from: a stacked array, or an iterator."""
 
-    def __init__(self, stream: Stream, values: Any):
+    def __init__(self, stream: Stream, values: Any, shape: tuple[int, ...]):
         self.stream = stream
+        self.shape = shape  # of each value, or of the part of it that is given
         self.array: np.ndarray | None = None
         self.iterator: Iterator[Any] = iter(())
         self.taken = 0
@@ -124,7 +125,7 @@ class _Source:
         self.lent: list[Sequence[Any]] | None = []  # what it has given in this run, by takes; None where not kept
         if hasattr(values, "shape") and hasattr(values, "dtype"):
             array = np.asarray(values)
-            self.array = _checked(stream, array, (*array.shape[:1], *stream.shape))
+            self.array = _checked(stream, array, (*array.shape[:1], *shape))
         elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
             self.iterator = iter(values)
         else:
@@ -137,7 +138,7 @@ class _Source:
     def _from_iterator(self, count: int) -> np.ndarray:
         """The next values of the iterator, fewer where it ends."""
         # Each is copied as it comes: an iterator may give one array again and again, with other values.
-        found, number = np.empty((count, *self.stream.shape), self.stream.dtype), 0
+        found, number = np.empty((count, *self.shape), self.stream.dtype), 0
         bad: list[Any] = []
         try:
             while number < count:
@@ -146,7 +147,7 @@ class _Source:
                 except StopIteration:
                     break
                 bad = [value]
-                found[number] = _checked(self.stream, value, self.stream.shape)
+                found[number] = _checked(self.stream, value, self.shape)
                 bad, number = [], number + 1
         finally:
             if self.lent is not None:
@@ -194,10 +195,18 @@ class Connections:
         self._sent_before: dict[Stream, list[np.ndarray]] = {}
         self._lent_bytes = 0
 
-    def connect(self, stream: Stream, values: Any) -> None:
-        """Connect a stream to where its values come from, or to what is called with each that it sends."""
+    def connect(self, stream: Stream, values: Any, part: tuple[slice, ...] | None = None) -> None:
+        """Connect a stream to where its values come from, or parts of them, or to what is called with each."""
+        if part is not None and not stream.is_input:
+            raise StreamError(
+                f"output stream {stream.name!r} is connected by parts",
+                given="by_part=True",
+                expected="a function that is called with each whole value, in every process",
+                fix=f"engine.connect({stream.name!r}, function)",
+            )
         if stream.is_input:
-            self._sources[stream] = _Source(stream, values)
+            shape = stream.shape if part is None else tuple(own.stop - own.start for own in part)
+            self._sources[stream] = _Source(stream, values, shape)
         elif callable(values):
             self._sinks[stream] = values
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from codelet.hostdata import on_device
+from codelet.programs.copies import Stream
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
@@ -63,6 +64,18 @@ class Execution:
     def write(self, arrays: Arrays, tensor: Tensor, value: Array) -> None:
         """Write a value to a view without symbols. The arrays are changed."""
         sources.write_tensor(arrays, tensor, value)
+
+    def receive(self, arrays: Arrays, stream: Stream, tensor: Tensor, value: Array) -> None:
+        """Write a value of an input stream to a view without symbols. The arrays are changed."""
+        self.write(arrays, tensor, value)
+
+    def feed(self, stream: Stream, values: np.ndarray) -> Any:
+        """What a program is given of the values of an input stream, stacked: all of each, or what `part` says."""
+        return values
+
+    def part(self, stream: Stream) -> tuple[slice, ...]:
+        """The part of each value of an input stream that the devices of this process hold."""
+        return tuple(slice(0, size) for size in stream.shape)
 
     def passed(self, arrays: Arrays, tensor: Tensor, parameter: Variable) -> Array:
         """What is held of a function's parameter that gets the value of a view without symbols."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -55,12 +56,12 @@ class BodyStreams(NamedTuple):
         Where each turn takes one value they are as they came: XLA would copy them for the loop in another shape.
         """
         taken = zip(self.take(streams, count), self.inputs, strict=True)
-        return [values if n == 1 else values.reshape(count, n, *stream.shape) for values, (stream, n) in taken]
+        return [values if n == 1 else values.reshape(count, n, *values.shape[1:]) for values, (_, n) in taken]
 
     def enter(self, streams: Feeds, values: Sequence[Array]) -> None:
         """Give a body its own values: those of `take`, or of one turn of `take_for`."""
         for (stream, n), own in zip(self.inputs, values, strict=True):
-            streams.held[stream] = _Feed(own.reshape(n, *stream.shape))
+            streams.held[stream] = _Feed(own.reshape(n, *own.shape[own.ndim - len(stream.shape) :]))
         streams.held.update({stream: () for stream, _ in self.outputs})
 
     def leave(self, streams: Feeds) -> list[Array]:
@@ -104,7 +105,13 @@ class Feeds:
 
     def receive(self, stream: Stream) -> Array:
         """The next value of an input stream."""
-        return self.take(stream, 1).reshape(stream.shape)
+        value = self.take(stream, 1)
+        return value.reshape(value.shape[1:])
+
+    def kind(self, stream: Stream, count: int) -> jax.ShapeDtypeStruct:
+        """The type of so many values of an input stream, stacked, as they come: perhaps a device's part of each."""
+        values = self.held[stream].values
+        return jax.ShapeDtypeStruct((count, *values.shape[1:]), values.dtype)
 
     def send(self, stream: Stream, value: Array) -> None:
         """Send a value."""

@@ -199,7 +199,7 @@ def _jitted(
 
         sent = state.held(streams.passed_on)
         structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), (list(values), sent))
-        feeds = [jax.ShapeDtypeStruct((n, *stream.shape), stream.dtype) for stream, n in streams.inputs]
+        feeds = [state.streams.kind(stream, n) for stream, n in streams.inputs]
         results = jax.tree.structure(([0] * len(function.writes), [Sent(0, 0)] * len(sent), [0] * len(streams.outputs)))  # type: ignore[arg-type]
         closed = trace_simplified(run, *structs, feeds, inlined=True)
 
@@ -274,7 +274,7 @@ def _raise_flag(state: EmissionState, flag: Variable, condition: Array, code: in
 
 def _stream(state: EmissionState, step: StreamStep) -> None:
     if step.stream.is_input:
-        state.write(step.tensor, state.streams.receive(step.stream))
+        state.execution.receive(state.arrays, step.stream, step.tensor, state.streams.receive(step.stream))
     else:
         state.streams.send(step.stream, state.read(step.tensor))
 

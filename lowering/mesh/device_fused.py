@@ -8,12 +8,13 @@ all devices; so every device takes the same turns and branches, and meets the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from codelet.programs.copies import Stream
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
@@ -32,6 +33,7 @@ class DeviceFused(Execution):
     Args:
         homes: where variables live.
         devices: those of the mesh.
+        fed: the input streams of whose values it is given its part alone.
 
     Attributes:
         crossed: the crossings that were emitted, in order, each as often as it was.
@@ -40,8 +42,8 @@ class DeviceFused(Execution):
 
     loops = "bounded"  # the other kind compares types that name the mesh with types that do not
 
-    def __init__(self, homes: Homes, devices: Devices):
-        self.homes, self.devices = homes, devices
+    def __init__(self, homes: Homes, devices: Devices, fed: Collection[Stream] = ()):
+        self.homes, self.devices, self.fed = homes, devices, fed
         self.crossed: list[Crossing | Gathering] = []
         self.steps: dict[tuple, LocalStep] = {}
         self._loads: dict[Variable, Putting] = {}
@@ -120,6 +122,15 @@ class DeviceFused(Execution):
             ]
         made = {own.home.variable: self._put(arrays, own, [], [value]) for own in self._writings[tensor]}
         arrays.update(made)
+
+    def receive(self, arrays: Arrays, stream: Stream, tensor: Tensor, value: Array) -> None:
+        """Write a value of an input stream, or this device's part of one. The arrays are changed."""
+        if stream not in self.fed:
+            self.write(arrays, tensor, value)
+            return
+        assert isinstance(tensor.source, Variable)
+        assert self.homes[tensor.source].shape == value.shape
+        arrays[tensor.source] = value
 
     def show(self, text: str, value: Array) -> None:
         """Print a text and a value, on the first device."""

@@ -19,6 +19,7 @@ from jax import lax
 from jax.extend import core as jax_core
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from codelet.programs.copies import Stream
 from codelet.views.sources import Variable
 from lowering.aborting import messages_of, raising_on_device
 from lowering.arrays import Array, constant
@@ -31,12 +32,13 @@ from lowering.jaxprs.simplify import trace_simplified
 from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
+from lowering.mesh.fed import cut_streams, fed_array, fed_spec, process_part
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.processes import fetched, processes_of, put, spread
 from lowering.mesh.replicas import Replicas, without_axis
 from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
-from lowering.plan.streams import fed_types
+from lowering.plan.streams import count_values
 
 EVERYWHERE = PartitionSpec()
 
@@ -62,6 +64,10 @@ def _whole(home: Home, array: Array) -> Array:
     if home.cut is not None:
         return array if array.shape == variable.shape else array[tuple(map(slice, variable.shape))]
     return array[constant(home.addresses.at(np.arange(variable.size)).astype(np.int32))].reshape(variable.shape)
+
+
+def _as_it_is(array: Array) -> Array:
+    return array
 
 
 def _planned(plan: Plan, *, joins: bool) -> Plan:
@@ -113,7 +119,8 @@ class MeshFused(Execution):
         devices = Devices(without_axis(mesh, replicas))
         self.axes = devices.axes
         self.homes, self.joins = _chosen(plan, devices.count) if homes is None else (homes, False)
-        self.inner = DeviceFused(self.homes, devices)
+        self.fed = cut_streams(plan, self.homes)
+        self.inner = DeviceFused(self.homes, devices, self.fed)
         self.where = self.homes.digest(plan)
         self.key = "mesh", self.where, mesh, replicas
 
@@ -152,6 +159,31 @@ class MeshFused(Execution):
             return None
         kind, sharding = self.held_type(variable), NamedSharding(self.mesh, self.spec(variable))
         return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
+
+    # --- streams --------------------------------------------------------------------------------------------
+
+    def _feeds(self, plan: Plan) -> list[tuple[Stream, int]]:
+        """The input streams of a plan, in order, and how many values of each it takes."""
+        counts = count_values(plan.steps)
+        return [(stream, counts[stream]) for stream in plan.streams if stream.is_input]
+
+    def fed_spec(self, stream: Stream) -> PartitionSpec:
+        """How the values of an input stream, stacked, are cut."""
+        return fed_spec(self.fed[stream], self.axes) if stream in self.fed else EVERYWHERE
+
+    def part(self, stream: Stream) -> tuple[slice, ...]:
+        """The part of each value of an input stream that the devices of this process hold."""
+        home = self.fed.get(stream)
+        return super().part(stream) if home is None else process_part(stream.name, home, self.mesh)
+
+    def feed(self, stream: Stream, values: np.ndarray) -> Any:
+        """The values of an input stream, stacked, over the mesh, from all of each or from what `part` says."""
+        home = self.fed.get(stream)
+        if home is None:
+            return values
+        assert home.cut is not None
+        start = 0 if values.shape[1:] == stream.shape else self.part(stream)[home.cut].start
+        return fed_array(home, NamedSharding(self.mesh, self.fed_spec(stream)), values, start)
 
     # --- compiling ------------------------------------------------------------------------------------------
 
@@ -227,9 +259,12 @@ class MeshFused(Execution):
         fast = _planned(plan, joins=self.joins)
         if not rotate_alike(fast, self.homes):
             fast = prune(plan)
-        types = [jax.ShapeDtypeStruct(self.homes[v].shape, v.dtype) for v in plan.inputs]
-        structs = [*types, *fed_types(plan)]
-        given = [*map(self.spec, plan.inputs), *(EVERYWHERE for _ in structs[len(types) :])]
+        structs = [jax.ShapeDtypeStruct(self.homes[v].shape, v.dtype) for v in plan.inputs]
+        given = list(map(self.spec, plan.inputs))
+        for stream, count in self._feeds(plan):
+            shape = self.fed[stream].shape if stream in self.fed else stream.shape
+            structs.append(jax.ShapeDtypeStruct((count, *shape), stream.dtype))
+            given.append(self.fed_spec(stream))
         made = [
             self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
             for tensor in plan.outputs
@@ -247,7 +282,10 @@ class MeshFused(Execution):
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
-        structs = [*map(self.held_type, plan.inputs), *fed_types(plan)]
+        structs = list(map(self.held_type, plan.inputs))
+        for stream, count in self._feeds(plan):
+            shape = self.fed[stream].global_shape if stream in self.fed else stream.shape
+            structs.append(jax.ShapeDtypeStruct((count, *shape), stream.dtype))
         return jax.make_jaxpr(self._compiled(plan))(*structs)
 
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
@@ -259,17 +297,20 @@ class MeshFused(Execution):
         replicas, holds = self.replicas, len(processes_of(self.mesh)) == 1
         run = self._compiled(plan, messages_of(plan), holds=holds)
 
-        def cut(variable: Variable, array: Array) -> Array:
-            own = functools.partial(_cut, self.homes[variable])
-            return own(array) if replicas is None else replicas.mapped(variable.name, own)(array)
+        def cut(name: str, own: Callable[[Array], Array], array: Array) -> Array:
+            return own(array) if replicas is None else replicas.mapped(name, own)(array)
 
         def whole(variable: Variable, held: Array) -> Array:
             own = functools.partial(_whole, self.homes[variable])
             return own(held) if replicas is None else jax.vmap(own)(held)
 
         def function(*arrays: Array) -> list[Array]:
-            held = [cut(v, array) for v, array in zip(plan.inputs, arrays, strict=False)]
-            results = list(run(*held, *arrays[len(held) :]))
+            values = iter(arrays)
+            held = [cut(v.name, functools.partial(_cut, self.homes[v]), next(values)) for v in plan.inputs]
+            for stream, _ in self._feeds(plan):
+                own = jax.vmap(functools.partial(_cut, self.fed[stream])) if stream in self.fed else _as_it_is
+                held.append(cut(stream.name, own, next(values)))
+            results = list(run(*held))
             for k, tensor in enumerate(plan.outputs):
                 if tensor.is_whole_variable:
                     results[k] = whole(tensor.source, results[k])  # type: ignore[arg-type]
