@@ -154,3 +154,34 @@ def test_no_block_is_copied_and_no_device_branches(cut):
     block = ",".join(str(size // devices if d == cut else size) for d in range(2))
     assert f"f32[{block}]" in body
     assert not re.search(rf"= f32\[{block}\]\S* copy\(", body)
+
+
+@cl.codelet
+def conduct(here, above, below, rate):
+    """A point and its neighbours, at a rate of its own."""
+    return here + rate * (above - 2 * here + below)
+
+
+def test_devices_read_their_own_of_a_constant_without_branches():
+    size, devices = 64, 4
+    rates = np.random.default_rng(1).uniform(0, 0.5, (size, size)).astype("f")
+    graph = cl.Graph()
+    u, v = graph.add_variable("u", (size, size)), graph.add_variable("v", (size, size))
+    rate, (i, j) = graph.add_constant("rate", rates), cl.grid(range(1, size - 1), size)
+    with graph.record() as both:
+        for name, a, b in (("there", u, v), ("back", v, u)):
+            graph.add_vertex(
+                name, conduct, here=a[i, j], above=a[i - 1, j], below=a[i + 1, j], rate=rate[i, j], out=b[i, j]
+            )
+    program = cl.Sequence(cl.Copy(u, v), cl.Repeat(3, both))
+    several = OverMesh(graph, ["u"], ["u"], mesh_of(devices), {"u": 0, "v": 0}, program)
+    one = cl.lower(graph, program, inputs=["u"], outputs=["u"])
+    values = {"u": np.random.default_rng(0).normal(size=(size, size)).astype("f")}
+    assert " conditional(" not in several.hlo(values)
+
+    def both_ways(run):
+        return jax.value_and_grad(lambda values: (values["u"] * run(values)["u"]).sum())
+
+    ours, expected = at_once(both_ways(several.run), both_ways(one))(values)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

@@ -193,7 +193,12 @@ class DeviceFused(Execution):
     # --- compute sets -------------------------------------------------------------------------------------------
 
     def _brought(self, arrays: Arrays, window: Window) -> Array:
-        """A window, flat."""
+        """A window, flat or in its shape."""
+        if window.starts:
+            assert isinstance(window.source, Variable)
+            part = window.parts[0]
+            whole = reshape(self.held(arrays, window.source), part.shape)
+            return lax.dynamic_slice(whole, self._own_starts(window.starts), part.extents)
         if window.crossing is None or window.located is None:
             return jnp.zeros(window.size, window.source.dtype)
         return self._cross(window.crossing, *self._parts(arrays, window.located))
@@ -224,8 +229,11 @@ class DeviceFused(Execution):
 
     def _placed(self, held: Array, own: Placing, value: Array) -> Array:
         """What is held of a variable, with a box of it."""
-        starts = [np.int32(own[0]) if (own == own[0]).all() else self.devices.own(own) for own in own.starts]
-        return lax.dynamic_update_slice(held, reshape(value, own.extents), starts)
+        return lax.dynamic_update_slice(held, reshape(value, own.extents), self._own_starts(own.starts))
+
+    def _own_starts(self, starts: Sequence[np.ndarray]) -> list[Array | np.int32]:
+        """Where this device's box begins, of where each device's does."""
+        return [np.int32(own[0]) if (own == own[0]).all() else self.devices.own(own) for own in starts]
 
     def _run(self, layer: Layer, before: Sequence[Array]) -> list[Array]:
         """What is written, by what stands before."""

@@ -41,6 +41,8 @@ class Window(NamedTuple):
         size: of the array.
         located: where the elements live; None where nothing is brought.
         crossing: how they come.
+        starts: of a box of what all devices have of a variable, where each device's own begins along each dimension of
+            its parts, of shape (devices,); nothing is brought then.
     """
 
     source: Source
@@ -48,6 +50,7 @@ class Window(NamedTuple):
     size: int
     located: Located | None
     crossing: Crossing | Gathering | None
+    starts: tuple[np.ndarray, ...] = ()
 
 
 class Branch(NamedTuple):
@@ -181,6 +184,22 @@ def _window(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
     located = locate(touched.source, homes, brought.elements)
     places = _places(parts, brought)
     return Window(touched.source, parts, size, located, to_places(size, places, located))
+
+
+def _own_box(touched: Touched, homes: Homes) -> Window | None:
+    """A window of what all devices have of a variable, where each touches a box of its own, all of one shape.
+
+    So that no device needs a branch for where in it that lies.
+    """
+    source = touched.source
+    if not isinstance(source, Variable) or not homes[source].is_everywhere:
+        return None
+    parts = touched.parts()
+    starts = [[own.start for own in part.sets if isinstance(own, range) and len(own)] for part in parts]
+    alike = len({part.extents for part in parts}) == len({part.shape for part in parts}) == 1
+    if not alike or any(len(own) < len(parts[0].shape) for own in starts) or all(own == starts[0] for own in starts):
+        return None
+    return Window(source, parts, parts[0].size, None, None, tuple(np.array(starts, np.int32).T.copy()))
 
 
 def _sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) -> tuple[Putting, ...]:
@@ -356,15 +375,16 @@ def _plan_layer(
             and (not homes[source].is_everywhere or is_by_all(source))
         ):
             writes[source] = operands.held(source, parts)
+    boxes = {source: box for source, touched in read.items() if (box := _own_box(touched, homes)) is not None}
     for source, touched in read.items():
         parts = at_home(touched)
-        if parts is not None and isinstance(source, Variable):
+        if parts is not None and isinstance(source, Variable) and source not in boxes:
             reads[source] = operands.held(source, parts)
     held = tuple(operands.sources)
     windows, sent, sendings = [], [], []
     for source, touched in read.items():
         if source not in reads:
-            windows.append(_window(touched, homes, touched))
+            windows.append(boxes[source] if source in boxes else _window(touched, homes, touched))
             reads[source] = operands.add(source, windows[-1].parts)
     for source, touched in written.items():
         if source not in writes:
