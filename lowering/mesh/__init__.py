@@ -8,6 +8,6 @@ live (`homes.py`), `dealing.py` which vertices run where, `core_and_edges.py` wh
 have; `local_steps.py` plans a compute set for each device, by subfamilies (`subfamilies.py`) over parts of sources
 (`parts.py`) that hold what is touched (`touching.py`), which `addresses.py` finds; `device_fused.py` runs that.
 
-Values of streams come as variables are cut (`fed.py`). `processes.py` has what is otherwise where the devices of a mesh are
-of several processes.
+Values of streams come as variables are cut (`fed.py`). `processes.py` has what is otherwise where the devices of a mesh
+are of several processes.
 """
