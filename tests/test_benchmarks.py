@@ -62,6 +62,7 @@ SMALL = {
         "side": 160,
         "steps": 2,
         "batch": 4,
+        "large_batch": 8,
         "size": 16,
         "edges": 400,
         "nodes": 52,
@@ -148,7 +149,8 @@ ROWS = {
     "matmul": ["matmul", "matmul/gradient"],
     "matvec": ["matvec", "matvec/gradient"],
     "mesh": [
-        *("mesh/heat", "mesh/heat/there_and_back", "mesh/mnist_step", "mesh/moved/stencil"),
+        *("mesh/heat", "mesh/heat/there_and_back", "mesh/mnist_step", "mesh/mnist_step/plain"),
+        "mesh/moved/stencil",
         *("mesh/moved/matvec/rows", "mesh/moved/matvec/columns", "mesh/moved/conv1/rows", "mesh/moved/conv1/channels"),
         *("mesh/moved/mnist_step", "mesh/moved/messages", "mesh/memory"),
     ],

@@ -26,7 +26,7 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, RotateStep, Step
 from lowering.plan.walk import all_steps, bodies
 
-SMALL_BYTES = 1 << 16
+SMALL_BYTES = 1 << 17
 """A variable that takes no more may live everywhere."""
 
 CROSSING = 32
