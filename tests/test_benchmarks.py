@@ -245,7 +245,7 @@ def another_process():
 
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
-    *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh"),
+    *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
 )
 """Those of which other tests run nearly all."""
 

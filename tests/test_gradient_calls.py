@@ -75,7 +75,7 @@ class TestGenerated:
     def test_interpreted(self, data):
         check(data, "interpreted")
 
-    @examples(3)
+    @examples(2)
     @given(st.data())
     def test_compiled(self, data):
         check(data, "lowered", "tiles", "addresses")

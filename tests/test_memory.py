@@ -817,6 +817,7 @@ def shares(memory) -> Iterator[float]:
     yield ((memory.bytes_by_tile - always) / np.maximum(1, memory.most_live_bytes - always)).max()
 
 
+@pytest.mark.slow
 def test_training_on_mnist_is_planned_closely():
     graph, inputs, outputs = training_step()
     for method in ("balanced", "linear"):

@@ -72,8 +72,8 @@ def test_step_keeps_every_shape(name):
     assert kinds[0] == kinds[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes"),
+@few(
+    "name, sizes",
     [
         ("alexnet", [55, 27, 13, 13, 13]),
         # Of a bottleneck that changes shapes: its shortcut, 1 x 1, 3 x 3 with the stride, 1 x 1; then the others.

@@ -140,7 +140,7 @@ def a_million() -> cl.Profile:
     return cl.Engine(graph).profile()
 
 
-@few("profile", [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million], every=4)
+@few("profile", [with_loops, empty, one_tile, matrix_vector, two_chips, mnist, a_million], every=7)
 def test_every_view_opens(browser, tmp_path, profile):
     profile().report(tmp_path / "report.html", NASTY)
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)
@@ -227,6 +227,7 @@ def test_what_came_and_went():
     assert status["cycles by codelet", "double"] == "went"
 
 
+@pytest.mark.slow
 def test_a_page_in_a_notebook(browser, tmp_path):
     shown = cl.Engine(product()).profile().show("a product", height=500)
     frame = shown._repr_html_()

@@ -127,6 +127,7 @@ def bytes_of(make: Callable[[], Any]) -> tuple[int, int]:
     return held, peak
 
 
+@pytest.mark.slow
 def test_of_many_short_rows_a_byte_each_is_held():
     count = KEPT + 40_000
     lengths, axes = lengths_of(count, 7), cl.grid(count).axes

@@ -155,6 +155,7 @@ def _step(net: Net, x: jax.Array, label: jax.Array) -> tuple[jax.Array, Net]:
     return loss, eqx.apply_updates(net, jax.tree.map(lambda slope: -0.1 * slope, slopes))
 
 
+@pytest.mark.slow
 def test_a_training_step_of_a_module_is_traced_whole_and_named_by_its_layers():
     net, x = Net(KEY), array((3, 8, 8))
     traced = cl.trace(_step, net, x, 3)
