@@ -246,6 +246,7 @@ def another_process():
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
+    "call_chain",
 )
 """Those of which other tests run nearly all."""
 

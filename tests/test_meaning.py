@@ -123,6 +123,7 @@ def test_what_cannot_be_copied(mistake):
     assert "test_meaning.py" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_index_counts_as_far_as_its_dtype():
     graph = cl.Graph(cl.IPU(num_tiles=4))
     program, lasts, expected = [], [], []

@@ -146,6 +146,7 @@ def test_every_view_opens(browser, tmp_path, profile):
     assert opens(browser, tmp_path / "report.html", EVERY_VIEW) == dict.fromkeys(VIEWS, True)
 
 
+@pytest.mark.slow
 def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
     profile = cl.Engine(product()).profile()
     profile.report(tmp_path / "report.html", "a product")
@@ -190,6 +191,7 @@ def test_what_is_chosen_narrows_the_other_views(browser, tmp_path):
     assert told["style"] == "dark"
 
 
+@pytest.mark.slow
 def test_two_programs_compared(browser, tmp_path):
     before, after = (cl.Engine(product(chunk=chunk)).profile() for chunk in (16, 32))
     comparison = cl.compare(before, after)

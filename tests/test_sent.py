@@ -33,6 +33,7 @@ class Hailstone:
         return {"n": np.int32(n), "x": np.asarray([8.0, -8.0], np.float32)}
 
 
+@pytest.mark.slow
 def test_what_a_loop_and_a_choice_send_is_the_same_everywhere():
     stones = Hailstone()
     graph, program = stones.graph, stones.program
