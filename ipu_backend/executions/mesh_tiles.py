@@ -3,7 +3,7 @@
 In come a placed plan and a mesh. The tiles on which anything lives are dealt to the devices of the mesh in order, all
 its axes taken together, as many to each; the last have fewer where they do not divide. The array of tiles by words of
 a variable is one global array, sharded by rows, with rows that stand for no tile behind those of the last. A program
-runs in one `jax.shard_map` (`device_tiles.py`), jitted; tables that differ by device are sharded as well.
+is what each device does (`device_tiles.py`), over the mesh (`lowering/mesh/each_device.py`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from codelet.views.sources import Variable
 from ipu_backend.executions.device_tiles import DeviceTiles
 from ipu_backend.executions.tile_array import digest, logical, logical_types
-from lowering.aborting import messages_of, raising_on_device
+from lowering.aborting import messages_of
 from lowering.arrays import Array
 from lowering.fast.execution import Execution
 from lowering.fast.steps import emit
-from lowering.jaxprs.simplify import trace_simplified
 from lowering.machine.exchange import Exchange
 from lowering.mesh.devices import Devices
+from lowering.mesh.each_device import EVERYWHERE, over_mesh
 from lowering.mesh.processes import fetched, processes_of, put, spread
 from lowering.plan.plan import Plan
 from lowering.plan.streams import fed_types
-
-EVERYWHERE = PartitionSpec()
 
 
 class MeshTiles(Execution):
@@ -98,54 +96,11 @@ class MeshTiles(Execution):
         structs: Sequence[jax.ShapeDtypeStruct],
         given: Sequence[PartitionSpec],
         made: Sequence[PartitionSpec],
-        messages: Sequence[str] | None = None,
-        *,
-        holds: bool = True,
+        **how: Any,
     ) -> jax_core.ClosedJaxpr:
-        """The jaxpr of a function that every device runs.
-
-        Args:
-            function: from a device's parts of arrays to those of results.
-            structs: the shapes and dtypes of the arrays.
-            given: how these are cut.
-            made: how the first results are; all devices have the rest.
-            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
-            holds: whether it holds tables on the devices; otherwise they are constants of it.
-        """
-        devices = self.tiles.devices
+        """The jaxpr of a function that every device runs, of arrays of these shapes and dtypes; see `over_mesh`."""
         parts = [self._part(struct, spec) for struct, spec in zip(structs, given, strict=True)]
-
-        def with_rows(tables: Sequence[np.ndarray]) -> Callable[..., list[Array]]:
-            def run(rows: Sequence[Array], *arrays: Array) -> list[Array]:
-                with devices.bound(tables, rows):
-                    return function(*arrays)
-
-            return run
-
-        with devices.telling() as wanted:
-            devices.named(lambda: jax.eval_shape(function, *parts))
-        tables = tuple(wanted.values())
-        self.tiles.crossed.clear()
-        kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
-        rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), k) for table, k in zip(tables, kinds, strict=True)]
-        body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
-        checked = None if messages is None else raising_on_device(body.out_avals, messages)
-
-        def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
-            results = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(body.jaxpr, list(consts)))(*rows, *arrays)
-            results = results if checked is None else checked(*results)
-            return tuple(results[: len(made)]), tuple(results[len(made) :])
-
-        cut = (EVERYWHERE, self.by_rows, *given)
-        over_mesh = jax.shard_map(
-            run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), EVERYWHERE), check_vma=False
-        )
-        consts, held = list(body.consts), list(tables)
-        if holds:
-            consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
-            held = [self._on_mesh(table, self.by_rows) for table in tables]
-        jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
-        return jax.make_jaxpr(lambda *arrays: jitted(consts, held, *arrays))(*structs)
+        return jax.make_jaxpr(over_mesh(function, self.tiles, self.mesh, parts, given, made, **how))(*structs)
 
     def _part(self, struct: jax.ShapeDtypeStruct, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         """A device's part of an array."""
@@ -170,4 +125,4 @@ class MeshTiles(Execution):
         """
         structs, holds = logical_types(plan), len(processes_of(self.mesh)) == 1
         run, cut, messages = logical(plan, self.tiles), [EVERYWHERE] * len(structs), messages_of(plan)
-        return self._compile(run, structs, cut, [], messages, holds=holds)
+        return self._compile(run, structs, cut, [], messages=messages, holds=holds)

@@ -2,7 +2,7 @@
 
 In come a checked plan and a mesh, all of whose axes are taken together. Where variables live is chosen
 (`choose_homes.py`); what a device holds of one is its part of one global array, sharded along the dimension that is
-cut. A program runs in one `jax.shard_map` (`device_fused.py`), jitted; tables that differ by device are sharded.
+cut. A program is what each device does (`device_fused.py`), over the mesh (`each_device.py`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codelet.programs.copies import Stream
 from codelet.views.sources import Variable
-from lowering.aborting import messages_of, raising_on_device
+from lowering.aborting import messages_of
 from lowering.arrays import Array, constant
 from lowering.fast.execution import Execution
 from lowering.fast.partial_sums import join_products
 from lowering.fast.prune import prune
 from lowering.fast.rotate import rotate
 from lowering.fast.steps import emit
-from lowering.jaxprs.simplify import trace_simplified
 from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
+from lowering.mesh.each_device import EVERYWHERE, over_mesh
 from lowering.mesh.fed import cut_streams, fed_array, fed_spec, process_part
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.processes import fetched, processes_of, put, spread
@@ -39,8 +39,6 @@ from lowering.mesh.replicas import Replicas, without_axis
 from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import count_values
-
-EVERYWHERE = PartitionSpec()
 
 
 def _cut(home: Home, array: Array) -> Array:
@@ -187,71 +185,6 @@ class MeshFused(Execution):
 
     # --- compiling ------------------------------------------------------------------------------------------
 
-    def _compile(
-        self,
-        function: Callable[..., list[Array]],
-        names: Sequence[str],
-        structs: Sequence[jax.ShapeDtypeStruct],
-        given: Sequence[PartitionSpec],
-        made: Sequence[PartitionSpec],
-        messages: Sequence[str] | None = None,
-        *,
-        holds: bool,
-    ) -> Callable[..., list[Array]]:
-        """A function that every device runs, on global arrays.
-
-        Args:
-            function: from a device's parts of arrays to those of results.
-            names: of the inputs that the arrays are.
-            structs: the shapes and dtypes of the parts.
-            given: how the arrays are cut.
-            made: how the first results are; all devices have the rest.
-            messages: of aborts; where they are given it raises itself, and the last result of the function says so.
-            holds: whether it holds tables on the devices; otherwise they are constants of it.
-        """
-        devices, by_devices, replicas = self.inner.devices, PartitionSpec(self.axes), self.replicas
-
-        def with_rows(tables: Sequence[np.ndarray]) -> Callable[..., list[Array]]:
-            def run(rows: Sequence[Array], *arrays: Array) -> list[Array]:
-                with devices.bound(tables, rows):
-                    return function(*arrays)
-
-            return run
-
-        with devices.telling() as wanted:
-            devices.named(lambda: jax.eval_shape(function, *structs))
-        tables = tuple(wanted.values())
-        self.inner.crossed.clear()
-        rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), table.dtype) for table in tables]
-        body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *structs))
-        axis, checked = None if replicas is None else replicas.axis, None
-        if messages is not None:
-            checked = raising_on_device(body.out_avals, messages, axis)
-
-        def run(consts: Sequence[Array], rows: Sequence[Array], *arrays: Array) -> Any:
-            closed = jax_core.ClosedJaxpr(body.jaxpr, list(consts))
-
-            def own(*arrays: Array) -> list[Array]:
-                results = jax_core.jaxpr_as_fun(closed)(*rows, *arrays)
-                return results if checked is None else checked(*results)
-
-            results = own(*arrays) if replicas is None else replicas.each(own, names)(*arrays)
-            return tuple(results[: len(made)]), tuple(results[len(made) :])
-
-        rest = EVERYWHERE
-        if replicas is not None:
-            given = [replicas.spec(name, spec) for name, spec in zip(names, given, strict=True)]
-            made, rest = [replicas.rows(spec) for spec in made], replicas.rows(rest)
-        cut = (EVERYWHERE, by_devices, *given)
-        over_mesh = jax.shard_map(run, mesh=self.mesh, in_specs=cut, out_specs=(tuple(made), rest), check_vma=False)
-        consts, held = list(body.consts), list(tables)
-        if holds:
-            with jax.ensure_compile_time_eval():  # whoever lowers it may be traced
-                consts = [self._on_mesh(const, EVERYWHERE) for const in consts]
-                held = [self._on_mesh(table, by_devices) for table in tables]
-        jitted = jax.jit(lambda *given: jax.tree.leaves(over_mesh(*given)))
-        return lambda *arrays: jitted(consts, held, *arrays)
-
     def _compiled(
         self, plan: Plan, messages: Sequence[str] | None = None, *, holds: bool = True
     ) -> Callable[..., list[Array]]:
@@ -269,8 +202,9 @@ class MeshFused(Execution):
             self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
             for tensor in plan.outputs
         ]
-        names = [own.name for own in arguments(plan)]
-        return self._compile(emit(fast, self.inner), names, structs, given, made, messages, holds=holds)
+        names, run = [own.name for own in arguments(plan)], emit(fast, self.inner)
+        how: dict[str, Any] = {"messages": messages, "holds": holds, "replicas": self.replicas, "names": names}
+        return over_mesh(run, self.inner, self.mesh, structs, given, made, **how)
 
     def told(self, plan: Plan) -> MeshPlan:
         """A plan that was compiled, with where its variables live and what crosses before and behind its steps."""
