@@ -26,8 +26,14 @@ def scaled_total(parts, scale):
 @cl.codelet
 def totals(parts, others, bias):
     """Of two fields, of one along some dimensions alone."""
-    own = jnp.sum(parts, tuple(range(1, parts.ndim)))
-    return {"out": jnp.sum(own) - jnp.sum(others) + bias, "most": jnp.sum(others) * bias}
+    own, other = jnp.sum(parts, tuple(range(1, parts.ndim))), jnp.sum(others)
+    return {"out": jnp.sum(own) - other + bias, "most": other * bias}
+
+
+@cl.codelet
+def product(parts, others, scale):
+    """The sum of the products of two fields, scaled."""
+    return scale - jnp.tensordot(parts, others, parts.ndim)
 
 
 @cl.codelet
@@ -91,11 +97,14 @@ class Sums(NamedTuple):
         with graph.record() as body:
             if self.kind == "one":
                 graph.add_vertex("add up", scaled_total, parts=parts, scale=b[points], out=y[points])
-            elif self.kind == "two":
+            elif self.kind in ("two", "product"):
                 q = graph.add_variable("q", lying, dtype)
                 names.append("q")
-                there = {"parts": parts, "others": q[tuple(at)], "bias": b[points]}
-                graph.add_vertex("add up", totals, **there, out=y[points], most=z[points])
+                both = {"parts": parts, "others": q[tuple(at)]}
+                if self.kind == "two":
+                    graph.add_vertex("add up", totals, **both, bias=b[points], out=y[points], most=z[points])
+                else:
+                    graph.add_vertex("add up", product, **both, scale=b[points], out=y[points])
             else:
                 graph.add_vertex("add up", gathered, acc=y[points], parts=parts)
                 names.append("y")
@@ -135,7 +144,7 @@ def sums(draw: st.DrawFn) -> Sums:
     somewhere = st.sampled_from([None, *range(grid)])
     cuts = {"p": along, "q": draw(st.sampled_from([along, along, None])), "b": draw(somewhere)}
     cuts |= {"y": draw(somewhere), "z": draw(somewhere)}
-    kind = draw(st.sampled_from(["one", "two", "inout"]))
+    kind = draw(st.sampled_from(["one", "two", "product", "inout"]))
     return Sums(
         shape, order, grid, draw(st.integers(0, 1)), step, devices, cuts, kind, draw(st.sampled_from([0, 0, 3]))
     )
@@ -212,6 +221,9 @@ ROWS = Sums((8, 5, 20), (0, 1, 2), 2, 0, 1, 4, {"p": 2}, "one", 0)
         # In a loop too, where nothing is outside of what devices run.
         ({"turns": 3}, {"all-reduce": 2 * 3 * 40}),
         ({"kind": "inout", "turns": 3}, {"all-reduce": 2 * 3 * 40}),
+        # Products of what is cut alike; and of what is cut with what all devices have.
+        ({"kind": "product", "cuts": {"p": 2, "q": 2, "y": 0, "b": 0}}, {"reduce-scatter": 3 * 40}),
+        ({"kind": "product"}, {"all-reduce": 2 * 3 * 40}),
     ],
 )
 def test_sums_alone_cross(changed, expected):

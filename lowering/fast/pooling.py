@@ -30,18 +30,17 @@ from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
 from lowering.fast.result_order import Order, order_of_results
 from lowering.fast.sources import Viewed, WithinZeros
-from lowering.jaxprs.reduced_field import Reduced, reduced_field
+from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
 from lowering.plan.access import Dimension
 
 
 def as_reduced(codelet: TracedCodelet) -> Reduced | None:
     """A codelet as one that reduces all of a field by `lax.reduce_window`; None if it is no such thing."""
-
-    def is_whole(field: str, eqn: jax_core.JaxprEqn) -> bool:
-        window, dilation = eqn.params["window_dimensions"], eqn.params["window_dilation"]
-        return window == codelet.inputs[field].shape and all(n == 1 for n in dilation)
-
-    return reduced_field(codelet, POOLINGS, is_whole)
+    for reduced in reduced_fields(codelet, *POOLINGS):
+        window, dilation = (reduced.equation.params[name] for name in ("window_dimensions", "window_dilation"))
+        if window == codelet.inputs[reduced.fields[0]].shape and all(n == 1 for n in dilation):
+            return reduced
+    return None
 
 
 # --- families that are poolings --------------------------------------------------------------------------
@@ -112,13 +111,13 @@ class Pooling:
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
         others = zip(self.reduced.others, map(str, self.inputs), strict=True)
-        found = {self.reduced.field: str(self.image), **dict(others)}
+        found = {self.reduced.fields[0]: str(self.image), **dict(others)}
         return {name: found[name] for name in self.family.codelet.inputs}
 
     def text(self, names: Mapping[Axis, str]) -> str:
         """How the family runs, in words."""
         over = ", ".join(names[own[0]] for own in self.moving if own is not None)
-        return f"as a pooling: windows of {self.reduced.field} move over {over}"
+        return f"as a pooling: windows of {self.reduced.fields[0]} move over {over}"
 
 
 def _around(field: Field, value: object) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
@@ -150,7 +149,7 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
     reduced = None if family.rows else as_reduced(family.codelet)
     if reduced is None:
         return ""
-    image = family.by_name[reduced.field]
+    image = family.by_name[reduced.fields[0]]
     if image.tensor is None or not image.tensor.size or not family.num_vertices:
         return "its window is vertex state, or empty"
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]

@@ -55,12 +55,12 @@ def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumA
     read, written, work = ElementSet(), ElementSet(), 0
     chosen = np.ones(family.extents, bool) if devices is None else devices == device
     own = subfamily(family, chosen, inner_extents(family))
-    if across is not None:  # of the field, what the device has, for all vertices
-        here = across.on_device(device)
+    for here in () if across is None else across.on_device(device):  # for all vertices, and no other's elements
         read.add(here, family.axes)
         work += here.size * family.num_vertices
+    added_up = () if across is None else tuple(field.name for field in across.fields)
     for field in own.fields if own is not None else ():
-        if field.tensor is None or own is None or (across is not None and field.name == across.field.name):
+        if field.tensor is None or own is None or field.name in added_up:
             continue
         work += field.tensor.size * (1 if field.tensor.rows is not None else own.num_vertices)
         if field.is_read:
@@ -149,7 +149,7 @@ class _Costs:
 
         A sum that all devices have is there already; blocks of it are gathered.
         """
-        words = across.field.type.dtype.itemsize / 4 * math.prod(across.extents)
+        words = across.dtype.itemsize / 4 * math.prod(across.extents)
         return CROSSING * words * 2 * (1 - 1 / self.count) + COLLECTIVE * (1 if across.cut is None else 2)
 
     def _copy(self, step: CopyStep, homes: Homes) -> float:

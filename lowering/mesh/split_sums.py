@@ -1,10 +1,10 @@
 """Split sums: a sum of what several devices have is taken on each of them first, and then of what these have found.
 
-A vertex that adds up all of a field, as that which adds partial products up does, needs of every other device no more
-than what its own elements add up to. In come a plan and where variables live; out comes a plan in which such a compute
-set is three steps: sums of what each device has, their sum over the devices (`AddUpStep`, an all-reduce or a
-reduce-scatter), and the vertices with that in place of the field. Integers come out the same, since they wrap around;
-floats are added in another order.
+A vertex that adds up all of a field, as that which adds partial products up does, or the products of two, needs of
+every other device no more than what its own elements add up to. In come a plan and where variables live; out comes a
+plan in which such a compute set is three steps: sums of what each device has, their sum over the devices
+(`AddUpStep`, an all-reduce or a reduce-scatter), and the vertices with that in place of the fields. Integers come out
+the same, since they wrap around; floats are added in another order.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import row_major_strides
 from codelet.views.index import Index
-from codelet.views.sources import Variable
+from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
-from lowering.jaxprs.reduced_field import Reduced, reduced_field
+from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
 from lowering.mesh.dealing import vertex_devices
 from lowering.mesh.homes import Home, Homes, blocked
 from lowering.plan.access import take_apart
@@ -39,53 +39,114 @@ from lowering.plan.walk import bodies, with_bodies
 
 
 class SumAcross(NamedTuple):
-    """A field whose elements several devices have, and which is added up.
+    """Fields whose elements several devices have, and which are added up, or their products.
 
     Attributes:
-        field: of the family.
+        fields: of the family, in the order of the equation that adds up.
         reduced: what its codelet does.
-        dimension: of the field, along which it is cut.
-        ranges: the positions along it that each device has, none of them empty.
+        dimensions: of each field, along which it is cut.
+        ranges: the positions along these that each device has, none of them empty.
         extents: of the sums of all vertices: those of the grid, then of one sum.
         cut: the dimension of these along which whole sums are cut, as vertices are; None where all devices have them.
     """
 
-    field: Field
+    fields: tuple[Field, ...]
     reduced: Reduced
-    dimension: int
+    dimensions: tuple[int, ...]
     ranges: tuple[range, ...]
     extents: tuple[int, ...]
     cut: int | None
 
-    def on_device(self, device: int) -> Tensor:
-        """What a device has of the field."""
-        tensor, own = self.field.tensor, self.ranges[device]
-        assert tensor is not None
-        return Tensor(tensor.source, tensor.index[(slice(None),) * self.dimension + (slice(own.start, own.stop),)])
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the sums."""
+        return self.fields[0].type.dtype
+
+    def on_device(self, device: int) -> list[Tensor]:
+        """What a device has of each field."""
+        chosen, found = slice(self.ranges[device].start, self.ranges[device].stop), []
+        for field, dimension in zip(self.fields, self.dimensions, strict=True):
+            assert field.tensor is not None
+            index = field.tensor.index[(slice(None),) * dimension + (chosen,)]
+            found.append(Tensor(field.tensor.source, index))
+        return found
 
 
-def _ranges(field: Field, home: Home) -> tuple[int, tuple[range, ...]] | None:
+def _blocks(field: Field, homes: Homes) -> tuple[int, tuple[range, ...]] | None:
     """The dimension of a field that runs through blocks of a variable, and what of it each device has; None if none."""
     tensor = field.tensor
-    assert tensor is not None
-    assert home.cut is not None
-    access = take_apart(home.variable.shape, tensor.index)
-    if access.shape != home.variable.shape:
+    if tensor is None or not isinstance(tensor.source, Variable) or homes[tensor.source].cut is None:
         return None
-    start, terms = access.dimensions[home.cut]
+    home, shape = homes[tensor.source], tensor.source.shape
+    access = take_apart(shape, tensor.index)
+    start, terms = access.dimensions[home.cut or 0] if access.shape == shape else (0, ())
     if len(terms) != 1 or terms[0].table is not None or len(terms[0].keys) != 1:
         return None
     (dimension,), (extent,) = terms[0].keys, terms[0].extents
     if not isinstance(dimension, int) or dimension in access.reversed_keys:
         return None
-    grain, ends = terms[0].grain, np.arange(home.count + 1) * home.block
-    first = np.clip(-((start - ends) // grain), 0, extent)
+    ends = np.arange(home.count + 1) * home.block
+    first = np.clip(-((start - ends) // terms[0].grain), 0, extent)
     found = tuple(map(range, first[:-1].tolist(), first[1:].tolist()))
     return (dimension, found) if all(found) else None
 
 
+def _summed(eqn: jax_core.JaxprEqn) -> list[tuple[int, ...]]:
+    """The dimensions that an equation sums over: each as one of every operand."""
+    if eqn.primitive.name == "reduce_sum":
+        return [(dimension,) for dimension in eqn.params["axes"]]
+    (contracted, _) = eqn.params["dimension_numbers"]
+    return list(zip(*contracted, strict=True))
+
+
+def _read(field: Field) -> tuple[Variable, ...]:
+    """The variables that a field reads of."""
+    return source_variables(field.tensor.source) if field.is_read and field.tensor is not None else ()
+
+
+def _touched(family: Family, field: Field) -> int:
+    """About how many elements vertices touch through a field."""
+    tensor = field.tensor
+    assert tensor is not None
+    return min(tensor.source.size, family.num_vertices * tensor.size)
+
+
+def _cut_of(family: Family, extents: tuple[int, ...], devices: np.ndarray, count: int) -> int | None:
+    """The dimension along which the sums of vertices are in blocks as vertices are; None if along none."""
+    each = np.repeat(devices.reshape(-1), math.prod(extents) // family.num_vertices)
+    return blocked(each, Variable(family.compute_set.graph, "", extents, np.dtype(bool), 0, 0), count).cut
+
+
+def _is_everywhere(field: Field, homes: Homes) -> bool:
+    return field.tensor is not None and all(homes[own].is_everywhere for own in _read(field))
+
+
+def _across(family: Family, devices: np.ndarray | None, homes: Homes, reduced: Reduced) -> SumAcross | None:
+    """What an equation adds up across devices, where it does and that pays."""
+    fields = tuple(family.by_name[name] for name in reduced.fields)
+    result = reduced.equation.outvars[0].aval
+    dtype, shape = np.dtype(result.dtype), tuple(result.shape)  # type: ignore[attr-defined]
+    is_short = dtype.itemsize < 4 and dtype.kind not in "iu"  # it would be rounded before it is added up
+    if is_short or any(own.kind != "in" or own.type.dtype != dtype for own in fields):
+        return None
+    blocks = [_blocks(own, homes) for own in fields]
+    found = [own for own in blocks if own is not None]
+    if not found or any(own is None and not _is_everywhere(f, homes) for own, f in zip(blocks, fields, strict=True)):
+        return None
+    extents = (*family.extents, *shape)
+    cut = None if devices is None else _cut_of(family, extents, devices, homes.count)
+    sent = (1 if cut is not None else 2) * math.prod(extents) * homes.count
+    brought = sum(_touched(family, f) for own, f in zip(blocks, fields, strict=True) if own is not None)
+    if sent >= brought * (homes.count if devices is None else 1) or len({ranges for _, ranges in found}) > 1:
+        return None
+    for dimensions in _summed(reduced.equation):
+        if all(own is None or own[0] == d for own, d in zip(blocks, dimensions, strict=True)):
+            return SumAcross(fields, reduced, dimensions, found[0][1], extents, cut)
+    return None
+
+
 def sum_across(family: Family, devices: np.ndarray | None, homes: Homes) -> SumAcross | None:
-    """The first field of a family of which it pays to send sums; None if there is none.
+    """The first sum of a family of which it pays to send what devices have found; None if there is none.
 
     Args:
         family: of which.
@@ -94,33 +155,12 @@ def sum_across(family: Family, devices: np.ndarray | None, homes: Homes) -> SumA
     """
     if homes.count == 1 or family.rows or not family.num_vertices or family.codelet.has_effects:
         return None
-    found: dict[str, tuple[int, tuple[range, ...]]] = {}
-    for field in family.fields:
-        tensor = field.tensor
-        if field.kind == "in" and tensor is not None and isinstance(tensor.source, Variable):
-            home = homes[tensor.source]
-            own = None if home.cut is None else _ranges(field, home)
-            if own is not None:
-                found[field.name] = own
-
-    def takes(name: str, eqn: jax_core.JaxprEqn) -> bool:
-        if name not in found or found[name][0] not in eqn.params["axes"]:
-            return False
-        field = family.by_name[name].type
-        assert field.dtype == eqn.outvars[0].aval.dtype  # type: ignore[attr-defined]
-        summed = math.prod(field.shape[d] for d in eqn.params["axes"])
-        return summed > homes.count or (devices is None and homes.count > 2)
-
-    reduced = reduced_field(family.codelet, ["reduce_sum"], takes) if found else None
-    if reduced is None:
+    if not any(homes[own].cut is not None for field in family.fields for own in _read(field)):
         return None
-    dimension, ranges = found[reduced.field]
-    extents = (*family.extents, *reduced.equation.outvars[0].aval.shape)  # type: ignore[attr-defined]
-    cut = None
-    if devices is not None:
-        each = np.repeat(devices.reshape(-1), math.prod(extents) // family.num_vertices)
-        cut = blocked(each, Variable(family.compute_set.graph, "", extents, np.dtype(bool), 0, 0), homes.count).cut
-    return SumAcross(family.by_name[reduced.field], reduced, dimension, ranges, extents, cut)
+    found = (
+        _across(family, devices, homes, own) for own in reduced_fields(family.codelet, "reduce_sum", "dot_general")
+    )
+    return next((own for own in found if own is not None), None)
 
 
 # --- families ---------------------------------------------------------------------------------------------
@@ -131,6 +171,10 @@ def _traced(jaxpr: jax_core.ClosedJaxpr, like: TracedCodelet, inputs: Sequence[s
         codelet = codelet_from_jaxpr(jaxpr, list(inputs), list(outputs), name=name)
         kinds = [FieldType(own.shape, np.dtype(own.dtype), bool(own.weak_type)) for own in jaxpr.in_avals]  # type: ignore[attr-defined]
         return codelet.trace(dict(zip(codelet.inputs, kinds, strict=True)))
+
+
+def _type(tensor: Tensor) -> FieldType:
+    return FieldType(tensor.shape, tensor.dtype)
 
 
 def _element(variable: Variable, family: Family, before: Sequence[int] = ()) -> Tensor:
@@ -146,28 +190,29 @@ def _first_sums(family: Family, across: SumAcross, sums: Variable) -> list[Famil
     """The vertices that add up what each device has: of all devices that have as much, by one codelet."""
     equation, codelets, made = across.reduced.equation, {}, []
 
-    def add_up(own: jax.Array) -> jax.Array:
-        return equation.primitive.bind(own, **equation.params)
+    def add_up(*own: jax.Array) -> jax.Array:
+        return equation.primitive.bind(*own, **equation.params)
 
     kept = {"tile": None, "line_of_vertex": None, "lines": family.lines[:1]}
     for device in range(len(across.ranges)):
-        own, out = across.on_device(device), _element(sums, family, (device,))
-        if own.shape not in codelets:
-            jaxpr = jax.make_jaxpr(add_up)(jax.ShapeDtypeStruct(own.shape, own.dtype))
-            codelets[own.shape] = _traced(jaxpr, family.codelet, ["own"], ["out"], f"{family.codelet.name}, here")
-        kinds = [FieldType(tensor.shape, tensor.dtype) for tensor in (own, out)]
-        fields = Field("own", "in", kinds[0], own), Field("out", "out", kinds[1], out)
-        made.append(replace(family, codelet=codelets[own.shape], fields=fields, **kept))
+        given, out = across.on_device(device), _element(sums, family, (device,))
+        names, size = [f"x{k}" for k in range(len(given))], len(across.ranges[device])
+        if size not in codelets:
+            jaxpr = jax.make_jaxpr(add_up)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in given))
+            codelets[size] = _traced(jaxpr, family.codelet, names, ["out"], f"{family.codelet.name}, here")
+        fields = [Field(name, "in", _type(own), own) for name, own in zip(names, given, strict=True)]
+        fields.append(Field("out", "out", _type(out), out))
+        made.append(replace(family, codelet=codelets[size], fields=tuple(fields), **kept))
     return made
 
 
 def _rest(family: Family, across: SumAcross, whole: Variable) -> Family:
-    """The vertices, with the whole sum in place of a field."""
-    reduced, name = across.reduced, across.field.name
+    """The vertices, with the whole sum in place of the fields that it is of."""
+    reduced, name = across.reduced, across.fields[0].name
     inputs = [name, *reduced.others]
     codelet = _traced(reduced.rest, family.codelet, inputs, tuple(family.codelet.outputs), family.codelet.name)
     tensor = _element(whole, family)
-    fields = {**family.by_name, name: Field(name, "in", FieldType(tensor.shape, tensor.dtype), tensor)}
+    fields = {**family.by_name, name: Field(name, "in", _type(tensor), tensor)}
     return replace(family, codelet=codelet, fields=tuple(fields[own] for own in codelet.field_names))
 
 
@@ -197,9 +242,9 @@ class _Splitting:
         for family in step.families:
             rest = family
             while (across := sum_across(rest, devices[family], self.homes)) is not None:
-                name, dtype = f"{step.name}.{across.field.name}", across.field.type.dtype
-                sums = self.added(f"{name}, by device", (self.homes.count, *across.extents), dtype, 0)
-                whole = self.added(name, across.extents, dtype, across.cut)
+                name = f"{step.name}.{across.fields[0].name}"
+                sums = self.added(f"{name}, by device", (self.homes.count, *across.extents), across.dtype, 0)
+                whole = self.added(name, across.extents, across.dtype, across.cut)
                 first += _first_sums(rest, across, sums)
                 then.append(AddUpStep(sums, whole))
                 rest = _rest(rest, across, whole)
