@@ -20,7 +20,7 @@ from lowering.mesh.processes import fetched, put
 from tests.cut_graphs import adding, heat
 from tests.meshes import mesh_of
 from tests.strategies import Case, arrived, cases
-from tests.test_lowered import assert_close, interpreted, lowered
+from tests.ways import assert_close, assert_same, assert_same_slopes, check_engine, interpreted, lowered, weighted
 
 
 def everywhere() -> Mesh:
@@ -49,55 +49,29 @@ def here(results: dict[str, Any]) -> dict[str, Any]:
     return arrived({name: jax.tree.map(fetched, value) for name, value in results.items()})
 
 
-def over(case: Case, mesh: Mesh) -> cl.Lowered:
-    """A case over a mesh."""
-    return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs, mesh=mesh)
-
-
 # --- graphs -----------------------------------------------------------------------------------------------
 
 
 def check_function(case: Case, mesh: Mesh) -> None:
-    results = here(jax.jit(over(case, mesh))(case.inputs))
-    for name, value in interpreted(case).items():
-        assert results[name].dtype == value.dtype
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(here(jax.jit(lowered(case, mesh))(case.inputs)), interpreted(case))
 
 
 def check_floats(case: Case, mesh: Mesh) -> None:
-    assert_close(here(jax.jit(over(case, mesh))(case.inputs)), interpreted(case), 1e-5)
+    assert_close(here(jax.jit(lowered(case, mesh))(case.inputs)), interpreted(case), 1e-5)
 
 
-def check_engine(case: Case, execution: Any, mesh: Mesh) -> None:
+def check_engine_of(case: Case, execution: Any, mesh: Mesh) -> None:
     engine = cl.Engine(case.graph, case.sequence(), execution=execution, stream_bytes=40, mesh=mesh)
-    streams = {stream.name for stream in case.graph.streams}
-    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
-    for name in streams & case.inputs.keys():
-        engine.connect(name, case.inputs[name])
-    engine.run()
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_engine(engine, case)
     for held in engine._state.arrays.values():
         assert len(held.sharding.device_set) == mesh.size
 
 
 def check_gradients(case: Case, mesh: Mesh) -> None:
-    one, several = lowered(case), over(case, mesh)
-    random = np.random.default_rng(0)
-    smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
-    rest = {k: v for k, v in case.inputs.items() if k not in smooth}
-    weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
-
-    def slope(run: Any) -> Any:
-        def loss(values: Any) -> Any:
-            results = run({**values, **rest})
-            return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
-
-        return jax.jit(jax.grad(loss))(smooth)
-
-    ours, expected = here(slope(several)), slope(one)
-    for name, value in expected.items():
-        np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+    smooth, loss_of = weighted(case)
+    # Two programs: one is of this process's first device, the other of those of all processes.
+    expected, ours = (jax.jit(jax.grad(loss_of(lowered(case, own))))(smooth) for own in (None, mesh))
+    assert_same_slopes(here(ours), expected)
 
 
 def check_stencil(mesh: Mesh, *, thoroughly: bool) -> None:
@@ -243,7 +217,7 @@ def check_agreement(mesh: Mesh) -> None:
 
 def check_graphs(mesh: Mesh, few: int) -> None:
     drawn(few, lambda case: check_function(case, mesh), cases(np.int32))
-    drawn(few, lambda case, how: check_engine(case, how, mesh), cases(np.int32), st.sampled_from(["fused", "tiles"]))
+    drawn(few, lambda case, how: check_engine_of(case, how, mesh), cases(np.int32), st.sampled_from(["fused", "tiles"]))
     drawn(few, lambda case: check_floats(case, mesh), cases(np.float32))
     with jax.enable_x64(True):
         drawn(few, lambda case: check_gradients(case, mesh), cases(np.float64, max_steps=2, bounded=True))
@@ -347,7 +321,7 @@ def little(folder: str) -> None:
     check_streams(mesh)
     check_sent(mesh)
     drawn(1, lambda case: check_function(case, mesh), cases(np.int32))
-    drawn(1, lambda case, how: check_engine(case, how, mesh), cases(np.int32), st.sampled_from(["tiles", "fused"]))
+    drawn(1, lambda case, how: check_engine_of(case, how, mesh), cases(np.int32), st.sampled_from(["tiles", "fused"]))
 
 
 def much(few: str) -> None:

@@ -19,6 +19,7 @@ from tests.examples import examples
 from tests.meshes import mesh_of
 from tests.strategies import Case, cases
 from tests.test_mesh_fused import check_parts
+from tests.ways import connect, own_values
 
 WAYS = [("fused", 0), ("tiles", 0), ("addresses", 0), *((own, n) for own in ("fused", "tiles") for n in (1, 3, 4, 8))]
 
@@ -37,13 +38,11 @@ def same(one: Any, other: Any) -> bool:
 def check_goes_on(case: Case, one: tuple[str, int], other: tuple[str, int], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     checkpoints, (before, after) = cl.Checkpoints(folder), (engine_of(case, *way) for way in (one, other))
-    streams = {stream.name for stream in case.graph.streams}
-    values = {name: value for name, value in case.inputs.items() if name not in streams}
+    values = own_values(case)
     # Some have values in part, some none: what a run has to find there would be missing.
     before.write(values)
     for engine in (before, after):
-        for name in streams & case.inputs.keys():
-            engine.connect(name, np.concatenate([case.inputs[name]] * 2))
+        connect(engine, case, lambda _, value: np.concatenate([value] * 2))
     before.run()
     for name, value in values.items():
         if value.ndim and len(value) > 1:

@@ -9,31 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
-from lowering.plan.collect import collect
-from lowering.plan.steps import StreamStep
-from lowering.plan.walk import all_steps
 from tests.at_once import at_once
 from tests.examples import examples
-from tests.strategies import Case, arrived, cases
-
-
-def lowered(case: Case):
-    return cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
-
-
-def interpreted(case: Case):
-    """What comes out, of the streams too that the program sends to; nothing comes of others."""
-    steps = all_steps(collect(case.graph, case.sequence(), (), ()).steps)
-    streams = dict.fromkeys(step.stream for step in steps if isinstance(step, StreamStep))
-    sent = [stream.name for stream in streams if not stream.is_input]
-    return cl.interpret(case.graph, case.inputs, [*case.outputs, *sent], case.sequence())
-
-
-def assert_close(result, expected, rtol):
-    result = arrived(result)
-    for name, value in expected.items():
-        scale = 1 + np.abs(value).sum()
-        np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
+from tests.strategies import Case, cases
+from tests.ways import assert_close, assert_same, check_engine, interpreted, lowered, weighted
 
 
 @examples(4)
@@ -45,41 +24,27 @@ def test_floats(case: Case):
 @examples(7)
 @given(cases(np.int32))
 def test_integers_exactly(case: Case):
-    results = arrived(jax.jit(lowered(case))(case.inputs))
-    for name, value in interpreted(case).items():
-        assert results[name].dtype == value.dtype
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))
 
 
 @examples(2)
 @given(cases(np.int32))
 def test_without_jit(case: Case):
     """One operation after another, each compiled by itself: slow, and the same jaxpr."""
-    results = arrived(lowered(case)(case.inputs))
-    for name, value in interpreted(case).items():
-        assert results[name].dtype == value.dtype
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(lowered(case)(case.inputs), interpreted(case))
 
 
 @examples(6)
 @given(cases(np.int32, max_steps=2, loops=True))
 def test_loops_that_pass_variables_on(case: Case):
-    results = arrived(jax.jit(lowered(case))(case.inputs))
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))
 
 
 @examples(4)
 @given(cases(np.int32))
 def test_the_engine(case: Case):
     engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40)
-    streams = {stream.name for stream in case.graph.streams}
-    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
-    for name in streams & case.inputs.keys():
-        engine.connect(name, case.inputs[name] if len(name) % 2 else iter(case.inputs[name]))
-    engine.run()
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_engine(engine, case, lambda name, values: values if len(name) % 2 else iter(values))
 
 
 @examples(4)
@@ -87,16 +52,8 @@ def test_the_engine(case: Case):
 def test_gradients_against_finite_differences(data):
     with jax.enable_x64(True):
         case = data.draw(cases(np.float64, max_steps=2, bounded=True))
-        run = lowered(case)
-        random = np.random.default_rng(0)
-        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
-        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
-        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
-
-        def loss(values):
-            results = run({**values, **rest})
-            return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
-
+        smooth, loss_of = weighted(case)
+        loss, random = loss_of(lowered(case)), np.random.default_rng(1)
         direction = {k: random.normal(size=v.shape) for k, v in smooth.items()}
         step = 1e-5
 
@@ -169,6 +126,4 @@ def test_lowering_is_deterministic(case: Case):
 @examples(1000)
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
-    results = arrived(jax.jit(lowered(case))(case.inputs))
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))

@@ -26,12 +26,11 @@ from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
 from lowering.plan.plan import Plan
-from tests.at_once import at_once
 from tests.cut_graphs import heat
 from tests.examples import examples
 from tests.meshes import MESHES, mesh_of
 from tests.strategies import Case, arrived, cases
-from tests.test_lowered import assert_close, interpreted, lowered
+from tests.ways import assert_close, check_engine, check_slopes, interpreted, lowered
 
 
 def over(case: Case, mesh: Mesh, data: Any = None) -> cl.Lowered:
@@ -123,21 +122,7 @@ def check_gradients(data: Any) -> None:
     with jax.enable_x64(True):
         case = data.draw(cases(np.float64, max_steps=2, bounded=True))
         one, several = lowered(case), over(case, data.draw(MESHES), data)
-        random = np.random.default_rng(0)
-        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
-        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
-        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
-
-        def slope(run):
-            def loss(values):
-                results = run({**values, **rest})
-                return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
-
-            return jax.grad(loss)
-
-        ours, expected = at_once(slope(several), slope(one))(smooth)
-        for name, value in expected.items():
-            np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+        check_slopes(case, several, one)
 
 
 @examples(5)
@@ -168,29 +153,23 @@ def check_parts(engine: cl.Engine) -> None:
         assert {shard.data.shape for shard in held.addressable_shards} == {homes[variable].shape}
 
 
-def check_engine(case: Case, mesh: Mesh) -> None:
+def check_engine_of(case: Case, mesh: Mesh) -> None:
     engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40, mesh=mesh)
-    streams = {stream.name for stream in case.graph.streams}
-    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
-    for name in streams & case.inputs.keys():
-        engine.connect(name, case.inputs[name])
-    engine.run()
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_engine(engine, case)
     check_parts(engine)
 
 
 @examples(4)
 @given(cases(np.int32), MESHES)
 def test_the_engine(case: Case, mesh):
-    check_engine(case, mesh)
+    check_engine_of(case, mesh)
 
 
 @pytest.mark.slow
 @examples(80)
 @given(cases(np.int32), MESHES)
 def test_the_engine_very_often(case: Case, mesh):
-    check_engine(case, mesh)
+    check_engine_of(case, mesh)
 
 
 @cl.codelet

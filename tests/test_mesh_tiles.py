@@ -18,12 +18,11 @@ from benchmarks.collectives import collectives, elements_carried
 from codelet.errors import ProgramAbortedError
 from ipu_backend.executions.mesh_tiles import MeshTiles
 from ipu_backend.running.saved_mesh import SavedMesh
-from tests.at_once import at_once
 from tests.examples import examples
 from tests.meshes import MESHES, mesh_of
-from tests.strategies import Case, arrived, cases
-from tests.test_lowered import assert_close, interpreted
+from tests.strategies import Case, cases
 from tests.test_tile_array import PLACES
+from tests.ways import assert_close, assert_same, check_engine, check_slopes, interpreted, lowered
 
 
 def engine_of(case: Case, where: Any, mesh: Any) -> cl.Engine:
@@ -40,11 +39,7 @@ def tiles_of(engine: cl.Engine) -> MeshTiles:
 
 
 def check_integers(case: Case, where: Any, mesh: Any) -> None:
-    expected = interpreted(case)
-    results = arrived(jax.jit(function_of(case, where, mesh))(case.inputs))
-    for name, value in expected.items():
-        assert results[name].dtype == value.dtype
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(jax.jit(function_of(case, where, mesh))(case.inputs), interpreted(case))
 
 
 @examples(6)
@@ -66,15 +61,9 @@ def test_floats(case: Case, where, mesh):
     assert_close(jax.jit(function_of(case, where, mesh))(case.inputs), interpreted(case), 1e-5)
 
 
-def check_engine(case: Case, where: Any, mesh: Any) -> None:
+def check_engine_of(case: Case, where: Any, mesh: Any) -> None:
     engine = engine_of(case, where, mesh)
-    streams = {stream.name for stream in case.graph.streams}
-    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
-    for name in streams & case.inputs.keys():
-        engine.connect(name, case.inputs[name])
-    engine.run()
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_engine(engine, case)
     check_rows(engine)
 
 
@@ -93,36 +82,20 @@ def check_rows(engine: cl.Engine) -> None:
 @examples(4)
 @given(cases(np.int32), PLACES, MESHES)
 def test_the_engine(case: Case, where, mesh):
-    check_engine(case, where, mesh)
+    check_engine_of(case, where, mesh)
 
 
 @pytest.mark.slow
 @examples(80)
 @given(cases(np.int32), PLACES, MESHES)
 def test_the_engine_very_often(case: Case, where, mesh):
-    check_engine(case, where, mesh)
+    check_engine_of(case, where, mesh)
 
 
 def check_gradients(data: Any) -> None:
     with jax.enable_x64(True):
         case = data.draw(cases(np.float64, max_steps=2, bounded=True))
-        fused = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
-        tiles = function_of(case, data.draw(PLACES), data.draw(MESHES))
-        random = np.random.default_rng(0)
-        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
-        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
-        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
-
-        def slope(run):
-            def loss(values):
-                results = run({**values, **rest})
-                return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
-
-            return jax.grad(loss)
-
-        ours, expected = at_once(slope(tiles), slope(fused))(smooth)
-        for name, value in expected.items():
-            np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+        check_slopes(case, function_of(case, data.draw(PLACES), data.draw(MESHES)), lowered(case))
 
 
 @examples(2)

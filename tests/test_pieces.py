@@ -19,8 +19,8 @@ from lowering.plan import runs
 from lowering.plan.pieces import Pieces, pieces_of
 from tests.examples import examples
 from tests.strategies import Case, arrived, cases
-from tests.test_lowered import interpreted
 from tests.test_tile_array import PLACES, function_of
+from tests.ways import interpreted
 
 PLACE = "lowering.mesh.positions"
 

@@ -15,7 +15,7 @@ from tests.at_once import at_once
 from tests.examples import examples
 from tests.meshes import mesh_of
 from tests.strategies import Case, arrived, cases
-from tests.test_lowered import lowered
+from tests.ways import lowered
 
 MESHES = st.sampled_from([(2,), (3,), (2, 1), (2, 2), (2, 4), (4, 2)]).map(lambda extents: mesh_of(*extents))
 

@@ -31,7 +31,7 @@ from tests.at_once import at_once
 from tests.examples import examples
 from tests.placements import TILES, plan_of
 from tests.strategies import Case, and_its_sum, arrived, as_dtype, backwards, cases, each_alone, running
-from tests.test_lowered import assert_close, interpreted
+from tests.ways import assert_close, assert_same, check_engine, check_slopes, interpreted, lowered
 
 
 def at_random(seed: int, tiles: int = TILES, *, sorted_tiles: bool = False):
@@ -69,11 +69,7 @@ def function_of(case: Case, where, execution="tiles"):
 @examples(3)
 @given(cases(np.int32), PLACES)
 def test_integers_exactly(case: Case, where):
-    expected, run = interpreted(case), function_of(case, where)
-    results = arrived(jax.jit(run)(case.inputs))
-    for name, value in expected.items():
-        assert results[name].dtype == value.dtype
-        np.testing.assert_array_equal(results[name], value, err_msg=name)
+    assert_same(jax.jit(function_of(case, where))(case.inputs), interpreted(case))
 
 
 @examples(2)
@@ -85,14 +81,7 @@ def test_floats(case: Case, where):
 @examples(3)
 @given(cases(np.int32), PLACES)
 def test_the_engine(case: Case, where):
-    engine = engine_of(case, where)
-    streams = {stream.name for stream in case.graph.streams}
-    engine.write({name: value for name, value in case.inputs.items() if name not in streams})
-    for name in streams & case.inputs.keys():
-        engine.connect(name, case.inputs[name])
-    engine.run()
-    for name, value in interpreted(case).items():
-        np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
+    check_engine(engine_of(case, where), case)
 
 
 @examples(2)
@@ -100,23 +89,7 @@ def test_the_engine(case: Case, where):
 def test_gradients_are_those_of_fused(data):
     with jax.enable_x64(True):
         case = data.draw(cases(np.float64, max_steps=2, bounded=True))
-        fused = cl.lower(case.graph, case.sequence(), inputs=list(case.inputs), outputs=case.outputs)
-        tiles = function_of(case, data.draw(PLACES))
-        random = np.random.default_rng(0)
-        smooth = {k: v for k, v in case.inputs.items() if v.dtype.kind == "f"}
-        rest = {k: v for k, v in case.inputs.items() if k not in smooth}
-        weights = {v.name: random.normal(size=v.shape) for v in case.graph.variables}
-
-        def slope(run):
-            def loss(values):
-                results = run({**values, **rest})
-                return sum((weights[k] * results[k]).sum() for k in case.outputs if results[k].dtype.kind == "f")
-
-            return jax.grad(loss)
-
-        ours, expected = at_once(slope(tiles), slope(fused))(smooth)
-        for name, value in expected.items():
-            np.testing.assert_allclose(ours[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+        check_slopes(case, function_of(case, data.draw(PLACES)), lowered(case))
 
 
 def pairs(elements, senders, receivers) -> np.ndarray:
