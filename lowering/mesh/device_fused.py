@@ -23,7 +23,8 @@ from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, l
 from lowering.mesh.crossing import Crossing, Gathering, Summing
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Homes
-from lowering.mesh.local_steps import Branch, Layer, LocalStep, Placing, Window, plan_local_step
+from lowering.mesh.local_steps import Branch, Layer, LocalStep, plan_local_step
+from lowering.mesh.windows import Placing, Window
 from lowering.plan.steps import AddUpStep, CopyStep, ExecuteStep
 
 
