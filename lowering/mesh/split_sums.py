@@ -34,8 +34,8 @@ from lowering.mesh.homes import Home, Homes, blocked
 from lowering.plan.access import take_apart
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import AddUpStep, CallStep, ExecuteStep, FunctionBody, Step
-from lowering.plan.walk import bodies, with_bodies
+from lowering.plan.steps import AddUpStep, ExecuteStep, Step
+from lowering.plan.walk import Rewriter
 
 
 class SumAcross(NamedTuple):
@@ -219,13 +219,13 @@ def _rest(family: Family, across: SumAcross, whole: Variable) -> Family:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-class _Splitting:
-    """Splits the sums of steps, each step and the body of each function once."""
+class _Splitting(Rewriter):
+    """Splits the sums of steps."""
 
     def __init__(self, plan: Plan, homes: Homes):
+        super().__init__()
         self.plan, self.homes = plan, homes
-        self.made: dict[Step, tuple[Step, ...]] = {}
-        self.functions: dict[FunctionBody, FunctionBody] = {}
+        self.split: dict[Step, tuple[Step, ...]] = {}
 
     def added(self, name: str, shape: tuple[int, ...], dtype: np.dtype, cut: int | None) -> Variable:
         """A variable more."""
@@ -254,26 +254,17 @@ class _Splitting:
         before = flow_step(replace(step, name=f"{step.name}, by device", families=tuple(first)))
         return before, *then, flow_step(replace(step, families=tuple(families)))
 
-    def step(self, step: Step) -> tuple[Step, ...]:
-        """What runs in place of a step."""
-        if step not in self.made:
-            if isinstance(step, ExecuteStep):
-                self.made[step] = self.execute(step)
-            elif isinstance(step, CallStep):
-                self.made[step] = (replace(step, function=self.function(step.function)),)
-            else:
-                self.made[step] = (with_bodies(step, [self.body(body) for body in bodies(step)]),)
-        return self.made[step]
-
-    def function(self, function: FunctionBody) -> FunctionBody:
-        """A function whose body is split."""
-        if function not in self.functions:
-            self.functions[function] = replace(function, body=self.body(function.body))
-        return self.functions[function]
-
     def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Steps, one after another."""
-        return tuple(made for step in steps for made in self.step(step))
+        found: list[Step] = []
+        for step in steps:
+            if not isinstance(step, ExecuteStep):
+                found.append(self.around(step))
+                continue
+            if step not in self.split:
+                self.split[step] = self.execute(step)
+            found += self.split[step]
+        return tuple(found)
 
 
 def split_sums(plan: Plan, homes: Homes) -> Plan:
