@@ -76,6 +76,7 @@ def part(plan: Plan, homes: Homes) -> Parted | None:
     made_first, made = ({own for step in some for own in step.writes} for some in (first, rest))
     is_first = tuple(made.isdisjoint(source_variables(tensor.source)) for tensor in plan.outputs)
     behind = [tensor for tensor, own in zip(plan.outputs, is_first, strict=True) if not own]
+    assert all(homes[own].is_everywhere for tensor in behind for own in source_variables(tensor.source)), behind
     needed = dict.fromkeys(own for step in rest for own in (*step.reads, *step.writes))
     needed.update(dict.fromkeys(own for tensor in behind for own in source_variables(tensor.source)))
     passed = tuple(own for own in needed if own in made_first)

@@ -126,14 +126,14 @@ def _across(family: Family, devices: np.ndarray | None, homes: Homes, reduced: R
     fields = tuple(family.by_name[name] for name in reduced.fields)
     result = reduced.equation.outvars[0].aval
     dtype, shape = np.dtype(result.dtype), tuple(result.shape)  # type: ignore[attr-defined]
+    extents = (*family.extents, *shape)
     is_short = dtype.itemsize < 4 and dtype.kind not in "iu"  # it would be rounded before it is added up
-    if is_short or any(own.kind != "in" or own.type.dtype != dtype for own in fields):
+    if is_short or not math.prod(extents) or any(own.kind != "in" or own.type.dtype != dtype for own in fields):
         return None
     blocks = [_blocks(own, homes) for own in fields]
     found = [own for own in blocks if own is not None]
     if not found or any(own is None and not _is_everywhere(f, homes) for own, f in zip(blocks, fields, strict=True)):
         return None
-    extents = (*family.extents, *shape)
     cut = None if devices is None else _cut_of(family, extents, devices, homes.count)
     sent = (1 if cut is not None else 2) * math.prod(extents) * homes.count
     brought = sum(_touched(family, f) for own, f in zip(blocks, fields, strict=True) if own is not None)
@@ -198,7 +198,8 @@ def _first_sums(family: Family, across: SumAcross, sums: Variable) -> list[Famil
         given, out = across.on_device(device), _element(sums, family, (device,))
         names, size = [f"x{k}" for k in range(len(given))], len(across.ranges[device])
         if size not in codelets:
-            jaxpr = jax.make_jaxpr(add_up)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in given))
+            with restored(family.codelet.settings):
+                jaxpr = jax.make_jaxpr(add_up)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in given))
             codelets[size] = _traced(jaxpr, family.codelet, names, ["out"], f"{family.codelet.name}, here")
         fields = [Field(name, "in", _type(own), own) for name, own in zip(names, given, strict=True)]
         fields.append(Field("out", "out", _type(out), out))
