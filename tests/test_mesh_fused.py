@@ -3,6 +3,7 @@
 import pickle
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -373,6 +374,31 @@ def test_a_training_step_of_mnist_sends_what_it_must(batch, kinds):
     if kinds is not None:
         assert found.keys() == kinds
         assert carried == 2 * 3 * batch * SIZES[-1]
+
+
+def test_a_traced_training_step_sends_no_weights():
+    """Where the planners of products put tiles, and where blocks of vertices end, says nothing about devices."""
+    layers = eqx.nn.MLP(96, 10, 64, 1, key=jax.random.key(0))
+
+    def step(layers, x, y):
+        def loss(layers):
+            return ((jax.vmap(layers)(x) - y) ** 2).mean()
+
+        slopes = eqx.filter_grad(loss)(layers)
+        return eqx.apply_updates(layers, jax.tree.map(lambda own: -0.1 * own, slopes))
+
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(8, 96)).astype("f"), random.normal(size=(8, 10)).astype("f")
+    traced = cl.trace(step, layers, x, y, grain=400)
+    names = [tensor.source.name for tensor in traced.flat_outputs]
+    inputs = list(traced.arrays(layers, x, y))
+    run = cl.lower(traced.graph, traced.program, inputs=inputs, outputs=names, mesh=mesh_of(4))
+    values = {tensor.source.name: value for tensor, value in traced.arrays(layers, x, y).items()}
+    compiled = jax.jit(run).lower(values).compile()
+    expected = jax.tree.leaves(eqx.filter(step(layers, x, y), eqx.is_array))
+    for name, value in zip(names, expected, strict=True):
+        np.testing.assert_allclose(compiled(values)[name], value, rtol=1e-4, atol=1e-5)
+    assert elements_carried(compiled.as_text() or "") < 64 * 96 / 4
 
 
 @pytest.mark.parametrize("execution", ["fused", "tiles"])

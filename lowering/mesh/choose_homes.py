@@ -8,6 +8,7 @@ beginnings; variables that are rotated live alike.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -93,6 +94,7 @@ class _Costs:
         self.count, self.device = count, count // 2
         self.steps = list(_steps(plan.steps))
         self.tried = 0
+        self._devices: dict[tuple[Family, tuple[int, ...]], np.ndarray | None] = {}
         self._moved: dict[tuple[Family, tuple[int, ...], SumAcross | None], _Moved] = {}
         self._sums: dict[tuple[Family, tuple[int, ...]], SumAcross | None] = {}
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
@@ -104,17 +106,24 @@ class _Costs:
             for variable in dict.fromkeys(touched):
                 self.by_variable.setdefault(variable, []).append(k)
 
+    def devices(self, family: Family, homes: Homes) -> np.ndarray | None:
+        """The device of each vertex of a family; None where it may run everywhere."""
+        key = family, _ways(written_by(family), homes)
+        if key not in self._devices:
+            self._devices[key] = family_devices(family, homes, self.count)
+        return self._devices[key]
+
     def sum_across(self, family: Family, homes: Homes) -> SumAcross | None:
         """The first sum of a family that is split."""
         key = family, _ways(touched_by(family), homes)
         if key not in self._sums:
-            self._sums[key] = sum_across(family, family_devices(family, homes, self.count), homes)
+            self._sums[key] = sum_across(family, self.devices(family, homes), homes)
         return self._sums[key]
 
     def moved(self, family: Family, homes: Homes, across: SumAcross | None) -> _Moved:
         key = family, _ways(written_by(family), homes), across
         if key not in self._moved:
-            self._moved[key] = _moved(family, family_devices(family, homes, self.count), self.device, across)
+            self._moved[key] = _moved(family, self.devices(family, homes), self.device, across)
         return self._moved[key]
 
     def _across(self, read: ElementSet, written: ElementSet, homes: Homes) -> float:
@@ -138,7 +147,7 @@ class _Costs:
             own = self.moved(family, homes, across)
             work += 0 if across is None else self._sum(across)
             read, written, work = read | own.read, written | own.written, work + own.work
-            if family.tile is not None or family.codelet.has_effects:  # then it does not run everywhere
+            if self.devices(family, homes) is not None:
                 for variable in own.written.variables:
                     if homes[variable].is_everywhere:
                         work += CROSSING * (self.count - 1) * count_of(own.written.of(variable)) + COLLECTIVE
@@ -197,11 +206,10 @@ class _Costs:
 # --- choosing -----------------------------------------------------------------------------------------------
 
 
-def _used_tiles(plan: Plan, element_tiles: np.ndarray | None) -> np.ndarray | None:
-    """The tiles on which anything lives or runs that the graph says, rising; None where it says nothing."""
+def _used_tiles(plan: Plan, element_tiles: np.ndarray) -> np.ndarray:
+    """The tiles on which anything lives or runs that the graph says, rising."""
     found = [family.tile.values(family.axes).reshape(-1) for family in plan.families if family.tile is not None]
-    found += [] if element_tiles is None else [element_tiles[element_tiles >= 0]]
-    return np.unique(np.concatenate(found)) if found else None
+    return np.unique(np.concatenate([*found, element_tiles[element_tiles >= 0]]))
 
 
 class _Choices:
@@ -211,7 +219,7 @@ class _Choices:
         self.count = count
         self.given = Homes(count)
         tiles = plan.graph.tile_mapping() if plan.graph.has_tile_mapping else None
-        self.given.tiles = used = _used_tiles(plan, tiles)
+        self.given.tiles = used = None if tiles is None else _used_tiles(plan, tiles)
         for variable in (*plan.variables, *plan.added):
             if variable.value is not None or variable.size < 2 or variable in plan.added:
                 self.given[variable] = Home(variable, count)
@@ -270,22 +278,25 @@ def _descended(choices: _Choices, costs: _Costs, homes: Homes) -> Homes:
     return homes
 
 
-def _beginnings(choices: _Choices) -> list[Homes]:
-    """All variables cut along the first, the last or the longest of their long dimensions; or small ones everywhere."""
-    found = []
+def _beginnings(choices: _Choices) -> Iterator[Homes]:
+    """All variables cut along the first, the last or the longest of their long dimensions; with small ones everywhere.
+
+    Small are none, those that cost no more than a collective does, or all that may live everywhere.
+    """
     rules = (
         lambda cuts, shape: cuts[0],
         lambda cuts, shape: cuts[-1],
-        lambda cuts, shape: max((d for d in cuts if d is not None), key=lambda d: shape[d]),
-        lambda cuts, shape: next((d for d in reversed(cuts) if d is not None), None),
+        lambda cuts, shape: max(cuts, key=lambda d: shape[d]),
     )
-    for rule in rules:
+    for most, rule in itertools.product((0, COLLECTIVE, SMALL_BYTES), rules):
         homes = choices.given.copy()
         for variable in choices.open:
+            *cuts, last = choices.cuts(variable)
+            is_small = last is None and variable.size <= most
+            cut = None if is_small else rule(cuts if last is None else [*cuts, last], variable.shape)
             for own in choices.alike(variable):
-                homes[own] = choices.home(own, rule(choices.cuts(variable), variable.shape))
-        found.append(homes)
-    return found
+                homes[own] = choices.home(own, cut)
+        yield homes
 
 
 def choose_homes(plan: Plan, count: int) -> tuple[Homes, float]:

@@ -1,8 +1,8 @@
 """Dealing: which vertices run on which devices of a mesh.
 
-A vertex runs where its tile says, if the graph gives one; else where the first element lives that it writes. Vertices
-that write what lives everywhere alone run everywhere, each on all devices, unless something else of their compute set
-writes the same, or they do more than to write.
+A vertex runs where its tile says, if the graph maps its elements to tiles as well; else where the first element lives
+that it writes. Vertices that write what lives everywhere alone run everywhere, each on all devices, unless something
+else of their compute set writes the same, or they do more than to write.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def written_by(family: Family) -> set[Variable]:
 
 def family_devices(family: Family, homes: Homes, count: int) -> np.ndarray | None:
     """The device of each vertex of a family, of the shape of its grid; None where it may run everywhere."""
-    if family.tile is not None:
-        target = family.compute_set.graph.target
+    graph = family.compute_set.graph
+    if family.tile is not None and graph.has_tile_mapping:
+        target = graph.target
         dealt = np.arange(target.num_tiles) if homes.tiles is None else homes.tiles
         return by_tiles(family.tile.values(family.axes), dealt, count)
     devices = _by_writes(family, homes)
