@@ -9,7 +9,6 @@ table is printed for each, and the figure goes to docs/pictures/scaling.webp.
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -88,82 +87,52 @@ def take(received):
     return received
 
 
-def around(chips: int, lag: int, *, off: int) -> Iterator[tuple[range, int, int]]:
-    """Stretches of chips in which the ring does not turn over, so that each is affine.
-
-    Args:
-        chips: on the ring.
-        lag: a chip handles the chunk with its own number less this.
-        off: how many chips before it on the ring what it reads is, 0 or 1.
-
-    Yields:
-        The chips, what to add to their numbers for the chip that they read, and what to add for the chunk.
-    """
-    cuts = sorted({0, off, lag % chips, chips})
-    for first, stop in itertools.pairwise(cuts):
-        yield range(first, stop), (first - off) % chips - first, (first - lag) % chips - first
-
-
-def summed_on_a_ring(elements: int, chips: int) -> tuple[cl.Graph, dict[str, list[cl.Program]]]:
-    """Arrays of all chips, added up, and known to all: the graph, and its steps, by their kinds, in order.
+def steps_of_a_ring(elements: int, target: cl.IPU) -> dict[str, tuple[cl.Graph, int]]:
+    """Arrays of all chips, added up, and known to all: a step of each kind, and how often it is taken.
 
     Each array is cut in as many chunks as there are chips. A chip adds its own of a chunk to what it receives, and
-    passes that on; after a turn less one each chip has the sum of one chunk, and after another all of all.
+    passes that on; after a turn less one each chip has the sum of one chunk, and after another all of all. A graph
+    holds of each array the chunk alone that a step touches: what a step takes does not depend on what lies beside it.
 
     Source: Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
     """
-    target = cl.IPU(num_chips=chips)
+    return {
+        "begin": (step_of_a_ring(elements, target, take, received=0), 1),
+        "add": (step_of_a_ring(elements, target, add, mine=0, received=1), target.num_chips - 1),
+        "end": (step_of_a_ring(elements, target, take, received=0), 1),
+        "pass": (step_of_a_ring(elements, target, take, received=1), target.num_chips - 1),
+    }
+
+
+def step_of_a_ring(elements: int, target: cl.IPU, codelet: cl.Codelet, **before: int) -> cl.Graph:
+    """A step in which each chip runs a codelet over a chunk, its elements dealt to its tiles and their workers.
+
+    Args:
+        elements: of the array that is cut in chunks.
+        target: the chips on the ring.
+        codelet: what is run.
+        before: for each field how many chips before it on the ring what a chip reads is, 0 or 1.
+    """
+    graph, chips = cl.Graph(target), target.num_chips
     tiles = target.num_tiles // chips
-    length = -(-elements // (tiles * chips * WORKERS))
-    graph = cl.Graph(target)
-    arrays, sums = (graph.add_variable(own, (chips, tiles, chips, WORKERS, length)) for own in ("arrays", "sums"))
-    partial, following = (graph.add_variable(own, (chips, tiles, WORKERS, length)) for own in ("partial", "following"))
-    c, t, n, w = cl.grid(chips, tiles, chips, WORKERS)
-    for variable in (arrays, sums):
-        graph.set_tile_mapping(variable[c, t, n, w], c * tiles + t)
-    c, t, w = cl.grid(chips, tiles, WORKERS)
-    for variable in (partial, following):
-        graph.set_tile_mapping(variable[c, t, w], c * tiles + t)
-
-    def step(
-        name: str, codelet: cl.Codelet, lag: int, fields: Callable[..., dict[str, cl.Tensor]], off: int = 1
-    ) -> None:
-        """One of a kind more, in which a chip handles the chunk with its own number less `lag`."""
-        with graph.record() as made:
-            for some, read, chunk in around(chips, lag, off=off):
-                c, t, w = cl.grid(some, tiles, WORKERS)
-                own = fields(c, t, w, c + read, c + chunk)
-                graph.add_vertex(f"{name} {lag}", codelet, **own, tile=c * tiles + t)
-        steps.setdefault(name, []).append(made)
-
-    steps: dict[str, list[cl.Program]] = {}
-    a, b = partial, following
-    step("begin", take, 0, lambda c, t, w, _, n: {"received": arrays[c, t, n, w], "out": a[c, t, w]}, off=0)
-    for lag in range(1, chips):
-        step(
-            "add",
-            add,
-            lag,
-            lambda c, t, w, last, n, a=a, b=b: {
-                "mine": arrays[c, t, n, w],
-                "received": a[last, t, w],
-                "out": b[c, t, w],
-            },
-        )
-        a, b = b, a
-    step("end", take, chips - 1, lambda c, t, w, _, n: {"received": a[c, t, w], "out": sums[c, t, n, w]}, off=0)
-    for lag in range(chips - 1):
-        step("pass", take, lag, lambda c, t, w, last, n: {"received": sums[last, t, n, w], "out": sums[c, t, n, w]})
-    return graph, steps
+    chunk = (chips, tiles, WORKERS, -(-elements // (tiles * chips * WORKERS)))
+    arrays = {own: graph.add_variable(own, chunk) for own in (*before, "out")}
+    c, t, w = cl.grid(*chunk[:-1])
+    for array in arrays.values():
+        graph.set_tile_mapping(array[c, t, w], c * tiles + t)
+    for some, turn in ((range(1, chips), 0), (range(1), chips)):  # where the ring turns over, a family of its own
+        c, t, w = cl.grid(some, tiles, WORKERS)
+        fields = {own: arrays[own][c + far * (turn - 1), t, w] for own, far in before.items()}
+        graph.add_vertex("step", codelet, **fields, out=arrays["out"][c, t, w], tile=c * tiles + t)
+    return graph
 
 
 def ring(elements: int, chips: int) -> Cycles:
     """Summing arrays of all chips. All steps of a kind take the same, so one of each is profiled."""
     if chips == 1:
         return Cycles(0, 0, 0, 0, 0)
-    graph, steps = summed_on_a_ring(elements, chips)
-    engine = cl.Engine(graph, {name: some[0] for name, some in steps.items()})
-    found = [cycles(engine.profile(name)) * len(some) for name, some in steps.items()]
+    steps = steps_of_a_ring(elements, cl.IPU(num_chips=chips)).values()
+    found = [cycles(cl.Engine(graph).profile()) * times for graph, times in steps]
     return functools.reduce(operator.add, found)
 
 
