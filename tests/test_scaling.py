@@ -1,10 +1,15 @@
-"""What `docs/scaling.py` profiles for a sum on a ring of chips: beside the whole of it."""
+"""What `docs/scaling.py` profiles in place of what would take long: beside that, at small sizes."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 
 import codelet as cl
-from docs.scaling import WORKERS, add, cycles, steps_of_a_ring, take
+from codelet.models.networks import step_arguments
+from codelet.models.training import train_step
+from docs.scaling import WORKERS, add, cycles, once_and_each, step_in_turns, steps_of_a_ring, take
 
 
 def whole_ring(elements, target):
@@ -58,8 +63,7 @@ def test_a_ring_sums_what_all_chips_have(chips):
     np.testing.assert_array_equal(found["sums"], np.broadcast_to(values.sum(axis=0), values.shape))
 
 
-@pytest.mark.parametrize("elements", [1, 1000, 100_000])
-@pytest.mark.parametrize("chips", [2, 3, 4])
+@pytest.mark.parametrize(("elements", "chips"), [(100_000, 2), (1000, 3), (1, 4)])
 def test_a_step_on_what_it_touches_takes_what_it_takes_on_all(elements, chips):
     target = ring_target(chips, 16)
     graph, steps, _ = whole_ring(elements, target)
@@ -69,3 +73,17 @@ def test_a_step_on_what_it_touches_takes_what_it_takes_on_all(elements, chips):
     for k, (kind, _) in enumerate(steps):
         assert cycles(engine.profile(str(k))) == found[kind], (k, kind)
     assert [kind for kind, _ in steps] == [kind for kind, (_, times) in alone.items() for _ in range(times)]
+
+
+def test_turns_on_one_batch_are_a_step_on_it():
+    arguments = step_arguments("mnist", batch=2, key=jax.random.key(0))
+    found = jax.jit(functools.partial(step_in_turns, turns=3))(*arguments)
+    for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(train_step)(*arguments)), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_step_takes_grows_evenly_with_its_turns():
+    once, each = once_and_each("mnist")
+    arguments = step_arguments("mnist", key=jax.random.key(0))
+    traced = cl.trace(functools.partial(step_in_turns, turns=64), *arguments, target=cl.IPU())
+    assert cycles(traced.profile()) == once + each * 64
