@@ -7,6 +7,7 @@ of the graph, and beside what XLA's own partitioning of the best plain JAX moves
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from benchmarks.messages import build_messages
 from benchmarks.messages import network as message_network
 from benchmarks.messages import plain as plain_messages
 from benchmarks.mnist_step import training_arguments
-from codelet.models.mnist import SIZES, network
+from codelet.models.mnist import SIZES, Layer, network
 from ipu_backend.jobs.mnist import make_optimizer, make_step, plain_network, slope_of
 from ipu_backend.jobs.timing import time_in_turn
 from lowering.lower import lower_plan, named_variables
@@ -263,18 +264,39 @@ def _moved_of_crossings(name: str, several: OverMesh, plain: str) -> Row:
     return _counted(name, several.carried, several.crossing, plain, 1.1)
 
 
+def crossing_of_mnist(batch: int, mesh: Mesh) -> int:
+    """What has to cross for the slopes of a step of training, where variables live as is chosen.
+
+    Forward what crosses by the edges, sums over devices as on a ring. Back the same other than of the images, which
+    have no slopes, and of sums that all devices have, as their slopes are there. The slopes of what all devices hold,
+    and the loss where each has its own images, are summed on a ring.
+    """
+    graph = cl.Graph()
+    x = graph.add_variable("x", (batch, SIZES[0]))
+    layers = [
+        Layer(graph.add_variable(f"w{k}", (n, m)), graph.add_variable(f"b{k}", (n,)))
+        for k, (m, n) in enumerate(itertools.pairwise(SIZES))
+    ]
+    y = network(graph, x, layers)
+    parameters = [own for layer in layers for own in layer]
+    several = OverMesh(graph, [x, *parameters], [y], mesh)
+    homes = {variable.name: home for variable, home in several.execution.homes.items()}
+    inner, on_ring = several.execution.inner, 2 * (mesh.size - 1)
+    windows = [own for step in inner.steps.values() for layer in step.layers for own in layer.windows if own.crossing]
+    images = sum(own.crossing.elements_crossing for own in windows if own.crossing and own.source is x.source)
+    there = sum(own.elements_crossing for own in inner.sums.values() if own.cut is None)
+    if homes[y.name].is_everywhere:
+        return 2 * several.crossing - images - there
+    held = sum(own.size for own in parameters if homes[own.name].is_everywhere)
+    return 2 * several.crossing - images - there + on_ring * (held + 1)
+
+
 def moved_mnist(batch: int, devices: int) -> list[Row]:
     """The slopes of a step of training: forward, and the same the other way."""
     mesh, optimizer = mesh_of(devices), make_optimizer(1000)
     layers, _, images, labels = training_arguments(optimizer, batch, np.random.default_rng(0))
     hlo = jax.jit(slope_of(cl.lower(network, mesh=mesh))).lower(layers, images, labels).compile().as_text() or ""
-    _, hidden, results = SIZES
-    # All devices are brought all images, unless all hold them; forward and back, partial sums of the results that each
-    # makes; and the slopes of the last biases, which all hold, and the loss, are summed on a ring.
     is_held = images.nbytes <= SMALL_BYTES
-    brought = 0 if is_held else (devices - 1) * images.size
-    sums = 2 * (devices - 1) * batch * results * (hidden // 16 // devices)
-    summed = 2 * (devices - 1) * (results + 1)
     whole, by_rows = cut(mesh), cut(mesh, AXIS)
     kinds = [
         jax.tree.map(
@@ -286,7 +308,7 @@ def moved_mnist(batch: int, devices: int) -> list[Row]:
         jax.ShapeDtypeStruct(own.shape, own.dtype, sharding=whole if is_held else by_rows) for own in (images, labels)
     ]
     plain = jax.jit(slope_of(plain_network)).lower(kinds, *given).compile().as_text() or ""
-    return [_moved("mnist_step", hlo, brought + sums + summed, plain, 1.1)]
+    return [_moved("mnist_step", hlo, crossing_of_mnist(batch, mesh), plain, 1.1)]
 
 
 def moved_messages(edges: int, nodes: int, devices: int) -> list[Row]:

@@ -18,6 +18,11 @@ def on_device(value: Any) -> jax.Array:
     return jax.device_put(value, may_alias=False) if isinstance(value, np.ndarray) else jnp.asarray(value)
 
 
+def copied(array: jax.Array) -> jax.Array:
+    """An array in memory of its own, on the same devices: `jnp.array` would compile a program for every shape."""
+    return jax.device_put(array, None if array.is_fully_addressable else array.sharding, may_alias=False)
+
+
 def known_array(value: Any, dtype: Any = None) -> np.ndarray:
     """A value that is known while a graph is built, converted as `jnp.asarray` converts; also under a trace."""
     with jax.ensure_compile_time_eval():

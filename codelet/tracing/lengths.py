@@ -85,10 +85,12 @@ def numbers_of(sizes: Sequence[Any]) -> Callable[[Mapping[str, int]], Sequence[i
 
 
 _ASKED = {
-    method.__code__: name
+    id(method.__code__): name
     for name, method in vars(Symbol).items()
     if hasattr(method, "__code__") and name.startswith("__") and name not in ("__init__", "__new__")
 }
+"""Methods of symbols by the identity of their code, which the class keeps: its hash is made anew at every look-up."""
+
 _TOLD = ("__hash__", "__str__", "__repr__", "__format__", "__reduce__", "__reduce_ex__", "__getstate__")
 """What tells everything of a symbol, so that nobody knows what is made of it."""
 
@@ -143,7 +145,7 @@ def watched(function: Callable[[], Result], symbols: Sequence[Any] = ()) -> tupl
 
     def look(frame: Any, event: str, given: Any) -> None:
         if event == "return":
-            name = _ASKED.get(frame.f_code)
+            name = _ASKED.get(id(frame.f_code))
             if name is None:
                 return
             if name == "__eq__" and given is False:

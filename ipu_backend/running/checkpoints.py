@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from codelet.errors import CheckpointError, CodeletError, MissingExtraError
+from codelet.hostdata import copied, on_device
 from codelet.views.sources import Variable
 from ipu_backend.running.checkpoint_files import (
     ABOUT,
@@ -147,9 +147,7 @@ def _restored(
         variable = known[own.name]
         value = tree[str(number)] if variable.size else np.zeros(variable.shape, variable.dtype)
         if isinstance(value, np.ndarray):
-            value = jnp.array(
-                execution.load(variable, jnp.asarray(value[tuple(map(slice, variable.shape))])), copy=True
-            )
+            value = copied(execution.load(variable, on_device(value[tuple(map(slice, variable.shape))])))
         arrays[variable] = value
         written[variable] = Elements.everything(variable.size)
         if own.held == "some":

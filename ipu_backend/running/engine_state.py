@@ -18,7 +18,7 @@ from jax.core import Tracer
 from codelet.errors import ArrayError, NotFiniteError, UninitializedReadError
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import gather
-from codelet.hostdata import as_array, on_device
+from codelet.hostdata import as_array, copied, on_device
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.running.names import Names
@@ -189,7 +189,7 @@ class Writing:
         """The state after."""
         made = {**self._whole, **{v: on_device(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
         # A copy: a run may overwrite the state, and the caller's array must outlive it.
-        held = {v: jnp.array(self.execution.load(v, array), copy=True) for v, array in made.items()}
+        held = {v: copied(self.execution.load(v, array)) for v, array in made.items()}
         return EngineState({**self.state.arrays, **held}, self._written)
 
 

@@ -26,8 +26,8 @@ from lowering.fast.short_axes import merge_short_axes
 from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, CopyStep, ExecuteStep, FunctionBody, Step
-from lowering.plan.walk import bodies, with_bodies
+from lowering.plan.steps import CopyStep, ExecuteStep, Step
+from lowering.plan.walk import Rewriter
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,12 +221,12 @@ def copy(arrays: Arrays, step: FusedCopy) -> None:
 # --- the pass -------------------------------------------------------------------------------------------
 
 
-class _Choosing:
-    """Decides how steps run, each step and the body of each function once, however often they stand in a program."""
+class _Choosing(Rewriter):
+    """Decides how steps run, each once, however often it stands in a program."""
 
     def __init__(self) -> None:
-        self.made: dict[Step, Step] = {}
-        self.functions: dict[FunctionBody, FunctionBody] = {}
+        super().__init__()
+        self.chosen: dict[Step, Step] = {}
         self.running: dict[Hashable, tuple[Names, Running]] = {}
 
     def fused(self, step: ExecuteStep) -> FusedStep:
@@ -240,27 +240,16 @@ class _Choosing:
         first, running = self.running[names.form]
         return _fused(step, running, names.variables_for(first))
 
-    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        return group_calls([self.step(step) for step in steps])
-
-    def function(self, function: FunctionBody) -> FunctionBody:
-        if function not in self.functions:
-            self.functions[function] = replace(function, body=self.body(function.body))
-        return self.functions[function]
-
     def step(self, step: Step) -> Step:
-        if step not in self.made:
-            match step:
-                case ExecuteStep():
-                    made = self.fused(step)
-                case CopyStep():
-                    made = _fused_copy(step)
-                case CallStep():
-                    made = replace(step, function=self.function(step.function))
-                case _:
-                    made = with_bodies(step, [self.body(body) for body in bodies(step)])
-            self.made[step] = made
-        return self.made[step]
+        if not isinstance(step, (ExecuteStep, CopyStep)):
+            return self.around(step)
+        if step not in self.chosen:
+            self.chosen[step] = self.fused(step) if isinstance(step, ExecuteStep) else _fused_copy(step)
+        return self.chosen[step]
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Steps, calls of one function in a row as one."""
+        return group_calls([self.step(step) for step in steps])
 
 
 def choose_kernels(plan: Plan) -> Plan:

@@ -15,7 +15,7 @@ from codelet.views.tensor import Tensor
 from lowering.arrays import Array, Arrays
 from lowering.fast import compute_sets as fused
 from lowering.fast import sources
-from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.plan.steps import AddUpStep, CopyStep, ExecuteStep
 
 
 class Execution:
@@ -99,3 +99,8 @@ class Execution:
         """Copy a view to another. The arrays are changed."""
         assert isinstance(step, fused.FusedCopy)
         fused.copy(arrays, step)
+
+    def add_up(self, arrays: Arrays, step: AddUpStep) -> None:
+        """Add up a variable along its first dimension. The arrays are changed."""
+        held = self.held(arrays, step.source)
+        arrays[step.destination] = jnp.sum(held, 0, dtype=held.dtype)

@@ -38,8 +38,8 @@ from lowering.fast.prune import prune
 from lowering.fast.refine import refine
 from lowering.plan.dataflow import flow_step
 from lowering.plan.plan import Plan
-from lowering.plan.steps import CallStep, ExecuteStep, FunctionBody, Step
-from lowering.plan.walk import all_steps, bodies, with_bodies
+from lowering.plan.steps import ExecuteStep, Step
+from lowering.plan.walk import Rewriter, all_steps
 
 Known = dict[Variable, tuple[Products, ...]]
 """What variables hold, as far as it is known: inner products of what others hold still, of several parts of it."""
@@ -94,13 +94,12 @@ def _elements(family: Family) -> Family:
     return refine(family) or family
 
 
-class _Composing:
+class _Composing(Rewriter):
     """Composes the families of steps with those before them."""
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__()
         self.plan = plan
-        self.functions: dict[FunctionBody, FunctionBody] = {}
-        self.made: dict[Step, Step] = {}
         self.joined = functools.cache(OncePerForm(_joined))
         self.elements = functools.cache(_elements)
         self.products = functools.cache(lambda family: as_products(self.elements(family)))
@@ -176,20 +175,6 @@ class _Composing:
                     known[variable] = tuple(own)
         return made, known
 
-    def step(self, step: Step) -> Step:
-        """A step that is no compute set."""
-        if step not in self.made:
-            if isinstance(step, CallStep):
-                self.made[step] = replace(step, function=self.function(step.function))
-            else:
-                self.made[step] = with_bodies(step, [self.body(body) for body in bodies(step)])
-        return self.made[step]
-
-    def function(self, function: FunctionBody) -> FunctionBody:
-        if function not in self.functions:
-            self.functions[function] = replace(function, body=self.body(function.body))
-        return self.functions[function]
-
     def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         known: Known = {}
         made: list[Step] = []
@@ -198,7 +183,7 @@ class _Composing:
                 one, known = self.execute(step, known)
                 made.append(one)
             else:
-                made.append(self.step(step))
+                made.append(self.around(step))
                 known = _forget(known, step)
         return tuple(made)
 

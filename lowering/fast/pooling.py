@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +17,7 @@ from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family, Field
 from codelet.jaxprs.equations import bind
-from codelet.jaxprs.primitives import POOLINGS, is_understood
-from codelet.jaxprs.rebuild import inline
+from codelet.jaxprs.primitives import POOLINGS
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.boxes import lengths_of
 from codelet.views.grids import Axis
@@ -32,51 +30,16 @@ from lowering.fast.patchwork import without_zeros
 from lowering.fast.reads import as_it_lies
 from lowering.fast.result_order import Order, order_of_results
 from lowering.fast.sources import Viewed, WithinZeros
+from lowering.jaxprs.reduced_fields import Reduced, reduced_fields
 from lowering.plan.access import Dimension
-
-_DEBUG_INFO = jax_core.DebugInfo("what follows a reduction of windows", "", None, None)
-
-# --- codelets that reduce a field ------------------------------------------------------------------------
-
-
-class Reduced(NamedTuple):
-    """A codelet that reduces all of a field, and goes on with that.
-
-    Attributes:
-        field: which.
-        equation: that reduces it.
-        rest: the jaxpr of what follows, of what is found and of the other fields in their order.
-        others: these.
-    """
-
-    field: str
-    equation: jax_core.JaxprEqn
-    rest: jax_core.ClosedJaxpr
-    others: tuple[str, ...]
 
 
 def as_reduced(codelet: TracedCodelet) -> Reduced | None:
     """A codelet as one that reduces all of a field by `lax.reduce_window`; None if it is no such thing."""
-    closed = inline(codelet.jaxpr)
-    jaxpr = closed.jaxpr
-    fields = dict(zip(jaxpr.invars, codelet.inputs, strict=True))
-    for k, eqn in enumerate(jaxpr.eqns):
-        if not is_understood(eqn, *POOLINGS) or eqn.invars[0] not in fields:
-            continue
-        (var,) = eqn.invars
-        used = sum(atom is var for own in jaxpr.eqns for atom in own.invars) + sum(o is var for o in jaxpr.outvars)
-        if (
-            used > 1
-            or eqn.params["window_dimensions"] != var.aval.shape
-            or any(n > 1 for n in eqn.params["window_dilation"])
-        ):  # type: ignore[attr-defined]
-            continue
-        others = [own for own in jaxpr.invars if own is not var]
-        rest = jaxpr.replace(
-            invars=[eqn.outvars[0], *others], eqns=[*jaxpr.eqns[:k], *jaxpr.eqns[k + 1 :]], debug_info=_DEBUG_INFO
-        )
-        made = jax_core.ClosedJaxpr(rest, closed.consts)
-        return Reduced(fields[var], eqn, made, tuple(fields[own] for own in others))
+    for reduced in reduced_fields(codelet, *POOLINGS):
+        window, dilation = (reduced.equation.params[name] for name in ("window_dimensions", "window_dilation"))
+        if window == codelet.inputs[reduced.fields[0]].shape and all(n == 1 for n in dilation):
+            return reduced
     return None
 
 
@@ -148,13 +111,13 @@ class Pooling:
     def reads(self) -> dict[str, str]:
         """How each field is read, in words."""
         others = zip(self.reduced.others, map(str, self.inputs), strict=True)
-        found = {self.reduced.field: str(self.image), **dict(others)}
+        found = {self.reduced.fields[0]: str(self.image), **dict(others)}
         return {name: found[name] for name in self.family.codelet.inputs}
 
     def text(self, names: Mapping[Axis, str]) -> str:
         """How the family runs, in words."""
         over = ", ".join(names[own[0]] for own in self.moving if own is not None)
-        return f"as a pooling: windows of {self.reduced.field} move over {over}"
+        return f"as a pooling: windows of {self.reduced.fields[0]} move over {over}"
 
 
 def _around(field: Field, value: object) -> tuple[Viewed, tuple[tuple[int, int], ...]]:
@@ -186,7 +149,7 @@ def as_pooling(family: Family, inputs: Inputs) -> Pooling | str:
     reduced = None if family.rows else as_reduced(family.codelet)
     if reduced is None:
         return ""
-    image = family.by_name[reduced.field]
+    image = family.by_name[reduced.fields[0]]
     if image.tensor is None or not image.tensor.size or not family.num_vertices:
         return "its window is vertex state, or empty"
     kind = reduced.equation.outvars[0].aval.dtype  # type: ignore[attr-defined]

@@ -37,6 +37,7 @@ from lowering.jaxprs.simplify import trace_simplified
 from lowering.plan.plan import Plan
 from lowering.plan.steps import (
     AbortStep,
+    AddUpStep,
     CallsStep,
     CallStep,
     CopyStep,
@@ -293,6 +294,8 @@ def emit_steps(state: EmissionState, steps: Sequence[Step]) -> None:
                 state.execution.copy(state.arrays, step)
             case RotateStep():
                 _rotate(state, step)
+            case AddUpStep():
+                state.execution.add_up(state.arrays, step)
             case RepeatStep():
                 _repeat(state, step)
             case WhileStep():

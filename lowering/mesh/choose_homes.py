@@ -9,15 +9,16 @@ beginnings; variables that are rotated live alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
-from lowering.mesh.dealing import by_tiles, family_devices, written_by
+from lowering.mesh.dealing import by_tiles, family_devices, touched_by, written_by
 from lowering.mesh.homes import Home, Homes, blocked
+from lowering.mesh.split_sums import SumAcross, sum_across
 from lowering.mesh.subfamilies import inner_extents, subfamily
 from lowering.mesh.touching import count_of
 from lowering.plan.control import control
@@ -50,12 +51,16 @@ class _Moved(NamedTuple):
     work: int
 
 
-def _moved(family: Family, devices: np.ndarray | None, device: int) -> _Moved:
+def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumAcross | None) -> _Moved:
     read, written, work = ElementSet(), ElementSet(), 0
     chosen = np.ones(family.extents, bool) if devices is None else devices == device
     own = subfamily(family, chosen, inner_extents(family))
+    for here in () if across is None else across.on_device(device):  # for all vertices, and no other's elements
+        read.add(here, family.axes)
+        work += here.size * family.num_vertices
+    added_up = () if across is None else tuple(field.name for field in across.fields)
     for field in own.fields if own is not None else ():
-        if field.tensor is None or own is None:
+        if field.tensor is None or own is None or field.name in added_up:
             continue
         work += field.tensor.size * (1 if field.tensor.rows is not None else own.num_vertices)
         if field.is_read:
@@ -63,6 +68,11 @@ def _moved(family: Family, devices: np.ndarray | None, device: int) -> _Moved:
         if field.is_written:
             written.add(field.tensor, own.axes)
     return _Moved(read, written, work)
+
+
+def _ways(variables: Iterable[Variable], homes: Homes) -> tuple[int, ...]:
+    """How variables live, to be looked up by."""
+    return tuple(id(homes[own]) for own in sorted(variables, key=lambda own: own.number))
 
 
 def _steps(steps: Sequence[Step], turns: int = 1) -> Iterator[tuple[ExecuteStep | CopyStep, int]]:
@@ -83,7 +93,8 @@ class _Costs:
         self.count, self.device = count, count // 2
         self.steps = list(_steps(plan.steps))
         self.tried = 0
-        self._moved: dict[tuple[Family, tuple[int, ...]], _Moved] = {}
+        self._moved: dict[tuple[Family, tuple[int, ...], SumAcross | None], _Moved] = {}
+        self._sums: dict[tuple[Family, tuple[int, ...]], SumAcross | None] = {}
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self.results = {v for tensor in plan.outputs for v in source_variables(tensor.source)}
         self.outside = {*plan.inputs, *self.results}
@@ -93,10 +104,17 @@ class _Costs:
             for variable in dict.fromkeys(touched):
                 self.by_variable.setdefault(variable, []).append(k)
 
-    def moved(self, family: Family, homes: Homes) -> _Moved:
-        key = family, tuple(id(homes[own]) for own in sorted(written_by(family), key=lambda own: own.number))
+    def sum_across(self, family: Family, homes: Homes) -> SumAcross | None:
+        """The first sum of a family that is split."""
+        key = family, _ways(touched_by(family), homes)
+        if key not in self._sums:
+            self._sums[key] = sum_across(family, family_devices(family, homes, self.count), homes)
+        return self._sums[key]
+
+    def moved(self, family: Family, homes: Homes, across: SumAcross | None) -> _Moved:
+        key = family, _ways(written_by(family), homes), across
         if key not in self._moved:
-            self._moved[key] = _moved(family, family_devices(family, homes, self.count), self.device)
+            self._moved[key] = _moved(family, family_devices(family, homes, self.count), self.device, across)
         return self._moved[key]
 
     def _across(self, read: ElementSet, written: ElementSet, homes: Homes) -> float:
@@ -116,13 +134,23 @@ class _Costs:
         for family in step.families:
             if not family.num_vertices:
                 continue
-            own = self.moved(family, homes)
+            across = self.sum_across(family, homes)
+            own = self.moved(family, homes, across)
+            work += 0 if across is None else self._sum(across)
             read, written, work = read | own.read, written | own.written, work + own.work
             if family.tile is not None or family.codelet.has_effects:  # then it does not run everywhere
                 for variable in own.written.variables:
                     if homes[variable].is_everywhere:
                         work += CROSSING * (self.count - 1) * count_of(own.written.of(variable)) + COLLECTIVE
         return work + self._across(read, written, homes)
+
+    def _sum(self, across: SumAcross) -> float:
+        """What it costs to add up over the devices, and to bring the slope of a sum back to those that have its parts.
+
+        A sum that all devices have is there already; blocks of it are gathered.
+        """
+        words = across.dtype.itemsize / 4 * math.prod(across.extents)
+        return CROSSING * words * 2 * (1 - 1 / self.count) + COLLECTIVE * (1 if across.cut is None else 2)
 
     def _copy(self, step: CopyStep, homes: Homes) -> float:
         pair = step.whole_variables

@@ -112,23 +112,35 @@ def _ranked(runs: Runs, groups: np.ndarray) -> np.ndarray:
     return before - before[np.searchsorted(groups, groups)]
 
 
+def _sizes(counts: np.ndarray, devices: int) -> list[tuple[int, int]]:
+    """The stretches of messages of several lengths that rounds carry: all at once, or in two, if that pays."""
+    whole = int(counts.max())
+    first = min(np.unique(counts).tolist(), key=lambda n: n * len(counts) + (whole - n) * (counts > n).sum())
+    saved = (whole - first) * int((counts <= first).sum())
+    return [(0, first), (first, whole)] if saved > START * devices else [(0, whole)]
+
+
 def _ppermute(sent: Sent) -> Carrier:
-    """Each shift by a message of its own size."""
+    """Each shift by messages of its own size, or of two."""
     runs, pairs, devices, held = sent.runs, sent.pairs, sent.devices, sent.held
     receivers, senders = np.divmod(pairs, devices)
     ranks, shifts, counts = _ranked(runs, pairs), (receivers - senders) % devices, sent.counts
     rounds, places, received, carried = [], [], 0, 0
     for shift in np.unique(shifts).tolist():
-        own = np.flatnonzero(shifts == shift)
-        perm = tuple((k, (k + shift) % devices) for k in range(devices) if counts[(k + shift) % devices, k])
-        size = max(int(counts[receiver, sender]) for sender, receiver in perm)
-        sends = pieces_of(senders[own] * size + ranks[own], runs.starts[own] % held, runs.lengths[own])
-        receives = np.isin(np.arange(devices), [receiver for _, receiver in perm])
-        rounds.append(Round(by_device(sends, size, devices), size, shift, perm, receives))
-        places.append((own, received + ranks[own]))
-        received, carried = received + size, carried + size * len(perm)
-    order = np.concatenate([own for own, _ in places])
-    where = pieces_of(runs.starts[order], np.concatenate([at for _, at in places]), runs.lengths[order])
+        of_senders = counts[(np.arange(devices) + shift) % devices, np.arange(devices)]
+        for begin, end in _sizes(of_senders[of_senders > 0], devices):
+            perm = tuple((k, (k + shift) % devices) for k in np.flatnonzero(of_senders > begin).tolist())
+            size, own = end - begin, np.flatnonzero(shifts == shift)
+            low, high = np.maximum(ranks[own], begin), np.minimum(ranks[own] + runs.lengths[own], end)
+            some = low < high
+            own, low, lengths = own[some], low[some], (high - low)[some]
+            starts = runs.starts[own] + low - ranks[own]
+            sends = pieces_of(senders[own] * size + low - begin, starts % held, lengths)
+            receives = np.isin(np.arange(devices), [receiver for _, receiver in perm])
+            rounds.append(Round(by_device(sends, size, devices), size, shift, perm, receives))
+            places.append((starts, received + low - begin, lengths))
+            received, carried = received + size, carried + size * len(perm)
+    where = pieces_of(*(np.concatenate(own) for own in zip(*places, strict=True)))
     return Carrier("ppermute", tuple(rounds), where, received, carried)
 
 
@@ -282,7 +294,38 @@ class Gathering:
         return told(self)
 
 
-def told(own: Crossing | Gathering) -> str:
+class Summing:
+    """Arrays of which each device has one, added up: on all devices, or on each a block of the sum.
+
+    Args:
+        shape: of the arrays.
+        cut: the dimension along which the sum is cut in blocks, all but the last of one length; None where it is not.
+        devices: how many there are.
+    """
+
+    def __init__(self, shape: tuple[int, ...], cut: int | None, devices: int):
+        self.shape, self.cut, self.devices = shape, cut, devices
+        self.kind = "all_reduce" if cut is None else "reduce_scatter"
+        self.block = 0 if cut is None else -(-shape[cut] // devices)
+        size, ways = math.prod(shape), 2 if cut is None else 1
+        self.elements_crossing = ways * (devices - 1) * size  # on a ring
+        room = 1.0 if cut is None else devices * self.block / shape[cut]
+        self.elements_carried = round(room * self.elements_crossing)
+
+    def of(self, own: Array, devices: Devices) -> Array:
+        """The sum, or this device's block of it, inside `jax.shard_map`, of what this device has."""
+        if self.cut is None:
+            return lax.psum(own, devices.axes)
+        behind = self.devices * self.block - self.shape[self.cut]
+        widths = [(0, behind if d == self.cut else 0, 0) for d in range(len(self.shape))]
+        whole = lax.pad(own, jnp.zeros((), own.dtype), widths) if behind else own
+        return lax.psum_scatter(whole, devices.axes, scatter_dimension=self.cut, tiled=True)
+
+    def __repr__(self) -> str:
+        return told(self)
+
+
+def told(own: Crossing | Gathering | Summing) -> str:
     """What crosses, as text."""
     what = "nothing crosses" if own.kind == "none" else f"{own.elements_crossing:,} elements cross by {own.kind}"
     return f"<Crossing to {own.devices} devices: {what}, {own.elements_carried:,} carried>"

@@ -50,6 +50,12 @@ def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
     return None
 
 
+def touched_by(family: Family) -> set[Variable]:
+    """The variables that a family reads or writes."""
+    tensors = [field.tensor for field in family.fields if field.tensor is not None]
+    return {variable for tensor in tensors for variable in source_variables(tensor.source)}
+
+
 def written_by(family: Family) -> set[Variable]:
     """The variables that a family writes."""
     tensors = [field.tensor for field in family.fields if field.is_written and field.tensor is not None]

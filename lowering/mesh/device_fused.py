@@ -20,11 +20,12 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.execution import Execution
 from lowering.mesh.addresses import Located, Putting, elements_at, everywhere, locate, put
-from lowering.mesh.crossing import Crossing, Gathering
+from lowering.mesh.crossing import Crossing, Gathering, Summing
 from lowering.mesh.devices import Devices
 from lowering.mesh.homes import Homes
-from lowering.mesh.local_steps import Branch, Layer, LocalStep, Placing, Window, plan_local_step
-from lowering.plan.steps import CopyStep, ExecuteStep
+from lowering.mesh.local_steps import Branch, Layer, LocalStep, plan_local_step
+from lowering.mesh.windows import Placing, Window
+from lowering.plan.steps import AddUpStep, CopyStep, ExecuteStep
 
 
 class DeviceFused(Execution):
@@ -38,14 +39,16 @@ class DeviceFused(Execution):
     Attributes:
         crossed: the crossings that were emitted, in order, each as often as it was.
         steps: the compute sets that were emitted, by their families.
+        sums: what was added up over the devices, by where the sum went.
     """
 
     loops = "bounded"  # the other kind compares types that name the mesh with types that do not
 
     def __init__(self, homes: Homes, devices: Devices, fed: Collection[Stream] = ()):
         self.homes, self.devices, self.fed = homes, devices, fed
-        self.crossed: list[Crossing | Gathering] = []
+        self.crossed: list[Crossing | Gathering | Summing] = []
         self.steps: dict[tuple, LocalStep] = {}
+        self.sums: dict[Variable, Summing] = {}
         self._loads: dict[Variable, Putting] = {}
         self._readings: dict[Tensor, tuple[Located, Crossing]] = {}
         self._writings: dict[Tensor, list[Putting]] = {}
@@ -189,6 +192,19 @@ class DeviceFused(Execution):
             own = whole_view(parameter)
             self._arguments[key] = CopyStep(own, tensor) if back else CopyStep(tensor, own)
         return self._arguments[key]
+
+    def summing(self, step: AddUpStep) -> Summing:
+        """How what each device has is added up, which is noted."""
+        whole = step.destination
+        if whole not in self.sums:
+            self.sums[whole] = Summing(whole.shape, self.homes[whole].cut, self.devices.count)
+        self.crossed.append(self.sums[whole])
+        return self.sums[whole]
+
+    def add_up(self, arrays: Arrays, step: AddUpStep) -> None:
+        """Add up what each device has. The arrays are changed."""
+        own = reshape(self.held(arrays, step.source), step.destination.shape)
+        arrays[step.destination] = self.summing(step).of(own, self.devices)
 
     # --- compute sets -------------------------------------------------------------------------------------------
 

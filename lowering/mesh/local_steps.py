@@ -19,38 +19,17 @@ from codelet.graphs.family import Family, Field
 from codelet.views.sources import Source, Variable, source_text, source_variables
 from codelet.views.tensor import Tensor
 from lowering.fast.compute_sets import Running, plan_running
-from lowering.mesh.addresses import Located, Putting, elements_at, locate, put, to_places
+from lowering.mesh.addresses import Putting
 from lowering.mesh.core_and_edges import LocalFamilies, split_core
 from lowering.mesh.crossing import Crossing, Gathering
 from lowering.mesh.dealing import chosen, vertex_devices, written_by
 from lowering.mesh.homes import Homes
 from lowering.mesh.parts import Part, in_part
 from lowering.mesh.subfamilies import inner_extents, subfamily
-from lowering.mesh.touching import Touched, count_of, runs_in, touched_by
-from lowering.plan.pieces import Pieces, pieces_of
+from lowering.mesh.touching import Touched, touched_by
+from lowering.mesh.windows import Placing, Window, at_home, own_box, placing_of, sending, window_of
 from lowering.plan.steps import ExecuteStep
 from lowering.plan.structure import family_key
-
-
-class Window(NamedTuple):
-    """An array of elements of a source, of one size on all devices, which each holds a part of its own in.
-
-    Attributes:
-        source: of which.
-        parts: what each device has.
-        size: of the array.
-        located: where the elements live; None where nothing is brought.
-        crossing: how they come.
-        starts: of a box of what all devices have of a variable, where each device's own begins along each dimension of
-            its parts, of shape (devices,); nothing is brought then.
-    """
-
-    source: Source
-    parts: tuple[Part, ...]
-    size: int
-    located: Located | None
-    crossing: Crossing | Gathering | None
-    starts: tuple[np.ndarray, ...] = ()
 
 
 class Branch(NamedTuple):
@@ -65,20 +44,6 @@ class Branch(NamedTuple):
     running: Running | None
     reads: tuple[Variable, ...]
     writes: tuple[Variable, ...]
-
-
-class Placing(NamedTuple):
-    """How a window comes home that is a box of what its device holds of a variable.
-
-    Attributes:
-        variable: of which.
-        extents: of the window.
-        starts: where it begins in what each device holds, along each dimension: of shape (devices,).
-    """
-
-    variable: Variable
-    extents: tuple[int, ...]
-    starts: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,96 +95,6 @@ class LocalStep:
         for layer in self.layers:
             crossings = [own for own in layer.crossings if own.kind != "none"]
             yield from (f"{self.name}{', an edge' if layer.is_edge else ''}: {own!r}" for own in crossings)
-
-
-# --- what devices touch -----------------------------------------------------------------------------------
-
-
-def _at_home(touched: Touched, homes: Homes) -> tuple[Part, ...] | None:
-    """What devices have of a variable, where that is all that their vertices touch, and access maps reach it there."""
-    source = touched.source
-    if not isinstance(source, Variable):
-        return None
-    home = homes[source]
-    if home.devices is not None:
-        return None
-    if any((own - had).first is not None for own, had in zip(touched.elements, home.elements, strict=True)):
-        return None
-    if touched.shape == source.shape:
-        return home.parts
-    parts = [part.flat for part in home.parts]
-    return None if any(part is None for part in parts) else tuple(parts)  # type: ignore[arg-type]
-
-
-def _places(parts: Sequence[Part], touched: Touched) -> list[Pieces]:
-    """Of each device which position of a source stands at a place of its part, of those that it touches."""
-    found = []
-    for part, own in zip(parts, touched.elements, strict=True):
-        runs = runs_in(own)
-        needed = pieces_of(runs.starts, runs.starts, runs.lengths)
-        found.append(needed.then(part.pieces().inverse()).inverse())
-    return found
-
-
-def _gathering(touched: Touched, homes: Homes, parts: Sequence[Part]) -> Gathering | None:
-    """How all of a variable comes to all devices; None where not all need all of it, or it is not cut evenly."""
-    source = touched.source
-    if not isinstance(source, Variable) or homes[source].cut is None or homes[source].padding != 1:
-        return None
-    if any(count_of(own) < source.size for own in touched.elements) or any(part.size > source.size for part in parts):
-        return None
-    home = homes[source]
-    return Gathering(home.shape, home.cut or 0, home.count)
-
-
-def _window(touched: Touched, homes: Homes, brought: Touched | None) -> Window:
-    """A window for all that devices touch of a source, to which some of it is brought."""
-    parts = touched.parts()
-    size = max(part.size for part in parts)
-    if brought is None or not size:
-        return Window(touched.source, parts, size, None, None)
-    gathering = _gathering(touched, homes, parts)
-    if gathering is not None:
-        return Window(touched.source, parts, size, locate(touched.source, homes), gathering)
-    located = locate(touched.source, homes, brought.elements)
-    places = _places(parts, brought)
-    return Window(touched.source, parts, size, located, to_places(size, places, located))
-
-
-def _own_box(touched: Touched, homes: Homes) -> Window | None:
-    """A window of what all devices have of a variable, where each touches a box of its own, all of one shape.
-
-    So that no device needs a branch for where in it that lies.
-    """
-    source = touched.source
-    if not isinstance(source, Variable) or not homes[source].is_everywhere:
-        return None
-    parts = touched.parts()
-    starts = [[own.start for own in part.sets if isinstance(own, range) and len(own)] for part in parts]
-    alike = len({part.extents for part in parts}) == len({part.shape for part in parts}) == 1
-    if not alike or any(len(own) < len(parts[0].shape) for own in starts) or all(own == starts[0] for own in starts):
-        return None
-    return Window(source, parts, parts[0].size, None, None, tuple(np.array(starts, np.int32).T.copy()))
-
-
-def _sending(window: Window, touched: Touched, homes: Homes, *, by_all: bool) -> tuple[Putting, ...]:
-    """How what devices have written of a window comes home."""
-    found: dict[Variable, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for k, part in enumerate(window.parts):
-        positions = runs_in(touched.elements[k]).numbers()
-        if not len(positions):
-            continue
-        at = part.pieces().inverse().at(positions)
-        for variable, (own, elements) in elements_at(window.source, positions).items():
-            found.setdefault(variable, []).append((elements, k * window.size + at[own]))
-    made = []
-    for variable, each in found.items():
-        if by_all:
-            elements, addresses = each[0][0], np.stack([own for _, own in each])
-        else:
-            elements, addresses = (np.concatenate(column) for column in zip(*each, strict=True))
-        made.append(put(homes[variable], elements, addresses, window.size, 0))
-    return tuple(made)
 
 
 # --- local families -----------------------------------------------------------------------------------------
@@ -319,92 +194,100 @@ def _own_families(devices: Mapping[Family, np.ndarray | None], count: int) -> Lo
     return [[family for family in own if family is not None] for own in made]
 
 
-def _placing(window: Window, touched: Touched, homes: Homes) -> Placing | None:
-    """How a window comes home that is a box of what its device holds; None where it is none."""
-    source = window.source
-    if not isinstance(source, Variable) or homes[source].cut is None:
-        return None
-    starts = []
-    for part, home, own in zip(window.parts, homes[source].parts, touched.elements, strict=True):
-        pairs = [(a, b) for a, b in zip(part.sets, home.sets, strict=False) if isinstance(a, range) and len(a)]
-        is_box = part.shape == source.shape and len(pairs) == len(source.shape) and count_of(own) == part.size
-        if not is_box or any(a.start < b[0] or a.stop > b[-1] + 1 for a, b in pairs):
+@dataclass(eq=False)
+class _Standing:
+    """What stands for the sources that some vertices touch, as it is found.
+
+    Attributes:
+        homes: where variables live.
+        by_all: the variables that all devices write.
+        is_edge: whether what is cut is read and written through windows alone.
+        operands: what the vertices are run on.
+        reads, writes: of each source that is read, or written, what stands for it.
+    """
+
+    homes: Homes
+    by_all: Collection[Variable]
+    is_edge: bool
+    operands: _Operands = field(default_factory=_Operands)
+    reads: dict[Source, _Held] = field(default_factory=dict)
+    writes: dict[Source, _Held] = field(default_factory=dict)
+
+    def is_by_all(self, source: Source) -> bool:
+        """Whether all devices write all of a source."""
+        return set(self.by_all).issuperset(source_variables(source))
+
+    def _held(self, touched: Touched) -> _Held | None:
+        """What devices hold of a source, where vertices touch nothing else."""
+        source = touched.source
+        if not isinstance(source, Variable) or (self.is_edge and not self.homes[source].is_everywhere):
             return None
-        starts.append([a.start - b[0] for a, b in pairs])
-    (extents, *others) = {part.extents for part in window.parts}
-    return None if others else Placing(source, extents, tuple(np.array(starts, np.int32).T.copy()))
+        parts = at_home(touched, self.homes)
+        return None if parts is None else self.operands.held(source, parts)
+
+    def hold(self, read: Mapping[Source, Touched], written: Mapping[Source, Touched]) -> None:
+        """Find what is read and written where it is held."""
+        for source, touched in written.items():
+            is_own = isinstance(source, Variable) and not self.homes[source].is_everywhere
+            held = self._held(touched) if is_own or self.is_by_all(source) else None
+            if held is not None:
+                self.writes[source] = held
+        for source, touched in read.items():
+            held = self._held(touched)
+            if held is not None:
+                self.reads[source] = held
+
+    def bring(self, read: Mapping[Source, Touched], boxes: Mapping[Source, Window]) -> tuple[Window, ...]:
+        """The windows of what else is read."""
+        windows = []
+        for source, touched in read.items():
+            if source not in self.reads:
+                windows.append(boxes[source] if source in boxes else window_of(touched, self.homes, touched))
+                self.reads[source] = self.operands.add(source, windows[-1].parts)
+        return tuple(windows)
+
+    def send(
+        self, written: Mapping[Source, Touched], updated: Mapping[Source, Touched]
+    ) -> tuple[tuple[Window, ...], tuple[tuple[Putting | Placing, ...], ...]] | None:
+        """The windows of what else is written, and how each comes home; None where that of an edge is no box."""
+        sent, sendings = [], []
+        for source, touched in written.items():
+            if source in self.writes:
+                continue
+            sent.append(window_of(touched, self.homes, updated.get(source)))
+            self.writes[source] = self.operands.add(source, sent[-1].parts)
+            placing = placing_of(sent[-1], touched, self.homes) if self.is_edge else None
+            if self.is_edge and placing is None:
+                return None
+            by_all = self.is_by_all(source)
+            sendings.append((placing,) if placing else sending(sent[-1], touched, self.homes, by_all=by_all))
+        return tuple(sent), tuple(sendings)
 
 
-def _plan_layer(
-    families: LocalFamilies,
-    homes: Homes,
-    by_all: Collection[Variable],
-    *,
-    is_edge: bool,
-) -> Layer | None:
-    """Some vertices of each device.
+def _plan_layer(families: LocalFamilies, homes: Homes, by_all: Collection[Variable], *, is_edge: bool) -> Layer | None:
+    """Some vertices of each device; None where an edge writes what is no box.
 
     Args:
         families: of each device.
         homes: where variables live.
-        by_all: those that all devices write.
-        is_edge: whether what is cut is read and written through windows alone; there is none then where what is
-            written is no box.
+        by_all: the variables that all devices write.
+        is_edge: whether they are an edge, which reads and writes what is cut through windows alone.
     """
     read = touched_by(families, lambda own: own.kind == "in")
     updated = touched_by(families, lambda own: own.kind == "inout")
     written = touched_by(families, lambda own: own.is_written)
-
-    def is_by_all(source: Source) -> bool:
-        return set(by_all).issuperset(source_variables(source))
-
-    def at_home(touched: Touched) -> tuple[Part, ...] | None:
-        source = touched.source
-        if not isinstance(source, Variable) or (is_edge and not homes[source].is_everywhere):
-            return None
-        return _at_home(touched, homes)
-
-    operands = _Operands()
-    reads: dict[Source, _Held] = {}
-    writes: dict[Source, _Held] = {}
-    for source, touched in written.items():
-        parts = at_home(touched)
-        if (
-            parts is not None
-            and isinstance(source, Variable)
-            and (not homes[source].is_everywhere or is_by_all(source))
-        ):
-            writes[source] = operands.held(source, parts)
-    boxes = {source: box for source, touched in read.items() if (box := _own_box(touched, homes)) is not None}
-    for source, touched in read.items():
-        parts = at_home(touched)
-        if parts is not None and isinstance(source, Variable) and source not in boxes:
-            reads[source] = operands.held(source, parts)
-    held = tuple(operands.sources)
-    windows, sent, sendings = [], [], []
-    for source, touched in read.items():
-        if source not in reads:
-            windows.append(boxes[source] if source in boxes else _window(touched, homes, touched))
-            reads[source] = operands.add(source, windows[-1].parts)
-    for source, touched in written.items():
-        if source not in writes:
-            sent.append(_window(touched, homes, updated.get(source)))
-            writes[source] = operands.add(source, sent[-1].parts)
-            placing = _placing(sent[-1], touched, homes) if is_edge else None
-            if is_edge and placing is None:
-                return None
-            sendings.append((placing,) if placing else _sending(sent[-1], touched, homes, by_all=is_by_all(source)))
-    branches, branch_of = _branches(families, operands, reads, writes)
-    return Layer(
-        held,  # type: ignore[arg-type]
-        tuple(windows),
-        tuple(sent),
-        tuple(sorted({own.number for own in writes.values()})),
-        tuple(sendings),
-        tuple(branches),
-        np.array(branch_of),
-        is_edge,
-    )
+    boxes = {source: box for source, touched in read.items() if (box := own_box(touched, homes)) is not None}
+    standing = _Standing(homes, by_all, is_edge)
+    standing.hold({source: touched for source, touched in read.items() if source not in boxes}, written)
+    held = tuple(standing.operands.sources)
+    windows = standing.bring(read, boxes)
+    found = standing.send(written, updated)
+    if found is None:
+        return None
+    sent, sendings = found
+    numbers = tuple(sorted({own.number for own in standing.writes.values()}))
+    branches, branch_of = _branches(families, standing.operands, standing.reads, standing.writes)
+    return Layer(held, windows, sent, numbers, sendings, tuple(branches), np.array(branch_of), is_edge)  # type: ignore[arg-type]
 
 
 def plan_local_step(step: ExecuteStep, homes: Homes, count: int) -> LocalStep:

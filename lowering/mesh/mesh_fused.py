@@ -32,10 +32,12 @@ from lowering.mesh.choose_homes import choose_homes, rotate_alike
 from lowering.mesh.device_fused import DeviceFused
 from lowering.mesh.devices import Devices
 from lowering.mesh.each_device import EVERYWHERE, over_mesh
+from lowering.mesh.epilogue import finished, part
 from lowering.mesh.fed import cut_streams, fed_array, fed_spec, process_part
 from lowering.mesh.homes import Home, Homes
 from lowering.mesh.processes import fetched, processes_of, put, spread
 from lowering.mesh.replicas import Replicas, without_axis
+from lowering.mesh.split_sums import split_sums
 from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
 from lowering.plan.streams import count_values
@@ -192,6 +194,9 @@ class MeshFused(Execution):
         fast = _planned(plan, joins=self.joins)
         if not rotate_alike(fast, self.homes):
             fast = prune(plan)
+        fast = split_sums(fast, self.homes)
+        parted = None if self.replicas is not None else part(fast, self.homes)
+        first = fast if parted is None else parted.first
         structs = [jax.ShapeDtypeStruct(self.homes[v].shape, v.dtype) for v in plan.inputs]
         given = list(map(self.spec, plan.inputs))
         for stream, count in self._feeds(plan):
@@ -200,11 +205,12 @@ class MeshFused(Execution):
             given.append(self.fed_spec(stream))
         made = [
             self.spec(tensor.source) if tensor.is_whole_variable else EVERYWHERE  # type: ignore[arg-type]
-            for tensor in plan.outputs
+            for tensor in first.outputs
         ]
-        names, run = [own.name for own in arguments(plan)], emit(fast, self.inner)
+        names = [own.name for own in arguments(plan)]
         how: dict[str, Any] = {"messages": messages, "holds": holds, "replicas": self.replicas, "names": names}
-        return over_mesh(run, self.inner, self.mesh, structs, given, made, **how)
+        run = over_mesh(emit(first, self.inner), self.inner, self.mesh, structs, given, made, **how)
+        return run if parted is None else finished(run, parted, self.inner, self.mesh)
 
     def told(self, plan: Plan) -> MeshPlan:
         """A plan that was compiled, with where its variables live and what crosses before and behind its steps."""
@@ -212,6 +218,7 @@ class MeshFused(Execution):
         rows += [f"  {self.homes[variable]}" for variable in plan.variables if variable.value is None]
         for step in self.inner.steps.values():
             rows += [f"  {line}" for line in step.lines()]
+        rows += [f"  {variable.name}: {own!r}" for variable, own in self.inner.sums.items()]
         return MeshPlan(**{each.name: getattr(plan, each.name) for each in fields(plan)}, over=tuple(rows))
 
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:

@@ -128,6 +128,33 @@ class RotateStep:
 
 
 @dataclass(frozen=True, eq=False)
+class AddUpStep:
+    """Add up a variable along its first dimension, to another. Only the pass `split_sums` makes such steps."""
+
+    source: Variable
+    destination: Variable
+
+    @property
+    def reads(self) -> tuple[Variable, ...]:
+        """What is added up."""
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[Variable, ...]:
+        """The sum."""
+        return (self.destination,)
+
+    def lines(self) -> Iterator[str]:
+        """The step as text."""
+        yield f"add up {self.source.name} -> {self.destination.name}"
+
+    def touches(self) -> Iterator[Touch]:
+        """What it touches."""
+        yield whole("read", self.source)
+        yield whole("write", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
 class RepeatStep(_Flowing):
     """Run the steps of a body `count` times; `index`, where there is one, counts the turns from `first`.
 
@@ -400,6 +427,7 @@ Step = (
     ExecuteStep
     | CopyStep
     | RotateStep
+    | AddUpStep
     | RepeatStep
     | WhileStep
     | SwitchStep

@@ -48,6 +48,36 @@ def with_bodies(step: Step, made: Sequence[tuple[Step, ...]]) -> Step:
     return step
 
 
+class Rewriter:
+    """Writes steps anew, each of those with bodies, and each function, once, however often they stand in a program.
+
+    Whoever uses it says what becomes of the steps of one body.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Step, Step] = {}
+        self._functions: dict[FunctionBody, FunctionBody] = {}
+
+    def body(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """What becomes of the steps of a body."""
+        raise NotImplementedError
+
+    def around(self, step: Step) -> Step:
+        """A step with what it is made of written anew; itself where it is made of nothing."""
+        if step not in self._steps:
+            if isinstance(step, CallStep):
+                self._steps[step] = replace(step, function=self.function(step.function))
+            else:
+                self._steps[step] = with_bodies(step, [self.body(body) for body in bodies(step)])
+        return self._steps[step]
+
+    def function(self, function: FunctionBody) -> FunctionBody:
+        """A function with its body written anew."""
+        if function not in self._functions:
+            self._functions[function] = replace(function, body=self.body(function.body))
+        return self._functions[function]
+
+
 def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Every step and, after it, those it is made of; those of a function after its first call."""
     functions: set[FunctionBody] = set()
