@@ -20,7 +20,8 @@ def on_device(value: Any) -> jax.Array:
 
 def copied(array: jax.Array) -> jax.Array:
     """An array in memory of its own, on the same devices: `jnp.array` would compile a program for every shape."""
-    return jax.device_put(array, None if array.is_fully_addressable else array.sharding, may_alias=False)
+    of_this_process = isinstance(array, Tracer) or array.is_fully_addressable
+    return jax.device_put(array, None if of_this_process else array.sharding, may_alias=False)
 
 
 def known_array(value: Any, dtype: Any = None) -> np.ndarray:

@@ -62,5 +62,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Look for garbage seldom, and not among all that was imported: 1 to 6 % of the time went there."""
     gc.freeze()
-    gc.set_threshold(200_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()

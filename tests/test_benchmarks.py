@@ -246,7 +246,7 @@ def another_process():
 LONG = (
     *("draw", "report", "adjoint_memory", "alexnet_step", "strain_step", "trace_compile", "lattice_boltzmann"),
     *("ops_attention", "ops_conv", "ops_map", "ops_norm", "ops_pool", "ops_random", "mesh", "bitonic"),
-    "call_chain",
+    *("call_chain", "mnist_traced_step", "ops_reduce", "ops_softmax", "resnet50_step"),
 )
 """Those of which other tests run nearly all."""
 

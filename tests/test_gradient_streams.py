@@ -92,7 +92,7 @@ def check(own: Program, program: Any, recompute: cl.Recompute | None, capfd: Any
     np.testing.assert_allclose(engine.read(own.graph.streams[1]), sent, rtol=1e-6)
 
 
-@few("program, kept", product(KEPT, CHECKPOINTS), every=6, ids=str)
+@few("program, kept", product(KEPT, CHECKPOINTS), every=11, ids=str)
 def test_loops_whose_turns_run_again(program, kept, capfd):
     own = Program()
     check(own, KEPT[program](own, kept), None, capfd)

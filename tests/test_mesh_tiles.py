@@ -18,7 +18,7 @@ from benchmarks.collectives import collectives, elements_carried
 from codelet.errors import ProgramAbortedError
 from ipu_backend.executions.mesh_tiles import MeshTiles
 from ipu_backend.running.saved_mesh import SavedMesh
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.meshes import MESHES, mesh_of
 from tests.strategies import Case, cases
 from tests.test_tile_array import PLACES
@@ -244,7 +244,7 @@ def halvings(x):
     return {"out": jax.lax.while_loop(lambda own: own[0] % 2 == 0, lambda own: (own[0] // 2, own[1] + 1), (x, 0))[1]}
 
 
-@pytest.mark.parametrize(("tiles", "devices"), list(itertools.product([1, 3, 5, 7], [2, 4, 8])))
+@few("tiles, devices", itertools.product([1, 3, 5, 7], [2, 4, 8]), every=5)
 def test_rows_of_no_tile_compute_nothing(tiles, devices):
     """Fewer tiles than devices, and some devices with fewer tiles than others: no vertex runs on what is no input."""
     graph = cl.Graph(cl.IPU(num_tiles=8))

@@ -80,7 +80,7 @@ def case_of(name, grain=None, dtype=jnp.float32, high=2):
     return Case(build, plain, (x, array(results, dtype, seed=1)), slopes=False)
 
 
-@few("name", CASES)
+@few("name", CASES, every=6)
 def test_poolings_and_their_gradients(name):
     check(case_of(name), interpreted=name == "padded", on_tiles=name == "padded")
 

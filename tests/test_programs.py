@@ -600,7 +600,7 @@ def test_gradients_in_both_modes(kind):
         np.testing.assert_allclose(forward(), numeric(), rtol=1e-7)
 
 
-@few("kind", LOOPS)
+@few("kind", LOOPS, every=9)
 def test_gradients_through_loops_on_conditions(kind):
     with jax.enable_x64(True):
         numeric, reverse, _ = slopes(lambda s: LOOPS[kind](s, s.bounded))
@@ -851,7 +851,7 @@ PLACES = {
 }
 
 
-@few("place", PLACES, every=2)
+@few("place", PLACES)
 def test_aborts_under_every_transformation(place):
     s = Small()
     run = s.lower(PLACES[place](s, cl.AbortOn(s.n, "n is set")))

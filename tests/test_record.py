@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import jax.numpy as jnp
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given
@@ -117,6 +116,8 @@ def test_what_is_live_is_what_is_planned(placement):
 @examples(4)
 @given(placements(loops=True))
 def test_its_json_is_what_the_schema_says(placement):
+    import jsonschema  # which takes seconds
+
     record = record_of(profile_machine(plan_machine(placement.plan, placement, allow_out_of_memory=True)))
     written = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     jsonschema.validate(written, schema())

@@ -6,7 +6,6 @@ import json
 import re
 
 import jax.numpy as jnp
-import jsonschema
 import numpy as np
 import pytest
 
@@ -296,6 +295,8 @@ def a_network():
 
 
 def test_the_job(browser, tmp_path, capsys):
+    import jsonschema  # which takes seconds
+
     name = f"{__name__}:{a_network.__name__}"
     page, data = tmp_path / "report.html", tmp_path / "report.json"
     main(["report", name, "-o", str(page), "--json", str(data), "--no-picture"])

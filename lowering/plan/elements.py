@@ -48,7 +48,7 @@ def affine_runs(index: Index, axes: Sequence[Axis], most: int) -> Runs | None:
         if len(starts) * extent > most:
             return None
         starts = (np.arange(extent, dtype=np.int64)[:, None] * step + starts).reshape(-1)
-    starts.sort()
+    starts.sort(kind="stable")  # of stretches that are in order each
     return union(starts, starts + length)
 
 

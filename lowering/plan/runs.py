@@ -76,8 +76,9 @@ def union(starts: np.ndarray, stops: np.ndarray) -> Runs:
     if not len(starts):
         return NONE
     lengths = stops - starts
-    starts = np.sort(starts)
-    stops = starts + lengths[0] if (lengths == lengths[0]).all() else np.sort(stops)
+    # Stretches come as a few sets of runs, each sorted, mostly: merge sort goes through what is in order at once.
+    starts = np.sort(starts, kind="stable")
+    stops = starts + lengths[0] if (lengths == lengths[0]).all() else np.sort(stops, kind="stable")
     apart = starts[1:] > stops[:-1]
     return Runs(starts[np.append(True, apart)], stops[np.append(apart, True)])
 
