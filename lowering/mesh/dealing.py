@@ -41,6 +41,8 @@ def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
         if all(homes[variable].is_everywhere for variable in variables):
             continue
         first = tensor.index[(0,) * tensor.ndim].values(family.axes)
+        if isinstance(tensor.source, Variable):
+            return homes[tensor.source].devices_of(first)
         numbers = source_elements(tensor.source)[first]
         devices = np.full(numbers.shape, EVERYWHERE)
         for variable in variables:

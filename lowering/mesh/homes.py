@@ -104,16 +104,21 @@ class Home:
             found.append(Elements(self.variable.size, runs))
         return tuple(found)
 
+    def devices_of(self, elements: np.ndarray) -> np.ndarray:
+        """The device of each of some elements; -1 for everywhere."""
+        if self.devices is not None:
+            return self.devices[elements]
+        if self.cut is None:
+            return np.full(elements.shape, -1)
+        inner = math.prod(self.variable.shape[self.cut + 1 :])
+        if self.cut == 0:
+            return elements // (inner * self.block)
+        return elements // inner % self.variable.shape[self.cut] // self.block
+
     @functools.cached_property
     def of_elements(self) -> np.ndarray:
         """The device of each element, of shape (size,); -1 for everywhere."""
-        size = self.variable.size
-        if self.devices is not None:
-            return self.devices
-        if self.cut is None:
-            return np.full(size, -1)
-        inner = math.prod(self.variable.shape[self.cut + 1 :])
-        return np.arange(size) // inner % self.variable.shape[self.cut] // self.block
+        return self.devices_of(np.arange(self.variable.size))
 
     def lives_as(self, other: Home) -> bool:
         """Whether what devices hold of two variables of one shape is alike."""
