@@ -28,7 +28,7 @@ from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, RotateStep, Step
 from lowering.plan.walk import all_steps, bodies
 
-SMALL_BYTES = 1 << 17
+SMALL_BYTES = 1 << 20
 """A variable that takes no more may live everywhere."""
 
 CROSSING = 32
@@ -36,6 +36,9 @@ CROSSING = 32
 
 COLLECTIVE = 4096
 """What it costs that anything of a variable crosses in a step, in the same. A guess."""
+
+GIVEN = 8
+"""What it costs that all devices have an element of an input, in the same: some inputs have gradients. A guess."""
 
 MOST_TRIED = 4000
 """So many steps are looked at, all beginnings together."""
@@ -91,7 +94,7 @@ class _Costs:
     """What steps cost on a device in the middle, each found once for each way in which its variables live."""
 
     def __init__(self, plan: Plan, count: int):
-        self.count, self.device = count, count // 2
+        self.count, self.device = count, (count - 1) // 2
         self.steps = list(_steps(plan.steps))
         self.tried = 0
         self._devices: dict[tuple[Family, tuple[int, ...]], np.ndarray | None] = {}
@@ -99,7 +102,8 @@ class _Costs:
         self._sums: dict[tuple[Family, tuple[int, ...]], SumAcross | None] = {}
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self.results = {v for tensor in plan.outputs for v in source_variables(tensor.source)}
-        self.outside = {*plan.inputs, *self.results}
+        self.inputs = frozenset(plan.inputs)
+        self.outside = self.inputs | self.results
         self._touched = [(*step.reads, *step.writes) for step, _ in self.steps]
         self.by_variable: dict[Variable, list[int]] = {}
         for k, touched in enumerate(self._touched):
@@ -184,15 +188,15 @@ class _Costs:
     def of_variable(self, variable: Variable, homes: Homes) -> float:
         """What it costs how an input or an output lives, for whoever gives or takes it.
 
-        One that is no array in even blocks is brought. One that is on all devices has to be put there, and its gradient
-        is a sum over them; one that is cut along another dimension than the first, which is mostly a batch, is to be
-        cut otherwise: these two count as what vertices read, so that they matter where nothing else does. A guess.
+        One that is no array in even blocks is brought. One that is on all devices has to be put there, and the gradient
+        of an input, if it has one, is a sum over them: a guess. A result that is cut along another dimension than the
+        first, which is mostly a batch, is to be cut otherwise, which counts as what vertices read.
         """
         home = homes[variable]
         if variable not in self.outside:
             return 0.0
         if home.is_everywhere:
-            return (1 - 1 / self.count) * variable.size
+            return (1 - 1 / self.count) * variable.size * (GIVEN if variable in self.inputs else 1)
         if home.padding != 1 or home.devices is not None:
             return CROSSING * variable.size
         return float(variable.size) if home.cut and variable in self.results else 0.0
