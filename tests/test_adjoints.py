@@ -18,7 +18,7 @@ from codelet.tracing.lengths import length_symbols
 from codelet.tracing.trace_ragged import trace_ragged
 from tests import strategies as s
 from tests.at_once import at_once
-from tests.examples import examples
+from tests.examples import examples, few
 
 
 @cl.codelet
@@ -154,7 +154,7 @@ class TestFields:
 
 
 class TestValues:
-    @pytest.mark.parametrize("codelet", [dot, tanh_all, scaled, accumulate, settle, clip_up, counts, compared])
+    @few("codelet", [dot, tanh_all, scaled, accumulate, settle, clip_up, counts, compared], every=2)
     @examples(12)
     @given(data=st.data())
     def test_they_are_those_of_jax(self, codelet, data):

@@ -98,7 +98,7 @@ def test_loops_whose_turns_run_again(program, kept, capfd):
     check(own, KEPT[program](own, kept), None, capfd)
 
 
-@few("program, recompute", product(MADE_AGAIN, AGAIN), every=5, ids=lambda own: getattr(own, "kind", own))
+@few("program, recompute", product(MADE_AGAIN, AGAIN), every=9, ids=lambda own: getattr(own, "kind", own))
 def test_what_is_made_again(program, recompute, capfd):
     own = Program()
     check(own, MADE_AGAIN[program](own), recompute, capfd)

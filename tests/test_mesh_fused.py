@@ -28,7 +28,7 @@ from lowering.mesh.mesh_fused import MeshFused
 from lowering.pipeline import plan_graph
 from lowering.plan.plan import Plan
 from tests.cut_graphs import heat
-from tests.examples import examples
+from tests.examples import examples, few
 from tests.meshes import MESHES, mesh_of
 from tests.strategies import Case, arrived, cases
 from tests.ways import assert_close, check_engine, check_slopes, interpreted, lowered
@@ -211,7 +211,7 @@ def test_state_goes_between_engines_of_other_meshes():
 # --- what crosses -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("devices", "tiles"), [(2, None), (4, None), (8, None), (4, 16)])
+@few("devices, tiles", [(4, None), (2, None), (8, None), (4, 16)])
 def test_a_stencil_sends_its_borders_and_nothing_else(devices, tiles):
     size = 64
     graph, program = heat(size, 3, tiles)
@@ -359,7 +359,7 @@ def test_a_function_over_a_mesh_is_not_pickled():
         pickle.dumps(run)
 
 
-@pytest.mark.parametrize(("batch", "summed"), [(32, "logits"), (100, "logits"), (400, "slopes")])
+@few("batch, summed", [(32, "logits"), (100, "logits"), (400, "slopes")], every=2)
 def test_a_training_step_of_mnist_sends_what_it_must(batch, summed):
     """Of few images all devices have all, each a part of the weights: they add up logits. Of many each has a part."""
     optimizer = make_optimizer(1000)

@@ -78,7 +78,7 @@ def all_of(name, grain=None, dtype=jnp.float32):
     return Case(build, plain, (array(shape, dtype, seed=2), array(x, dtype), array(w, dtype, seed=1)), slopes=False)
 
 
-@few("name", CASES)
+@few("name", CASES, every=5)
 def test_convolutions_and_their_gradients(name):
     check(all_of(name), interpreted=name == "groups", on_tiles=name == "strides")
 

@@ -21,7 +21,7 @@ def plain(logits, labels, axis):
     return -jnp.sum(labels * jax.nn.log_softmax(logits, axis), axis)
 
 
-@few("of, kind", product([((5, 7), -1), ((4, 3, 2), 1)], ["classes", "probabilities"]))
+@few("of, kind", product([((5, 7), -1), ((4, 3, 2), 1)], ["classes", "probabilities"]), every=5)
 def test_values_and_gradients(of, kind):
     shape, axis = of
     logits = array(shape)

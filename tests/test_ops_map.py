@@ -39,7 +39,7 @@ MAPS = {
 }
 
 
-@few("name", MAPS, every=2)
+@few("name", MAPS, every=4)
 def test_map(name):
     function, arguments = MAPS[name]
     build = lambda graph, *own: cl.ops.map(graph, function, *own)  # noqa: E731

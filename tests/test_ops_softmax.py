@@ -61,7 +61,7 @@ def test_dtypes(dtype, grain):
     check(case((4, 9), 1, grain, dtype, slopes=False))
 
 
-@pytest.mark.parametrize("grain", [None, 2], ids=str)
+@few("grain", [None, 2], every=2, ids=str)
 def test_large_numbers_and_those_that_are_not_finite(grain):
     x = jnp.array([[1e4, -1e4, 9.9e3], [-jnp.inf, 1.0, 2.0], [-jnp.inf] * 3, [jnp.nan, 0.0, 1.0]])
     names = "softmax", "log_softmax", "logsumexp"

@@ -36,7 +36,10 @@ def odd_numbers(shape, dtype=jnp.float32):
     return jnp.asarray(own.reshape(shape), dtype)
 
 
-@few("name, grain", [*((name, None) for name in SHAPES), *((name, 4) for name in ("none", "between", "a line"))])
+FINE = [(name, 4) for name in ("none", "between", "a line")]
+
+
+@few("name, grain", [*((name, None) for name in SHAPES), *FINE], every=5)
 def test_sort(name, grain):
     shape, axis = SHAPES[name]
 
