@@ -282,7 +282,7 @@ def crossing_of_mnist(batch: int, mesh: Mesh) -> int:
     several = OverMesh(graph, [x, *parameters], [y], mesh)
     homes = {variable.name: home for variable, home in several.execution.homes.items()}
     inner, on_ring = several.execution.inner, 2 * (mesh.size - 1)
-    windows = [own for step in inner.steps.values() for layer in step.layers for own in layer.windows if own.crossing]
+    windows = [own for step in inner.steps.values() for layer in step.layers for own in layer.windows]
     images = sum(own.crossing.elements_crossing for own in windows if own.crossing and own.source is x.source)
     there = sum(own.elements_crossing for own in inner.sums.values() if own.cut is None)
     if homes[y.name].is_everywhere:

@@ -17,7 +17,7 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.views.sources import Variable, source_variables
-from lowering.mesh.dealing import by_tiles, family_devices, touched_by, written_by
+from lowering.mesh.dealing import by_tiles, chosen, family_devices, variables_of, written_by
 from lowering.mesh.homes import Home, Homes, blocked
 from lowering.mesh.split_sums import SumAcross, sum_across
 from lowering.mesh.subfamilies import inner_extents, subfamily
@@ -57,8 +57,7 @@ class _Moved(NamedTuple):
 
 def _moved(family: Family, devices: np.ndarray | None, device: int, across: SumAcross | None) -> _Moved:
     read, written, work = ElementSet(), ElementSet(), 0
-    chosen = np.ones(family.extents, bool) if devices is None else devices == device
-    own = subfamily(family, chosen, inner_extents(family))
+    own = subfamily(family, chosen(devices, device, family.extents), inner_extents(family))
     for here in () if across is None else across.on_device(device):  # for all vertices, and no other's elements
         read.add(here, family.axes)
         work += here.size * family.num_vertices
@@ -119,7 +118,7 @@ class _Costs:
 
     def sum_across(self, family: Family, homes: Homes) -> SumAcross | None:
         """The first sum of a family that is split."""
-        key = family, _ways(touched_by(family), homes)
+        key = family, _ways(variables_of(family), homes)
         if key not in self._sums:
             self._sums[key] = sum_across(family, self.devices(family, homes), homes)
         return self._sums[key]

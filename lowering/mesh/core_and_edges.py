@@ -139,7 +139,7 @@ def _every_rows(along: _Along, homes: Homes) -> list[tuple[Field, _Rows]] | None
     found = []
     for field in along.family.fields:
         tensor = field.tensor
-        if tensor is None or all(homes[own].is_everywhere for own in source_variables(tensor.source)):
+        if tensor is None or homes.are_everywhere(source_variables(tensor.source)):
             continue
         rows = _rows(field, along.axis, homes)
         if rows is None:

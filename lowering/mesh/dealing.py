@@ -38,7 +38,7 @@ def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
         if not field.is_written or tensor is None or not tensor.size or tensor.rows is not None:
             continue
         variables = source_variables(tensor.source)
-        if all(homes[variable].is_everywhere for variable in variables):
+        if homes.are_everywhere(variables):
             continue
         first = tensor.index[(0,) * tensor.ndim].values(family.axes)
         if isinstance(tensor.source, Variable):
@@ -52,7 +52,7 @@ def _by_writes(family: Family, homes: Homes) -> np.ndarray | None:
     return None
 
 
-def touched_by(family: Family) -> set[Variable]:
+def variables_of(family: Family) -> set[Variable]:
     """The variables that a family reads or writes."""
     tensors = [field.tensor for field in family.fields if field.tensor is not None]
     return {variable for tensor in tensors for variable in source_variables(tensor.source)}
@@ -72,7 +72,7 @@ def family_devices(family: Family, homes: Homes, count: int) -> np.ndarray | Non
         dealt = np.arange(target.num_tiles) if homes.tiles is None else homes.tiles
         return by_tiles(family.tile.values(family.axes), dealt, count)
     devices = _by_writes(family, homes)
-    everywhere = all(homes[variable].is_everywhere for variable in written_by(family))
+    everywhere = homes.are_everywhere(written_by(family))
     if devices is None and (not everywhere or family.codelet.has_effects):
         return _in_order(family, count)
     return devices

@@ -71,7 +71,7 @@ class DeviceFused(Execution):
     # --- what is held -----------------------------------------------------------------------------------------
 
     def _is_everywhere(self, tensor: Tensor) -> bool:
-        return all(self.homes[variable].is_everywhere for variable in source_variables(tensor.source))
+        return self.homes.are_everywhere(source_variables(tensor.source))
 
     def load(self, variable: Variable, array: Array) -> Array:
         """What a device has of a variable, from its value, which all devices have: nothing crosses."""

@@ -47,7 +47,7 @@ def _is_alike(step: Step, homes: Homes) -> bool:
     """Whether all devices do the same in a step, of what they all have."""
     if isinstance(step, AddUpStep):
         return homes[step.destination].is_everywhere
-    if not isinstance(step, ExecuteStep) or not all(homes[own].is_everywhere for own in (*step.reads, *step.writes)):
+    if not isinstance(step, ExecuteStep) or not homes.are_everywhere((*step.reads, *step.writes)):
         return False
     return all(devices is None for devices in vertex_devices(step, homes, homes.count).values())
 
@@ -76,7 +76,7 @@ def part(plan: Plan, homes: Homes) -> Parted | None:
     made_first, made = ({own for step in some for own in step.writes} for some in (first, rest))
     is_first = tuple(made.isdisjoint(source_variables(tensor.source)) for tensor in plan.outputs)
     behind = [tensor for tensor, own in zip(plan.outputs, is_first, strict=True) if not own]
-    assert all(homes[own].is_everywhere for tensor in behind for own in source_variables(tensor.source)), behind
+    assert homes.are_everywhere(own for tensor in behind for own in source_variables(tensor.source)), behind
     needed = dict.fromkeys(own for step in rest for own in (*step.reads, *step.writes))
     needed.update(dict.fromkeys(own for tensor in behind for own in source_variables(tensor.source)))
     passed = tuple(own for own in needed if own in made_first)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,6 +173,10 @@ class Homes(dict[Variable, Home]):
         super().__init__(known or {})
         self.count = count
         self.tiles = tiles
+
+    def are_everywhere(self, variables: Iterable[Variable]) -> bool:
+        """Whether all devices have all of some variables."""
+        return all(self[variable].is_everywhere for variable in variables)
 
     def copy(self) -> Homes:
         """The same, to be changed."""

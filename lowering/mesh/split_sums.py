@@ -117,10 +117,6 @@ def _cut_of(family: Family, extents: tuple[int, ...], devices: np.ndarray, count
     return blocked(each, Variable(family.compute_set.graph, "", extents, np.dtype(bool), 0, 0), count).cut
 
 
-def _is_everywhere(field: Field, homes: Homes) -> bool:
-    return field.tensor is not None and all(homes[own].is_everywhere for own in _read(field))
-
-
 def _across(family: Family, devices: np.ndarray | None, homes: Homes, reduced: Reduced) -> SumAcross | None:
     """What an equation adds up across devices, where it does and that pays."""
     fields = tuple(family.by_name[name] for name in reduced.fields)
@@ -132,11 +128,12 @@ def _across(family: Family, devices: np.ndarray | None, homes: Homes, reduced: R
         return None
     blocks = [_blocks(own, homes) for own in fields]
     found = [own for own in blocks if own is not None]
-    if not found or any(own is None and not _is_everywhere(f, homes) for own, f in zip(blocks, fields, strict=True)):
+    whole = [field for field, own in zip(fields, blocks, strict=True) if own is None]
+    if not found or not homes.are_everywhere(variable for field in whole for variable in _read(field)):
         return None
     cut = None if devices is None else _cut_of(family, extents, devices, homes.count)
     sent = (1 if cut is not None else 2) * math.prod(extents) * homes.count
-    brought = sum(_touched(family, f) for own, f in zip(blocks, fields, strict=True) if own is not None)
+    brought = sum(_touched(family, field) for field in fields if field not in whole)
     if sent >= brought * (homes.count if devices is None else 1) or len({ranges for _, ranges in found}) > 1:
         return None
     for dimensions in _summed(reduced.equation):
