@@ -165,6 +165,42 @@ def test_derivative_rules_that_look_at_lengths():
         np.testing.assert_allclose(ours[name]["x"], theirs[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+@jax.custom_jvp
+def curved(x):
+    return 2 * x
+
+
+@jax.custom_jvp
+def steep(x):
+    return x
+
+
+curved.defjvp(lambda primals, tangents: (curved(*primals), steep(*primals) * tangents[0]))
+steep.defjvp(lambda primals, tangents: (steep(*primals), (5 if primals[0].shape[0] == 6 else 1) * tangents[0]))
+
+
+def test_second_derivatives_whose_rules_look_at_lengths():
+    lengths = [*range(1, 9)]
+    graph, values = graph_of({"curved": lambda x: jnp.sum(curved(x))}, lengths, False)
+    run = cl.lower(graph, inputs=["x"], outputs=["y curved"])
+    assert "at once, by segments" not in str(run.plan)
+    second = jax.grad(lambda v: jax.grad(lambda v: run(v)["y curved"].sum())(v)["x"].sum())(values)["x"]
+    order = np.random.default_rng(0).permutation(values["x"].size)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    expected = np.empty(values["x"].size)
+    for own, (a, b) in zip(lengths, itertools.pairwise(ends), strict=True):
+        expected[order[a:b]] = 5 if own == 6 else 1
+    np.testing.assert_array_equal(second, expected)
+
+
+def test_rules_are_watched_anew_however_often_they_ran():
+    """JAX keeps what a rule was traced to, so that nothing is asked a second time."""
+    graph, _ = graph_of({"chosen": lambda x: jnp.sum(chosen(x) + x)}, range(1, 9), False)
+    plans = [str(cl.lower(graph, inputs=["x"], outputs=["y chosen"]).plan) for _ in range(3)]
+    assert plans[0] == plans[1] == plans[2]
+    assert "by segments" not in plans[0]
+
+
 def apart(function, lengths):
     """The lengths at which a codelet is traced by itself, and how many traces were made."""
     graph, _ = graph_of({"one": function}, lengths, False)

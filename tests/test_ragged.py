@@ -1,6 +1,7 @@
 """Ragged fields: views, checks, and the ways in which they run."""
 
 import itertools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codelet as cl
+from codelet.tracing.lengths import Symbol
 from tests.at_once import at_once
 from tests.examples import examples, few
 from tests.strategies import bend, total
@@ -335,6 +337,29 @@ def test_the_number_of_equations_does_not_depend_on_the_lengths(name):
     codelet = cl.codelet(SEGMENTED[name])
     few, many = (nodes(codelet, lengths)[0] for lengths in ([2, 3], range(1, 30)))
     assert equations(few) == equations(many)
+
+
+def test_what_caches_ask_of_lengths_by_chance_changes_nothing(monkeypatch):
+    function = SEGMENTED["own derivative"]
+    expected = equations(nodes(cl.codelet(function), range(1, 9))[0])
+    for length in range(1, 9):
+        jax.jit(jax.grad(lambda x: function(x, 1.0, x)))(np.ones(length, np.float32))  # so that caches know them all
+    for length in (1, 5, 8):
+        # A cache compares a key with those whose hash is the same: here every length with one of these.
+        monkeypatch.setattr(Symbol, "__hash__", lambda self, length=length: hash(length))
+        assert equations(nodes(cl.codelet(function), range(1, 9))[0]) == expected
+
+
+def test_a_profiler_changes_nothing():
+    function = SEGMENTED["own derivative"]
+    expected = equations(nodes(cl.codelet(function), range(1, 9))[0])
+    before = sys.getprofile()
+    sys.setprofile(lambda *_: None)
+    try:
+        found = equations(nodes(cl.codelet(function), range(1, 9))[0])
+    finally:
+        sys.setprofile(before)
+    assert found == expected
 
 
 @few("name", BUCKETED, every=2)

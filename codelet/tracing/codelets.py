@@ -227,9 +227,11 @@ class Codelet(Unchanging, Capturing):
         adjoints = importlib.import_module("codelet.tracing.adjoints")  # which is made of codelets
         return adjoints.adjoint_for(self, fields, wrt, of)
 
-    def trace_fresh(self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable]) -> TracedCodelet:
+    def trace_fresh(
+        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], least: int = 1
+    ) -> TracedCodelet:
         """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""
-        return self._trace(dict(inputs), dict(static), 1)
+        return self._trace(dict(inputs), dict(static), least)
 
     def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
         names: list[str] = []

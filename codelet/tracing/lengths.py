@@ -6,6 +6,9 @@ that were denied, and those that nobody can tell: the lookup of a length in a di
 All of them are seen by Python's own means to see which functions run (`sys.setprofile`); where these are taken,
 by a profiler, nothing is known, and every length is looked at. What is not seen is a test of a type that calls no
 function (`match` with `case int()`).
+
+What is seen only says at which lengths to compare two traces, and never what comes of it: caches of JAX ask by chance
+as well, as hashes collide.
 """
 
 from __future__ import annotations
@@ -115,6 +118,10 @@ def _equals_no_length(given: Any) -> bool:
     return isinstance(given, _NO_NUMBERS) or (is_key and not is_number)
 
 
+FEW = 4
+"""Up to so many lengths that occur, every one is looked at."""
+
+
 @dataclass
 class Answers:
     """What was answered about symbols.
@@ -130,6 +137,16 @@ class Answers:
     def hold_at(self, lengths: Mapping[str, int]) -> bool:
         """Whether they are right where the symbols of these names stand for these lengths."""
         return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
+
+    def doubted(self, lengths: Sequence[Mapping[str, int]]) -> list[int]:
+        """The places in a list, the shortest first, of lengths that may be treated otherwise than the symbols say.
+
+        These are where the answers do not hold, and the ends, since not everything is seen; where there are but a few,
+        all of them.
+        """
+        if len(lengths) <= FEW:
+            return [*range(len(lengths))]
+        return [k for k, own in enumerate(lengths) if k in (0, len(lengths) - 1) or not self.hold_at(own)]
 
 
 def watched(function: Callable[[], Result], symbols: Sequence[Any] = ()) -> tuple[Result, Answers]:

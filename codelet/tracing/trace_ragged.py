@@ -17,11 +17,8 @@ from codelet.errors import CodeletTraceError
 from codelet.tracing.alike import alike
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
-from codelet.tracing.lengths import size_at
+from codelet.tracing.lengths import FEW, size_at
 from codelet.tracing.traced_codelet import TracedCodelet
-
-FEW = 4
-"""Up to so many lengths that occur, every one is looked at."""
 
 
 def _over_lengths(
@@ -85,14 +82,12 @@ def _apart(traced: TracedCodelet, least: int, lengths: Sequence[Lengths]) -> dic
         found[tuple(lengths[k].values())] = own
         return True
 
-    everything = list(range(len(lengths)))
-    asked = [k for k in everything if min(known[k].values()) < least or not traced.answers.hold_at(known[k])]
-    ends = sorted({everything[0], everything[-1]} - set(asked))
-    if len(lengths) <= FEW or any(list(map(differs, ends))):
-        # At an end that no answer tells apart, something was decided that nobody saw.
-        asked = everything
-    for k in asked:
-        differs(k)
+    below = [k for k, own in enumerate(known) if min(own.values()) < least]
+    asked = sorted({*below, *traced.answers.doubted(known)})
+    unseen = [k for k in filter(differs, asked) if k not in below and traced.answers.hold_at(known[k])]
+    if unseen:  # at an end that no answer tells apart, something was decided that nobody saw
+        for k in set(range(len(known))).difference(asked):
+            differs(k)
     return found
 
 

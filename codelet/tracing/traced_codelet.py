@@ -80,6 +80,11 @@ class TracedCodelet(Unchanging):
         with restored(self.settings):
             return self.codelet.trace({name: kind.at(lengths) for name, kind in self.inputs.items()}, self.static)
 
+    def anew(self) -> TracedCodelet:
+        """It traced once more, which nobody remembers: of its derivative rules none has run yet."""
+        with restored(self.settings):
+            return self.codelet.trace_fresh(self.inputs, self.static, self.least)
+
     def told_apart(self, traces: Mapping[tuple[int, ...], TracedCodelet]) -> TracedCodelet:
         """It with some lengths apart, given their traces."""
         apart = frozenset(traces)

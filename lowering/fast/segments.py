@@ -13,7 +13,7 @@ is one of extent 1: each equation then means, for a row of one element, what it 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -202,40 +202,88 @@ def _derivative(eqn: jax_core.JaxprEqn) -> jax_core.ClosedJaxpr | None:
         return None
 
 
-def _rule_is_elementwise(eqn: jax_core.JaxprEqn, one: jax_core.JaxprEqn, lengths: Sequence[int]) -> bool:
-    """Whether a derivative rule, too, does to each element of a row what it does to the one of a row of one."""
-    derivative, answers = watched(lambda: _derivative(eqn))
-    own = None if derivative is None else _derivative(one)
-    if derivative is None or own is None:
-        return False
-    return (
-        all(answers.hold_at({LENGTH_NAMES[0]: length}) for length in (1, *lengths))
-        and alike(derivative, {LENGTH_NAMES[0]: 1}, own)
-        and all(is_elementwise(part) for part in inline(derivative).jaxpr.eqns)
-    )
+ORDERS = 2
+"""Up to which derivative rules are looked at: a rule that calls itself has one of every order."""
+
+
+class _Rule:
+    """What a derivative rule does in a codelet traced with a symbol for the length, and traced for lengths."""
+
+    def __init__(self, symbolic: jax_core.JaxprEqn, at: Callable[[int], jax_core.JaxprEqn | None]):
+        """Of an equation with the rule; `at` gives the same one of the codelet traced for a length, if there is one."""
+        sizes = [size for atom in symbolic.invars for size in shape_of(atom) if not isinstance(size, int)]
+        self.jaxpr, self.answers = watched(lambda: _derivative(symbolic), sizes)
+
+        @functools.cache
+        def known(length: int) -> jax_core.ClosedJaxpr | None:
+            eqn = at(length)
+            return None if eqn is None else _derivative(eqn)
+
+        self.known = known
+
+    def is_alike(self, length: int) -> bool:
+        """True if it does at a length what it does at the symbol."""
+        own = self.known(length)
+        return self.jaxpr is not None and own is not None and alike(self.jaxpr, {LENGTH_NAMES[0]: length}, own)
+
+    def is_elementwise(self, lengths: Sequence[int], order: int = 1) -> bool:
+        """True if it treats the elements of a row alike, and so do the rules in it, at all of some lengths.
+
+        Both traces are compared at one element, which is the trace that runs, and at every length that is doubted.
+        Doubt chooses nothing: more of it, as where caches ask by chance, compares more.
+        """
+        if self.jaxpr is None:
+            return False
+        doubted = self.answers.doubted([{LENGTH_NAMES[0]: length} for length in lengths])
+        if not all(map(self.is_alike, {1, *(lengths[k] for k in doubted)})):
+            return False
+        opened = inline(self.jaxpr).jaxpr
+        if not all(map(is_elementwise, opened.eqns)):
+            return False
+        inner = _custom(self.jaxpr)
+        return order == ORDERS or all(
+            _Rule(eqn, functools.partial(self._inner, k)).is_elementwise(lengths, order + 1)
+            for k, eqn in enumerate(inner)
+        )
+
+    def _inner(self, k: int, length: int) -> jax_core.JaxprEqn | None:
+        own = self.known(length)
+        found = [] if own is None else _custom(own)
+        return found[k] if k < len(found) else None
+
+
+def _custom(closed: jax_core.ClosedJaxpr) -> list[jax_core.JaxprEqn]:
+    """The equations of a jaxpr with derivative rules of their own."""
+    return [eqn for eqn in inline(closed).jaxpr.eqns if eqn.primitive.name in CUSTOM]
 
 
 def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> list[jax_core.JaxprEqn]:
     """The codelet's equations with derivative rules of their own, traced for a row of one element.
 
-    Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run.
+    Their rules are kept by JAX as traced for one shape, so that those of the jaxpr for all lengths cannot be run. For
+    the same reason what they ask of a length is seen in a trace of its own alone.
     """
-    wanted = [eqn for eqn in inline(codelet.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
-    if not wanted:
+    count = len(_custom(codelet.jaxpr))
+    if not count:
         return []
+
     symbols = {size for kind in codelet.inputs.values() for size in kind.shape if not isinstance(size, int)}
+    known = functools.cache(lambda length: codelet.at(dict.fromkeys(symbols, length)).jaxpr)
+
+    def at(length: int) -> list[jax_core.JaxprEqn]:
+        return _custom(known(length))
+
+    def rule(k: int, eqn: jax_core.JaxprEqn) -> _Rule:
+        return _Rule(eqn, lambda length: at(length)[k] if len(at(length)) == count else None)
+
     try:
-        one = codelet.at(dict.fromkeys(symbols, 1))
+        rules = [rule(k, eqn) for k, eqn in enumerate(_custom(codelet.anew().jaxpr))]
+        is_alike = len(rules) == count and alike(codelet.jaxpr, {LENGTH_NAMES[0]: 1}, known(1))
+        if not is_alike or not all(rule.is_elementwise(lengths) for rule in rules):
+            raise NoRule(_CUSTOM)
+        return at(1)
     except CodeletTraceError:
         raise NoRule(_CUSTOM) from None
-    if not alike(codelet.jaxpr, {LENGTH_NAMES[0]: 1}, one.jaxpr):
-        raise NoRule(_CUSTOM)
-    found = [eqn for eqn in inline(one.jaxpr).jaxpr.eqns if eqn.primitive.name in CUSTOM]
-    if len(found) != len(wanted) or not all(
-        _rule_is_elementwise(own, other, lengths) for own, other in zip(wanted, found, strict=True)
-    ):
-        raise NoRule(_CUSTOM)
-    return found
 
 
 def run_segments(codelet: TracedCodelet, segments: Segments, inputs: Sequence[Value]) -> list[Array]:
