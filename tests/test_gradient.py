@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests import strategies as s
+from tests.at_once import at_once
 from tests.examples import examples, few
 from tests.gradients import agree, compare
 
@@ -65,6 +67,47 @@ class TestGenerated:
         event("zero" if not any(np.any(own) for own in expected.values()) else "not zero")
         for name in wrt:
             agree(made[names[name]], expected[name], name)
+
+
+@jax.custom_vjp
+def by_itself_at_three(x):
+    return 2 * x
+
+
+by_itself_at_three.defvjp(lambda x: (2 * x, x), lambda x, slope: (slope * x if len(x) == 3 else slope,))
+
+OF_ROWS = {
+    "product": lambda x: jnp.prod(x),
+    "products of pairs": lambda x: jnp.prod(x[:, None] + x[None, :]),
+    "running product": lambda x: jnp.cumprod(x).sum(),
+    "running largest": lambda x: jax.lax.cummax(x).sum(),
+    "a scan": lambda x: jax.lax.scan(lambda c, a: (c * a, c), 1.0, x)[0],
+    "a loop to the length": lambda x: jax.lax.fori_loop(0, len(x), lambda k, c: c * x[k], 1.0),
+    "turned by one": lambda x: jnp.dot(jnp.roll(x, 1), x),
+    "a rule that reads at one length alone": lambda x: jnp.sum(by_itself_at_three(x)),
+}
+"""Codelets of ragged fields, of whose derivatives JAX has most at no length that is a symbol."""
+
+
+class TestRagged:
+    @few("lengths", [[2, 3], range(1, 8), [2, 4, 1, 2]])
+    def test_what_has_a_derivative_at_numbers_alone(self, lengths):
+        graph = cl.Graph(cl.IPU(num_tiles=4))
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        x = graph.add_variable("x", (int(ends[-1]),))
+        order = np.random.default_rng(0).permutation(x.size)
+        rows, i = cl.table(order, offsets=ends), cl.grid(len(lengths))
+        y = [graph.add_vertex(name, cl.codelet(function), x=x[rows[i]]) for name, function in OF_ROWS.items()]
+        found = cl.gradient(graph, cl.ops.sum(graph, cl.concat([own[:] for own in y])), [x])
+        run = cl.lower(graph, [found.forward, found.backward], inputs=[x], outputs=[found[x]])
+        value = np.random.default_rng(1).uniform(0.5, 1.5, x.size).astype(np.float32)
+
+        def plain(value):
+            own = [value[order[a:b]] for a, b in itertools.pairwise(ends)]
+            return sum(function(row) for row in own for function in OF_ROWS.values())
+
+        ours, expected = at_once(lambda v: run({"x": v})[found[x].source.name], jax.grad(plain))(value)
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 class TestFunctions:

@@ -331,6 +331,7 @@ def test_alike():
         lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 2, x),
     )
     assert compared(lambda x: jnp.mean(x[:, None] * jnp.ones(4)), 3)  # its size is 4 * n
+    assert not compared(lambda x: jnp.full(3, 5 // x.shape[0]), 0, lambda x: jnp.zeros(3, int))
 
 
 @pytest.mark.parametrize("by_loops", [False, True])

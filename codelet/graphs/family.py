@@ -22,7 +22,7 @@ from codelet.errors import FieldTypeError, Line
 from codelet.hostdata import lost_number
 from codelet.programs.compute_sets import ComputeSet
 from codelet.saving import Unchanging
-from codelet.tracing.field_types import FieldType
+from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import length_symbols
 from codelet.tracing.statics import restored
 from codelet.tracing.trace_ragged import trace_ragged
@@ -135,6 +135,12 @@ class Family:
             lengths = [dict(zip(symbols, some, strict=True)) for some in found.tolist() or [[0] * len(symbols)]]
             with restored(settings):
                 self.__dict__["codelet"] = trace_ragged(codelet, inputs, static, lengths)
+
+    @functools.cached_property
+    def lengths(self) -> list[Lengths]:
+        """The lengths of ragged fields that occur together, each once, the shortest first."""
+        found = together(self.rows.values()).lengths.tolist() if self.rows else []
+        return [dict(zip(self.rows, some, strict=True)) for some in found]
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError,
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.hints import Hints
-from codelet.tracing.lengths import fresh_lengths, length_symbols
+from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
 from codelet.tracing.products import Product, product_of
 from codelet.tracing.traced_codelet import TracedCodelet
 
@@ -61,6 +61,12 @@ class AdjointFields:
     def given(self) -> tuple[str, ...]:
         """The adjoint's fields that are read, in order."""
         return (*self.inputs.values(), *self.results.values(), *self.cotangents.values())
+
+    @property
+    def key(self) -> Hashable:
+        """What it is, by value."""
+        places = (self.inputs, self.results, self.cotangents, self.contributions)
+        return tuple(tuple(names.items()) for names in places)
 
 
 def _lengths(kinds: Iterable[FieldType], shapes: Iterable[Sequence[Any]]) -> Lengths:
@@ -172,18 +178,34 @@ class AdjointCodelet(Codelet):
 # --- which fields it has --------------------------------------------------------------------------------
 
 
-def _products(traced: TracedCodelet, wrt: Sequence[str], of: Sequence[str]) -> Iterator[Product]:
-    """The products for all lengths of ragged fields at once, and for those that are told apart."""
+def _products(
+    traced: TracedCodelet, wrt: Sequence[str], of: Sequence[str], lengths: Sequence[Lengths]
+) -> Iterator[Product]:
+    """The products for all lengths of ragged fields at once, and for those at which they may be others.
+
+    Where JAX has no product for a symbol, as of `jnp.prod`, for each length by itself.
+    """
     make = lambda types: product_of(traced.codelet, types, traced.static, wrt, of)  # noqa: E731
     symbols = list(dict.fromkeys(n for kind in traced.inputs.values() for n in kind.shape if not isinstance(n, int)))
     if not symbols:
         yield make(traced.inputs)
         return
+    at = lambda own: make({name: kind.at(own) for name, kind in traced.inputs.items()})  # noqa: E731
+    apart = {tuple(own[symbol] for symbol in symbols): own for own in lengths}
     if traced.answers is not None:
         fresh = dict(zip(length_symbols(), fresh_lengths(traced.least), strict=True))
-        yield make({name: kind.at(fresh) for name, kind in traced.inputs.items()})
-    for lengths in sorted(traced.apart):
-        yield make({name: k.at(dict(zip(symbols, lengths, strict=True))) for name, k in traced.inputs.items()})
+        try:
+            product, answers = watched(lambda: at(fresh), [fresh[symbol] for symbol in symbols])
+        except Exception:
+            if not lengths:
+                raise
+        else:
+            yield product
+            named = [{str(symbol): length for symbol, length in own.items()} for own in lengths]
+            doubted = [lengths[k] for k in answers.doubted(named)]
+            apart = {key: own for key, own in apart.items() if key in traced.apart or own in doubted}
+    for key in sorted({*traced.apart, *apart}):
+        yield at(dict(zip(symbols, key, strict=True)))
 
 
 def _num_bytes(kinds: Iterable[FieldType]) -> int:
@@ -236,40 +258,52 @@ def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[Fie
 _KNOWN: WeakKeyDictionary[TracedCodelet, dict[Hashable, AdjointCodelet | None]] = WeakKeyDictionary()
 
 
-def adjoint_of(traced: TracedCodelet, wrt: Collection[str], of: Collection[str]) -> AdjointCodelet | None:
+def adjoint_of(
+    traced: TracedCodelet, wrt: Collection[str], of: Collection[str], lengths: Sequence[Lengths] = ()
+) -> AdjointCodelet | None:
     """The adjoint of a codelet; None where no input that contributions are asked for has any.
 
     Args:
         traced: the codelet.
         wrt: the inputs that contributions are asked for; those of integers and booleans have none.
         of: the results whose cotangents there are; those of the others are zero.
+        lengths: those of ragged fields that occur together, the shortest first.
 
     Raises:
         CodeletTraceError: JAX has no derivative of it.
     """
     inputs = tuple(name for name, kind in traced.inputs.items() if name in wrt and is_smooth(kind))
     outputs = tuple(name for name, kind in traced.outputs.items() if name in of and is_smooth(kind))
+    if not inputs or not outputs:
+        return None
     known = _KNOWN.setdefault(traced, {})
-    if (inputs, outputs) not in known:
-        known[inputs, outputs] = _adjoint(traced, inputs, outputs) if inputs and outputs else None
-    return known[inputs, outputs]
+    key = inputs, outputs, tuple(tuple(own.values()) for own in lengths)
+    if key not in known:
+        fields = _fields(traced, inputs, outputs, lengths)
+        if fields is not None and fields.key not in known:
+            known[fields.key] = AdjointCodelet(traced.codelet, traced.inputs, traced.static, traced.outputs, fields)
+        known[key] = None if fields is None else known[fields.key]
+    return known[key]
 
 
-def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str]) -> bool:
+def _fails(traced: TracedCodelet, name: str, outputs: Sequence[str], lengths: Sequence[Lengths]) -> bool:
     """Whether JAX has no derivative of a codelet by one input alone."""
     try:
-        list(_products(traced, [name], outputs))
+        list(_products(traced, [name], outputs, lengths))
     except Exception:
         return True
     return False
 
 
-def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str]) -> AdjointCodelet | None:
+def _fields(
+    traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str], lengths: Sequence[Lengths]
+) -> AdjointFields | None:
+    """The fields of the adjoint of a codelet; None where there is nothing to contribute."""
     try:
-        products = list(_products(traced, inputs, outputs))
+        products = list(_products(traced, inputs, outputs, lengths))
     except Exception as error:
         message = str(error).strip().split("\n")[0]
-        fields = [name for name in inputs if _fails(traced, name, outputs)] or inputs
+        fields = [name for name in inputs if _fails(traced, name, outputs, lengths)] or inputs
         named = " or ".join(map(repr, fields))
         raise CodeletTraceError(
             f"codelet {traced.name!r} has no adjoint by its field {named}: {type(error).__name__}: {message}",
@@ -289,13 +323,12 @@ def _adjoint(traced: TracedCodelet, inputs: Sequence[str], outputs: Sequence[str
     _with_lengths(traced, read, [traced.outputs[name] for name in cotangents], wanted)
     name = _naming(traced)
     both = {own: name("d_", own) for own in dict.fromkeys([*wanted, *cotangents])}
-    fields = AdjointFields(
+    return AdjointFields(
         {own: own for own in read},
         {own: name("result_" if own in traced.inputs else "", own) for own in results},
         {own: both[own] for own in cotangents},
         {own: both[own] for own in wanted},
     )
-    return AdjointCodelet(traced.codelet, traced.inputs, traced.static, traced.outputs, fields)
 
 
 # --- for users ------------------------------------------------------------------------------------------

@@ -136,7 +136,10 @@ class Answers:
 
     def hold_at(self, lengths: Mapping[str, int]) -> bool:
         """Whether they are right where the symbols of these names stand for these lengths."""
-        return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
+        try:
+            return self.are_all and not any(size_at(a, lengths) == size_at(b, lengths) for a, b in self.denied)
+        except ZeroDivisionError:  # there is no such size here, as `5 // n` at 0
+            return False
 
     def doubted(self, lengths: Sequence[Mapping[str, int]]) -> list[int]:
         """The places in a list, the shortest first, of lengths that may be treated otherwise than the symbols say.

@@ -129,7 +129,8 @@ class FamilyFlow:
     def of(self, names: Collection[str]) -> FamilyFlow:
         """What is left of it where only some fields' contributions are still to be made."""
         assert self.adjoint is not None
-        left = adjoint_of(self.family.codelet, names, [*self.adjoint.fields.cotangents]) if names else None
+        of, lengths = [*self.adjoint.fields.cotangents], self.family.lengths
+        left = adjoint_of(self.family.codelet, names, of, lengths) if names else None
         return replace(self, adjoint=left, received={name: self.received[name] for name in names})
 
 
@@ -181,7 +182,7 @@ class Flows:
             if connected and not self.touched(family, field).is_empty:
                 wrt.append(field.name)
         with at_line(family.lines[0] if family.lines else None):
-            adjoint = adjoint_of(family.codelet, wrt, of) if of and wrt else None
+            adjoint = adjoint_of(family.codelet, wrt, of, family.lengths) if of and wrt else None
         names = () if adjoint is None else adjoint.fields.contributions
         received = {name: self.touched(family, family.by_name[name]) for name in names}
         return FamilyFlow(family, adjoint, written, received)
