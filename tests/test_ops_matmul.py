@@ -196,7 +196,7 @@ def test_the_plan_of_poplars_tutorial(chip, parts, cycles):
 def test_mistakes_are_told():
     graph, other = cl.Graph(), cl.Graph()
     x, w = graph.add_variable("x", (4, 3)), graph.add_variable("w", (4, 5))
-    whole = graph.add_variable("n", (3, 2), jnp.int32)
+    whole, n = graph.add_variable("n", (3, 2), jnp.int32), graph.add_variable("small", (3, 2), jnp.int8)
     i = cl.grid(4)
     mistakes = [
         (lambda: cl.ops.matmul(graph, x, w), cl.OperationError, "do not fit", "(4, 3) and (4, 5)"),
@@ -216,6 +216,24 @@ def test_mistakes_are_told():
             "[3] of a",
         ),
         (lambda: cl.ops.matmul(graph, x, w.T, partials="no"), cl.OperationError, "partials", "jnp.float32"),
+        (
+            lambda: cl.ops.matmul(graph, x, x.T, partials="int32"),
+            cl.OperationError,
+            "cannot hold the sums",
+            "partials=int32, of operands of float32 and results of float32\n  expected: floats",
+        ),
+        (
+            lambda: cl.ops.matmul(graph, n, n.T, preferred_element_type="int32", partials="int16"),
+            cl.OperationError,
+            "cannot hold the sums",
+            "whole numbers of 32 bits or more\n  fix:      partials='int32', or none",
+        ),
+        (
+            lambda: cl.ops.plan_matmul(cl.IPU(), 2, 2, 2, "int32", partials="float32"),
+            cl.OperationError,
+            "ops.plan_matmul cannot hold the sums",
+            "whole numbers of 32 bits",
+        ),
     ]
     before = graph.num_vertices, len(graph.variables)
     for wrong, kind, problem, given_text in mistakes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -102,6 +103,25 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         lambda x, y: lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=jnp.float32),
         *(of(3, 4, dtype=np.dtype(np.float16)), of(4, 2)),
     ),
+    "products of dtypes that nothing promotes": (
+        lambda a, b, c, i, j: (
+            [
+                lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=jnp.float32)
+                for x, y in ((a, b), (a, c), (i, c), (c, i))
+            ],
+            lax.dot_general(j, i, (([1], [0]), ([], [])), preferred_element_type=jnp.int32),
+            lax.ragged_dot(a, b[None], jnp.array([4]), preferred_element_type=jnp.float32),
+        ),
+        *(of(4, 4, dtype=jnp.dtype(own)) for own in ("float8_e4m3fn", "float8_e5m2", "bfloat16", "int4", "int8")),
+    ),
+    "products of bytes of two kinds": (
+        lambda i, j: lax.dot_general(100 * i, 100 * j, (([1], [0]), ([], []))),
+        *(of(3, 4, dtype=np.dtype(np.int8)), of(4, 2, dtype=np.dtype(np.uint8))),
+    ),
+    "whole numbers of sums of floats": (
+        lambda x: lax.dot_general(x, x, (([1], [1]), ([], [])), preferred_element_type=jnp.int32),
+        of(2, 70),
+    ),
     "products of truth values": (
         lambda p, q: (p @ q, lax.conv(p[None, None], q[None, None], (1, 1), "SAME")),
         *[of(4, 4, dtype=B)] * 2,
@@ -133,6 +153,17 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         of(4, dtype=U),
     ),
     "callback": (lambda x: jax.pure_callback(lambda y: np.sin(y), V, x, vmap_method="sequential"), V),
+    "loops over nothing": (
+        lambda x: (
+            lax.scan(lambda c, row: (c + row, (c * row, row.sum())), jnp.ones(3), x),
+            lax.scan(lambda c, row: (c + row, None), jnp.ones(3), x, reverse=True),
+            lax.map(jnp.sin, x),
+            lax.map(jnp.sum, jnp.zeros((2, 0))),
+            lax.fori_loop(0, 0, lambda _, c: 2 * c, x),
+            lax.scan(lambda c, key: (c, jax.random.split(key)), x, jax.random.split(jax.random.key(0), 0))[0],
+        ),
+        of(0, 3),
+    ),
     "nothing reduced": (lambda x: (lax.reduce_max(x, ()), lax.psum(x, ())), V),
 }
 
@@ -193,8 +224,10 @@ def pushed(function: Callable[..., Any], *given: Any) -> tuple[Callable[..., Any
     """What a function does to directions, traced as a function itself."""
 
     def push(*own: Any) -> Any:
-        directions = [own[k] * 0.5 + 0.25 for k in smooth(list(own))]
-        return jax.jvp(_of_smooth(function, list(own)), [own[k] for k in smooth(list(own))], directions)
+        inputs = smooth(list(own))
+        # Known, since XLA may compute them of short floats with more precision in one program than in another.
+        directions = [np.cos(np.arange(own[k].size)).reshape(own[k].shape).astype(own[k].dtype) for k in inputs]
+        return jax.jvp(_of_smooth(function, list(own)), [own[k] for k in inputs], directions)
 
     return push, list(given)
 
@@ -244,6 +277,19 @@ EVERY = {**CASES, **FURTHER}
 def test_every_function_has_the_values_that_it_has(part: int):
     names = [name for name in EVERY if name not in (*DRAWN, *LONG)]
     check([(name, EVERY[name][0], arguments(name, EVERY)) for name in names[part::6]], grain=16)
+
+
+@few("grain", [3, 1, 5, 64, 1000], every=5)
+def test_rows_of_loops_of_any_grain(grain: int):
+    def turns(x: Any) -> Any:
+        return (
+            lax.scan(lambda c, row: (c + row, jnp.tanh(row) * c), x[0], x, reverse=True),
+            lax.map(lambda row: jnp.sum(row), x),
+            lax.fori_loop(1, len(x), lambda k, own: own.at[k].add(own[k - 1]), x),
+        )
+
+    shapes = [(1, 5), (5, 7), (4, 100), (3, 4, 5)]
+    check([(str(shape), turns, [jnp.linspace(0, 1, math.prod(shape)).reshape(shape)]) for shape in shapes], grain)
 
 
 def test_the_page_has_the_table_of_rules():

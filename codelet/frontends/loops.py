@@ -83,8 +83,10 @@ def scan(
             operands[constants : constants + carried],
             operands[constants + carried :],
         )
-        state = _variables(walk, "carry", start)
         made = [walk.variable_of(var.aval, f"stacked{k}") for k, var in enumerate(walk.equation.outvars[carried:])]
+        if not length:  # no row to take, nor a place for one
+            return [*start, *made]
+        state = _variables(walk, "carry", start)
         turn = walk.graph.add_variable("turn", (), "int32")
         taken = [walk.tensor(own) for own in stacks]
         for variable in made:

@@ -42,7 +42,7 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
 def _dtypes(name: str, dtype: np.dtype, preferred_element_type: Any, partials: Any) -> tuple[np.dtype, np.dtype]:
     """The dtype of partial sums, and that of results."""
     out = checked_dtype(name, "preferred_element_type", preferred_element_type or dtype)
-    return checked_sums(name, partials, out), out
+    return checked_sums(name, partials, dtype, out), out
 
 
 def conv_general_dilated(

@@ -136,7 +136,7 @@ def _as_product(
         for k, extent in enumerate(own for of, own in extents if of == role)
     )
     out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
-    sums = checked_sums(name, partials, out)
+    sums = checked_sums(name, partials, dtype, out)
     return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 

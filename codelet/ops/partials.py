@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
+from codelet.errors import OperationError
 from codelet.ops.arguments import checked_dtype
 from codelet.ops.block_planning import add_up, home_of_partials, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
@@ -25,13 +26,50 @@ def sums_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
-def checked_sums(operation: str, partials: Any, dtype: np.dtype) -> np.dtype:
-    """The dtype of partial sums that was asked for; where none was, what sums of a dtype are kept in.
+_RANKS = ("whole numbers", "floats", "complex numbers")
+"""Kinds of numbers, each of which holds those before."""
+
+
+def _rank(dtype: np.dtype) -> int:
+    """The kind of a dtype's numbers, by its place in `_RANKS`."""
+    return int(jnp.issubdtype(dtype, jnp.inexact)) + int(jnp.issubdtype(dtype, jnp.complexfloating))
+
+
+def _bits(dtype: np.dtype) -> int:
+    return 1 if dtype.kind == "b" else jnp.iinfo(dtype).bits
+
+
+def _needed(sums: np.dtype, operands: np.dtype, out: np.dtype) -> str | None:
+    """What sums have to be of to hold products of operands; None where they are.
+
+    Floats may be summed in shorter ones: that rounds. Whole numbers wrap, which shows in results of more bits alone.
+    """
+    if _rank(sums) < _rank(operands):
+        return _RANKS[_rank(operands)]
+    if _rank(operands) == _rank(out) == 0:
+        bits = max(_bits(operands), _bits(out))
+        if _rank(sums) or _bits(sums) < bits:
+            return f"{_RANKS[0]} of {bits} bits or more"
+    return None
+
+
+def checked_sums(operation: str, partials: Any, operands: np.dtype, out: np.dtype) -> np.dtype:
+    """The dtype of partial sums of products: that which was asked for, or what sums of them are kept in.
 
     Raises:
-        OperationError: something that is none.
+        OperationError: something that is no dtype, or one that cannot hold what is summed.
     """
-    return checked_dtype(operation, "partials", partials or sums_dtype(dtype))
+    usual = sums_dtype(max(out, operands, key=_rank))
+    own = checked_dtype(operation, "partials", partials or usual)
+    needed = _needed(own, operands, out)
+    if needed is not None:
+        raise OperationError(
+            f"partials of ops.{operation} cannot hold the sums of its products",
+            given=f"partials={own}, of operands of {operands} and results of {out}",
+            expected=needed,
+            fix=f"partials={str(usual)!r}, or none",
+        )
+    return own
 
 
 def sum_partials(

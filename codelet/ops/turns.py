@@ -7,7 +7,7 @@ import math
 from jax import lax
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Cut, add_blocks
+from codelet.ops.blocks import Cut, add_blocks, cuts_of
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
 
@@ -30,8 +30,8 @@ def put_row(x, row, place):
 def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:
     """A row, cut over the tiles."""
     block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
-    grain = block if grain is None else min(block, max(1, grain))
-    return Cut("elements", size, -(-block // grain) * grain if grain < block else block, grain)
+    (cut,) = cuts_of([("elements", size)], [block], [block if grain is None else max(1, grain)])
+    return cut
 
 
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
