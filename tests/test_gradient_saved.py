@@ -45,7 +45,7 @@ DTYPES = [
 
 def _made(x: jax.Array, dtype: np.dtype) -> jax.Array:
     """A value of any dtype, which the adjoint of `_read` reads."""
-    if dtype == bool:
+    if dtype.kind == "b":
         return x > 0.5
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.clip(jnp.round(2 * x), 0, 1).astype(dtype)
