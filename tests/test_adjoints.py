@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of
@@ -57,6 +58,39 @@ def clipped(x):
 
 
 clipped.defvjp(lambda x: (clipped(x), None), lambda _, g: (7 * g,))
+
+
+@jax.custom_jvp
+def rounded(x):
+    return jnp.round(jnp.exp(x))
+
+
+@rounded.defjvp
+def _(primals, tangents):
+    """Through the rounding: its result is another than that of the function."""
+    grown = jnp.exp(primals[0])
+    return grown, grown * tangents[0]
+
+
+@cl.codelet
+def round_up(x):
+    return rounded(x)
+
+
+@jax.custom_jvp
+def grown(x):
+    return jnp.exp(x)
+
+
+@grown.defjvp
+def _(primals, tangents):
+    result = grown(*primals)
+    return result, result * tangents[0]
+
+
+@cl.codelet
+def grow(x):
+    return grown(x)
 
 
 @cl.codelet
@@ -115,6 +149,23 @@ class TestFields:
         assert list(own.inputs) == ["result_acc", "d_acc"]
         assert own.fields.contributions == {"acc": "d_acc"}
 
+    def test_a_result_is_read_only_where_the_derivative_rule_makes_the_same(self):
+        assert list(round_up.adjoint({"x": jnp.ones(3)}).inputs) == ["x", "d_out"]
+        assert list(grow.adjoint({"x": jnp.ones(3)}).inputs) == ["out", "d_out"]
+
+    def test_what_a_factor_of_cholesky_leaves_above_the_diagonal_is_not_read(self):
+        """The primitive leaves anything there; JAX's rule for it reads zeros."""
+        lower = jax.make_jaxpr(lambda a: jax.lax.linalg.cholesky(a, symmetrize_input=False))(jnp.eye(3)).eqns[0]
+        assert lower.primitive.name == "cholesky"
+        known = jax_core.DebugInfo("tests", "factor", None, None)
+        one = jax_core.ClosedJaxpr(jax_core.Jaxpr((), lower.invars, lower.outvars, [lower], debug_info=known), ())
+        factor = cl.codelet_from_jaxpr(one, ["a"], name="factor")
+        a = jnp.array([[4.0, 7.0, -5.0], [1.0, 5.0, 6.0], [2.0, -1.0, 6.0]])
+        own = factor.adjoint({"a": a})
+        slopes = {"out": jnp.arange(9.0).reshape(3, 3)}
+        found, expected = run(own, factor, {"a": a}, {}, slopes), vjp_by_hand(factor, {"a": a}, {}, own, slopes)
+        np.testing.assert_allclose(found["a"], expected["a"], 1e-5, 1e-5)
+
     def test_an_in_out_field_has_one_cotangent(self):
         own = accumulate.adjoint({"x": jnp.ones(3), "acc": jnp.ones(())})
         assert list(own.inputs) == ["x", "acc", "d_acc"]
@@ -154,7 +205,7 @@ class TestFields:
 
 
 class TestValues:
-    @few("codelet", [dot, tanh_all, scaled, accumulate, settle, clip_up, counts, compared], every=2)
+    @few("codelet", [dot, tanh_all, scaled, accumulate, settle, clip_up, round_up, grow, counts, compared], every=2)
     @examples(12)
     @given(data=st.data())
     def test_they_are_those_of_jax(self, codelet, data):

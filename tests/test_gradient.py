@@ -130,6 +130,21 @@ class TestFunctions:
         made = cl.interpret(graph, {"x": value}, [found[x]], both)[found[x].source.name]
         np.testing.assert_allclose(made, expected, 1e-5)
 
+    def test_one_whose_derivative_is_a_codelets_is_jitted_and_compared(self):
+        def made():
+            graph = cl.Graph()
+            a, b = (graph.add_variable(name, (3,)) for name in "ab")
+            graph.add_vertex("body", double, a=a, out=b)
+            function = graph.add_function(graph.compute_sets[-1], [a, b], derivative=doubled)
+            x = graph.add_variable("x", (3,))
+            return cl.lower(graph, cl.Call(function, a=x, b=x), inputs=[x], outputs=[x])
+
+        double, doubled = cl.codelet(lambda a: 2 * a), cl.codelet(lambda a: {"b": a + a})
+        first, second = made(), made()
+        assert first == second
+        assert hash(first) == hash(second)
+        assert jax.jit(first)({"x": jnp.ones(3)})["x"].tolist() == [2, 2, 2]
+
 
 @cl.codelet
 def scale(x, w):

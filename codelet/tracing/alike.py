@@ -21,7 +21,11 @@ from codelet.tracing.lengths import Symbol, size_at
 
 _DEBUG_INFO = jax_core.DebugInfo("alike", "one equation", None, None)
 
-_CALLS = ("jit", "pjit")
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr"}
+"""Calls of functions, with the parameter that holds what is called."""
+
+_CALLS_WITH_RULES = {**_CALLS, "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+"""The same, with calls of functions that have derivative rules of their own."""
 
 _RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees")
 """Parameters that hold a function's own derivative rules: made anew by every trace, so that they tell nothing."""
@@ -41,7 +45,8 @@ def _shape(atom: Any, size: Callable[[Any], int]) -> tuple[int, ...]:
 class _Numbers:
     """A number for each value that is computed in another way, and its shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Mapping[str, str] = _CALLS) -> None:
+        self.calls = calls
         self.known: dict[Hashable, int] = {}
         self.constants: dict[int, np.ndarray] = {}
         self.made: dict[int, tuple[Hashable, tuple[int, ...]]] = {}
@@ -87,10 +92,17 @@ class _Numbers:
         """The numbers of what a jaxpr returns."""
         closed = isinstance(jaxpr, jax_core.ClosedJaxpr)
         inner = jaxpr.jaxpr if closed else jaxpr
-        values: dict[Any, int] = {}
-        for k, var in enumerate(inner.invars if closed else [*inner.constvars, *inner.invars]):
-            values[var] = self.number(("input", k, _shape(var, size), str(_dtype(var))))
+        values = self.inputs(inner.invars if closed else [*inner.constvars, *inner.invars], size)
         return self._run(inner, jaxpr.consts if closed else [], values, size)
+
+    def inputs(self, variables: Sequence[Any], size: Callable[[Any], int]) -> dict[Any, int]:
+        """The numbers of inputs: those at one place that have one type are the same."""
+        return {v: self.number(("input", k, _shape(v, size), str(_dtype(v)))) for k, v in enumerate(variables)}
+
+    def values(self, closed: jax_core.ClosedJaxpr, size: Callable[[Any], int]) -> tuple[dict[Any, int], list[int]]:
+        """The numbers of all values of a jaxpr, but those inside of its equations; and of what it returns."""
+        found = self.inputs(closed.jaxpr.invars, size)
+        return found, self._run(closed.jaxpr, closed.consts, found, size)
 
     def _run(
         self, jaxpr: jax_core.Jaxpr, consts: Sequence[Any], values: dict[Any, int], size: Callable[[Any], int]
@@ -103,8 +115,8 @@ class _Numbers:
 
         for eqn in jaxpr.eqns:
             operands = [value(atom) for atom in eqn.invars]
-            if eqn.primitive.name in _CALLS:
-                called = eqn.params["jaxpr"]
+            if eqn.primitive.name in self.calls:
+                called = eqn.params[self.calls[eqn.primitive.name]]
                 given = dict(zip(called.jaxpr.invars, operands, strict=True))
                 results = self._run(called.jaxpr, called.consts, given, size)
             else:
@@ -115,6 +127,8 @@ class _Numbers:
     def _equation(self, eqn: jax_core.JaxprEqn, operands: list[int], size: Callable[[Any], int]) -> list[int]:
         name, params = eqn.primitive.name, eqn.params
         shapes = [_shape(var, size) for var in eqn.outvars]
+        if eqn.effects:  # what it gives another time may be something else
+            return [self.number(("effect", len(self.known))) for _ in shapes]
         if name == "dim_as_value":
             return [self.constant(size(params["dim"]), _dtype(eqn.outvars[0]))]
         if name == "copy" or (name == "convert_element_type" and _keeps_dtype(eqn)):
@@ -207,3 +221,25 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
         return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)
     except ZeroDivisionError:  # a size of the symbols that there is none of at these lengths, as `5 // n` at 0
         return False
+
+
+def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) -> list[dict[Any, None]]:
+    """For each result of a jaxpr, the values of another whose equations compute the same from the same inputs.
+
+    Args:
+        first: the one with the results.
+        second: the other; its first inputs are those of the first.
+    """
+    numbers = _Numbers(_CALLS_WITH_RULES)
+    _, results = numbers.values(first, int)
+    values, _ = numbers.values(second, int)
+    given = {values[var] for var in second.jaxpr.invars}
+    made: dict[int, dict[Any, None]] = {}
+    for eqn in second.jaxpr.eqns:
+        for var in eqn.outvars:
+            if values[var] not in given:
+                made.setdefault(values[var], {})[var] = None
+    return [
+        {var: None for var in made.get(number, {}) if (var.aval.shape, var.aval.dtype) == (aval.shape, aval.dtype)}
+        for number, aval in zip(results, first.out_avals, strict=True)
+    ]

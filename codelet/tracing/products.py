@@ -1,7 +1,11 @@
 """Products: the vector-Jacobian product of a codelet as a jaxpr, and what of it each contribution needs.
 
-In come a codelet and the types of its fields. Out comes the jaxpr of JAX's own product, with the results beside the
-contributions, so that whoever takes a part of it may read a result where it was made before.
+In come a codelet and the types of its fields. Out comes the jaxpr of JAX's own product, and which of its values are
+results of the codelet, so that whoever takes a part of it may read a result where it was made before.
+
+JAX's derivative rules give results of their own, which need not be those of the codelet: that of Cholesky's factor
+zeroes what lies above the diagonal, where the primitive itself leaves anything, and a `custom_jvp` may compute in
+another way. So a value is a result only where it is computed in the same way as the codelet computes it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.rebuild import inline
+from codelet.tracing.alike import computed_alike
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.returned import returned_fields
@@ -55,12 +60,12 @@ class Product(NamedTuple):
     """The vector-Jacobian product of a codelet for some types.
 
     Attributes:
-        jaxpr: from the fields and the cotangents to the contributions and the results.
+        jaxpr: from the fields and the cotangents to the contributions.
         consts: its constants.
         fields: the variable of each input.
         cotangents: the variable of the cotangent of each result, of those that are given.
         contributions: what each input gets, of those asked for.
-        results: what each result is.
+        results: the value that each result is, of those that equations make.
     """
 
     jaxpr: jax_core.Jaxpr
@@ -68,7 +73,7 @@ class Product(NamedTuple):
     fields: Mapping[str, Any]
     cotangents: Mapping[str, Any]
     contributions: Mapping[str, Atomic]
-    results: Mapping[str, Atomic]
+    results: Mapping[str, Any]
 
     @property
     def reached(self) -> tuple[str, ...]:
@@ -79,12 +84,10 @@ class Product(NamedTuple):
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """The results that equations make, each once, which may be read rather than made again."""
-        before = {*self.jaxpr.invars, *self.jaxpr.constvars}
+        """The results that may be read rather than made again, each once."""
         found: dict[Any, str] = {}
-        for name, atom in self.results.items():
-            if not isinstance(atom, jax_core.Literal) and atom not in before:
-                found.setdefault(atom, name)
+        for name, var in self.results.items():
+            found.setdefault(var, name)
         return tuple(found.values())
 
     def needs(self, wanted: Sequence[str], results: Collection[str] = ()) -> Needs:
@@ -128,27 +131,35 @@ def product_of(
     def forward(*fields: Any) -> dict[str, Any]:
         return returned_fields(codelet.name, codelet.function(*fields, **static), codelet.static)
 
-    def product(fields: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def product(fields: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         given = dict(zip(types, fields, strict=True))
 
-        def smooth(*own: Any) -> tuple[list[Any], list[Any]]:
+        def smooth(*own: Any) -> list[Any]:
             results = forward(*{**given, **dict(zip(wrt, own, strict=True))}.values())
-            return [results[name] for name in of], [results[name] for name in kinds]
+            return [results[name] for name in of]
 
-        _, back, results = jax.vjp(smooth, *(given[name] for name in wrt), has_aux=True)
-        return back([*cotangents]), results
+        _, back = jax.vjp(smooth, *(given[name] for name in wrt))
+        return back([*cotangents])
 
-    kinds = jax.eval_shape(forward, *structs.values())
+    plain, kinds = jax.make_jaxpr(forward, return_shape=True)(*structs.values())
     closed = inline(jax.make_jaxpr(product)([*structs.values()], [kinds[name] for name in of]))
-    jaxpr, inputs = closed.jaxpr, len(types)
     # What is printed was printed when the vertex itself ran.
-    silent = [eqn for eqn in jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]
-    jaxpr = jax_core.Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, silent, debug_info=_DEBUG_INFO)
+    silent = [eqn for eqn in closed.jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]
+    # The order of a dict in a jaxpr is that of its names. With lengths that are not known nobody reads results.
+    ragged = any(kind.is_ragged for kind in types.values())
+    same = dict(zip(sorted(kinds), [{} for _ in kinds] if ragged else computed_alike(plain, closed), strict=True))
+    results = {name: next(iter(same[name])) for name in kinds if same[name]}
+    first = {var: results[name] for name in results for var in same[name]}
+    at = lambda atom: atom if isinstance(atom, jax_core.Literal) else first.get(atom, atom)  # noqa: E731
+    eqns = [eqn.replace(invars=list(map(at, eqn.invars))) for eqn in silent]
+    outvars = list(map(at, closed.jaxpr.outvars))
+    jaxpr = jax_core.Jaxpr(closed.jaxpr.constvars, closed.jaxpr.invars, outvars, eqns, debug_info=_DEBUG_INFO)
+    inputs = len(types)
     return Product(
         jaxpr,
         closed.consts,
         dict(zip(types, jaxpr.invars[:inputs], strict=True)),
         dict(zip(of, jaxpr.invars[inputs:], strict=True)),
-        dict(zip(wrt, jaxpr.outvars[: len(wrt)], strict=True)),
-        dict(zip(kinds, jaxpr.outvars[len(wrt) :], strict=True)),
+        dict(zip(wrt, jaxpr.outvars, strict=True)),
+        results,
     )

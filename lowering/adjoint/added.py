@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import codelet as cl
 from codelet.graphs.graph import Graph
+from codelet.programs.copies import Copy
 from codelet.programs.program import Execute
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
@@ -32,3 +35,8 @@ def new_vertices(graph: Graph, name: str, codelet: cl.Codelet, **fields: object)
     compute_set = graph.add_compute_set(graph.free_name(name))
     made = graph.add_vertex(compute_set, codelet, **fields)
     return Execute(compute_set), made
+
+
+def zeros(tensor: Tensor) -> Copy:
+    """A copy of zeros to a tensor, of whatever dtype it is: a bool takes no whole number."""
+    return Copy(np.zeros((), tensor.dtype), tensor)

@@ -15,7 +15,7 @@ from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program
 from codelet.views.tensor import Tensor
-from lowering.adjoint.added import new_tensor, new_vertices
+from lowering.adjoint.added import new_tensor, new_vertices, zeros
 from lowering.adjoint.counting import one_more
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow, flow_step
@@ -55,7 +55,7 @@ class _Fed:
         with self.graph.scope("saved"), self.graph.record() as put:
             put_turn(self.graph, row, self.values, self.place)
         turn = cl.Sequence(cl.Copy(self.stream, row), put, self._next())
-        return [cl.Copy(0, self.values), cl.Copy(0, self.place), cl.Repeat(self.count, turn), cl.Copy(0, self.place)]
+        return [zeros(self.values), zeros(self.place), cl.Repeat(self.count, turn), zeros(self.place)]
 
     def take(self, destination: Tensor) -> list[Program]:
         """Take the next value."""

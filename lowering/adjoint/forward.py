@@ -6,7 +6,7 @@ import codelet as cl
 from codelet.programs.functions import Call
 from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
-from lowering.adjoint.added import new_vertices
+from lowering.adjoint.added import new_vertices, zeros
 from lowering.adjoint.counting import one_more
 from lowering.adjoint.programs import program_of
 from lowering.adjoint.saved import Body
@@ -48,5 +48,5 @@ def forward_program(plan: Plan, body: Body, *, is_again: bool = False) -> Progra
         with plan.graph.scope(body.scope):
             count, _ = new_vertices(plan.graph, "count", one_more, turn=loop.turn)
         inside[-1] = ProgramSequence(inside[-1], count)
-        found += [cl.Copy(0, loop.turn), program_of(plan, step, inside)]
+        found += [zeros(loop.turn), program_of(plan, step, inside)]
     return ProgramSequence(*found, *body.before.get(len(body.steps), []))

@@ -110,13 +110,13 @@ def without_idle_copies(steps: Sequence[Step]) -> tuple[Step, ...]:
 
     On the machine they are harmless; in a program they would read what may have no value yet.
     """
-    found: list[Step] = []
-    for number, step in enumerate(steps):
+    found: list[Step] = []  # from the last on, since what only an idle copy reads is idle too
+    for step in reversed(steps):
         if bodies(step) and not isinstance(step, CallStep):
             step = with_bodies(step, [without_idle_copies(own) for own in bodies(step)])
-        if not isinstance(step, CopyStep) or not _is_overwritten(step.destination, steps[number + 1 :]):
+        if not isinstance(step, CopyStep) or not _is_overwritten(step.destination, reversed(found)):
             found.append(step)
-    return tuple(found)
+    return tuple(reversed(found))
 
 
 def has_derivative(step: CallStep) -> bool:

@@ -21,7 +21,7 @@ from codelet.programs.program import Program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_tensor, new_vertices
+from lowering.adjoint.added import new_tensor, new_vertices, zeros
 from lowering.adjoint.counting import is_left, next_move, one_less
 from lowering.adjoint.forward import forward_program
 from lowering.adjoint.programs import writes_of
@@ -49,11 +49,11 @@ class _Snapshots:
         self._held: list[tuple[Variable, Elements, Tensor, Tensor]] = []
         for variable, elements in state:
             stack = new_tensor(graph, f"saved/snapshots/{variable.name}", (count, *variable.shape), variable.dtype)
-            self.begin.append(cl.Copy(0, stack))
+            self.begin.append(zeros(stack))
             row = whole_view(variable)
             if not elements.is_all:
                 row = new_tensor(graph, f"snapshot/{variable.name}", variable.shape, variable.dtype)
-                self.begin.append(cl.Copy(0, row))
+                self.begin.append(zeros(row))
             self._held.append((variable, elements, row, stack))
 
     def _rows(self) -> list[Program]:

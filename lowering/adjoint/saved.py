@@ -22,7 +22,7 @@ from codelet.programs.program import Program
 from codelet.views.index import Index
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_tensor, new_vertices, variable_of
+from lowering.adjoint.added import new_tensor, new_vertices, variable_of, zeros
 from lowering.adjoint.counting import place_of
 from lowering.adjoint.programs import writes_of
 from lowering.plan.elements import Elements, ElementSet
@@ -107,6 +107,11 @@ class Body:
             return ()
         outer = () if self.around is None else self.around[0].loops
         return outer if self.loop is None else (*outer, self.loop)
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it is a branch, which may not run: then nothing is made in it, whatever variables hold otherwise."""
+        return self.around is not None and self.loop is None and not self.is_again
 
     @property
     def scope(self) -> str:
@@ -243,7 +248,7 @@ class Saved:
             loop: the loop.
         """
         variable = variable_of(loop.turn)
-        if not body.loops:
+        if not body.loops and not body.is_branch:
             return Tensor(self.given(variable), Index(0))
         return Tensor(self.copy_of(body, number + 1, variable, Elements.everything(1)), Index(0))
 
@@ -303,15 +308,12 @@ class Saved:
         source, elements = whole_view(own.variable), own.elements
         if own.stack is None:
             before += [cl.Copy(a, b) for a, b in parts(source, whole_view(own.held), elements)]
-            is_made = (elements - self.certain.of(own.variable)).first is None
-            if own.of is not None:
-                is_made = own.body.around is None  # where a call is, so is what it leaves
-            return [] if is_made else [cl.Copy(0, whole_view(own.held))]
+            return [zeros(whole_view(own.held))] if own.body.is_branch else []
         with graph.scope(own.body.scope):
-            first: list[Program] = [cl.Copy(0, own.stack)]
+            first: list[Program] = [zeros(own.stack)]
             if not elements.is_all:
                 row = new_tensor(graph, "row", own.variable.shape, own.variable.dtype)
-                first.append(cl.Copy(0, row))
+                first.append(zeros(row))
                 before += [cl.Copy(a, b) for a, b in parts(source, row, elements)]
                 source = row
             with graph.record() as put:

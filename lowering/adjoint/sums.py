@@ -24,7 +24,7 @@ from codelet.views.ragged import Ragged
 from codelet.views.rows import Rows
 from codelet.views.sources import Patchwork, Source, Variable
 from codelet.views.tensor import Tensor, whole_view
-from lowering.adjoint.added import new_tensor, new_variable, new_vertices
+from lowering.adjoint.added import new_tensor, new_variable, new_vertices, zeros
 from lowering.adjoint.fields import is_injective
 from lowering.adjoint.gathered import Gathering, gathered, product_of, targets_of
 from lowering.adjoint.sum_vertices import Summed, blocks
@@ -97,9 +97,9 @@ class Sums:
     def zero(self, variable: Variable, elements: Elements) -> None:
         """Give elements the value zero."""
         if elements.is_all and variable.size:
-            self.programs.append(cl.Copy(0, whole_view(variable)))
+            self.programs.append(zeros(whole_view(variable)))
         else:
-            self.programs += [cl.Copy(0, Tensor(variable, own)) for own in elements.indices()]
+            self.programs += [zeros(Tensor(variable, own)) for own in elements.indices()]
 
     def add(
         self, name: str, values: Tensor, places: Index, variable: Variable, present: Elements, kept: Elements

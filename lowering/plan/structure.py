@@ -11,6 +11,7 @@ import numpy as np
 
 from codelet.graphs.family import Family
 from codelet.programs.copies import Stream
+from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis
 from codelet.views.index import Index
 from codelet.views.sources import Source, Variable
@@ -87,6 +88,8 @@ class _Keys:
                 return "variable", own.number  # a number may stand where a variable may
             case Stream():
                 return "stream", own.name
+            case TracedCodelet():
+                return own  # one object for equal types, as in `family_key`
             case ExecuteStep():
                 return tuple(map(family_key, own.families))
             case FunctionBody() if own in self.functions:
