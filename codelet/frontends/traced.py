@@ -13,6 +13,7 @@ from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
+from codelet.hostcopies import on_device
 from codelet.programs.program import Program
 from codelet.views.tensor import Tensor
 
@@ -136,4 +137,4 @@ class Traced:
 
 def _array(value: Any, dtype: Any) -> Any:
     """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
-    return unwrapped(value) if is_key(dtype) else jax.numpy.asarray(value, dtype)
+    return unwrapped(value) if is_key(dtype) else on_device(value).astype(dtype)

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from codelet.errors import ArrayError, StreamError
+from codelet.hostcopies import own_copy
 from codelet.programs.copies import Stream
 from codelet.views.sources import type_text
 from lowering.plan.steps import RepeatStep, Step
@@ -118,13 +120,16 @@ class _Source:
         self.stream = stream
         self.shape = shape  # of each value, or of the part of it that is given
         self.array: np.ndarray | None = None
+        self.in_file = False
         self.iterator: Iterator[Any] = iter(())
         self.taken = 0
         self.before = 0  # how many were taken before the run
         self.waiting: deque[Any] = deque()  # what an iterator has given, and is to be taken again
         self.lent: list[Sequence[Any]] | None = []  # what it has given in this run, by takes; None where not kept
         if hasattr(values, "shape") and hasattr(values, "dtype"):
-            array = np.asarray(values)
+            # What is in a file is copied as it is taken, what is JAX's does not change: the rest the user may write to.
+            self.in_file = isinstance(values, np.memmap)
+            array = np.asarray(values) if self.in_file or isinstance(values, jax.Array) else np.array(values)
             self.array = _checked(stream, array, (*array.shape[:1], *shape))
         elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
             self.iterator = iter(values)
@@ -158,6 +163,7 @@ class _Source:
         """The next values, stacked."""
         array = self.array
         found = self._from_iterator(count) if array is None else array[self.taken : self.taken + count]
+        found = own_copy(found) if self.in_file else found
         if len(found) < count:
             ended = self.taken + len(found)
             raise StreamError(
