@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 ALIGNMENT = 64
-"""Bytes; `jax.device_put` to a CPU takes memory that begins at a multiple of it for its own, whatever `may_alias` says."""
+"""Bytes; `jax.device_put` to a CPU takes memory that begins at a multiple as its own, whatever `may_alias` says."""
 
 
 def own_copy(value: Any) -> np.ndarray:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 from codelet.errors import SavingError
 from codelet.frontends.arguments import Flat, flatten
 from codelet.frontends.layers import layer_of
