@@ -39,9 +39,14 @@ def _shape(atom: Any, size: Callable[[Any], int]) -> tuple[int, ...]:
 
 
 class _Numbers:
-    """A number for each value that is computed in another way, and its shape."""
+    """A number for each value that is computed in another way, and its shape.
 
-    def __init__(self) -> None:
+    Args:
+        rounds: whether constants that differ by rounding alone are one.
+    """
+
+    def __init__(self, *, rounds: bool) -> None:
+        self.rounds = rounds
         self.known: dict[Hashable, int] = {}
         self.constants: dict[int, np.ndarray] = {}
         self.made: dict[int, tuple[Hashable, tuple[int, ...]]] = {}
@@ -51,10 +56,14 @@ class _Numbers:
         return self.known.setdefault(key, len(self.known))
 
     def constant(self, value: Any, dtype: Any) -> int:
-        """The number of a constant; numbers that differ by rounding alone are one."""
+        """The number of a constant."""
         if not isinstance(dtype, np.dtype):
             return self.number(("constant", id(value)))
         array = np.asarray(value, dtype)
+        if not self.rounds:
+            number = self.number(("constant", str(dtype), array.shape, array.tobytes()))
+            self.constants[number] = array
+            return number
         inexact = jnp.issubdtype(dtype, jnp.inexact)
         near = ROUNDING * float(jnp.finfo(dtype).eps) if inexact else 0
         for number, other in self.constants.items():
@@ -202,5 +211,25 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
     if symbolic.effects or known.effects:
         return False
     types = [[(_shape(var, at), _dtype(var)) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
-    numbers = _Numbers()
+    numbers = _Numbers(rounds=True)
     return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)
+
+
+class Kinds:
+    """Tells jaxprs without symbols apart by what they compute, many of them: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._numbers = _Numbers(rounds=False)
+        self._jaxprs: list[jax_core.ClosedJaxpr] = []  # alive, since what cannot be compared is known by its identity
+
+    def kind(self, jaxpr: jax_core.ClosedJaxpr) -> Hashable:
+        """Equal for jaxprs of the same types that compute the same, of the very same constants; of no effects.
+
+        >>> kinds = Kinds()
+        >>> twice, too, more = (jax.make_jaxpr(lambda x, k=k: k * x)(1.0) for k in (2.0, 2.0, 2.0000002))
+        >>> kinds.kind(twice) == kinds.kind(too), kinds.kind(twice) == kinds.kind(more)
+        (True, False)
+        """
+        self._jaxprs.append(jaxpr)
+        types = tuple((_shape(var, int), str(_dtype(var))) for var in jaxpr.jaxpr.outvars)
+        return types, tuple(self._numbers.results(jaxpr, int))
