@@ -84,7 +84,7 @@ class _Numbers:
         if isinstance(value, (tuple, list)):
             return type(value).__name__, tuple(self.parameter(part, size) for part in value)
         if isinstance(value, np.ndarray):
-            return "array", value.dtype.str, value.shape, value.tobytes()
+            return "array", value.dtype.name, value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, (int, float, complex, str, bytes, np.generic, type(None))):
             return type(value).__name__, repr(value)
         if isinstance(value, Symbol):

@@ -120,7 +120,7 @@ def _contents(cell: CellType) -> Any:
 
 
 def _array_key(array: np.ndarray) -> Hashable:
-    return array.dtype.str, array.shape, array.tobytes()
+    return array.dtype.name, array.dtype.str, array.shape, array.tobytes()
 
 
 def _own_function(function: Any) -> FunctionType | None:

@@ -20,8 +20,8 @@ from codelet.errors import ArrayError, StreamError
 from codelet.hostcopies import own_copy
 from codelet.programs.copies import Stream
 from codelet.views.sources import type_text
-from lowering.plan.steps import RepeatStep, Step
-from lowering.plan.streams import count_values
+from lowering.plan.steps import RepeatStep, Step, SwitchStep, WhileStep
+from lowering.plan.streams import count_values, unsure_inputs
 
 # --- parts of a program -------------------------------------------------------------------------------
 
@@ -49,7 +49,24 @@ class Turns:
     body: tuple[Part, ...]
 
 
-Part = Together | Chunks | Turns
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """A loop on a condition that takes values of streams: the engine asks for each when it is taken."""
+
+    step: WhileStep
+    condition: tuple[Part, ...]
+    body: tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A choice of whose branches some take more values of streams than others."""
+
+    step: SwitchStep
+    branches: tuple[tuple[Part, ...], ...]
+
+
+Part = Together | Chunks | Turns | Rounds | Choice
 
 
 def _num_bytes(steps: Sequence[Step]) -> int:
@@ -57,11 +74,21 @@ def _num_bytes(steps: Sequence[Step]) -> int:
     return sum(n * math.prod(s.shape) * s.dtype.itemsize for s, n in count_values(steps).items())
 
 
+def _asking(step: Step, stream_bytes: int) -> Part:
+    """A step that takes a number of values of streams that depends on data, so that none is asked for in vain."""
+    if isinstance(step, WhileStep):
+        return Rounds(step, split(step.condition, stream_bytes), split(step.body, stream_bytes))
+    if isinstance(step, SwitchStep):
+        return Choice(step, tuple(split(branch, stream_bytes) for branch in step.branches))
+    assert isinstance(step, RepeatStep), step
+    return Turns(step, split(step.body, stream_bytes))
+
+
 def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Part, ...]:
     """Steps as parts, none of which holds more values of streams than `stream_bytes`, if it can be.
 
     Args:
-        steps: what runs.
+        steps: what runs, without calls of functions that take a number of values of streams that depends on data.
         stream_bytes: the bound.
         chunks: into how many chunks at least a loop over streams is to fall, as far as it has turns.
     """
@@ -74,6 +101,10 @@ def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Pa
             together.clear()
 
     for step in steps:
+        if unsure_inputs([step]):
+            close()
+            parts.append(_asking(step, stream_bytes))
+            continue
         weight = _num_bytes([step])
         if together and weight and _num_bytes(together) + weight > stream_bytes:
             close()
