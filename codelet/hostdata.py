@@ -10,18 +10,8 @@ import numpy as np
 from jax.core import Tracer
 
 from codelet.errors import ArrayError
+from codelet.hostcopies import copied, on_device
 from codelet.views.sources import type_text
-
-
-def on_device(value: Any) -> jax.Array:
-    """A value as a JAX array. Of a NumPy array, a copy: `jnp.asarray` would compile a program for every shape."""
-    return jax.device_put(value, may_alias=False) if isinstance(value, np.ndarray) else jnp.asarray(value)
-
-
-def copied(array: jax.Array) -> jax.Array:
-    """An array in memory of its own, on the same devices: `jnp.array` would compile a program for every shape."""
-    of_this_process = isinstance(array, Tracer) or array.is_fully_addressable
-    return jax.device_put(array, None if of_this_process else array.sharding, may_alias=False)
 
 
 def known_array(value: Any, dtype: Any = None) -> np.ndarray:
@@ -96,6 +86,16 @@ def as_array(value: Any, variable: Place) -> jax.Array:
             fix=None if what == "shape" else f"convert it first: jnp.asarray(..., {variable.dtype.name!r})",
         )
     return array if array.dtype == variable.dtype else array.astype(variable.dtype)
+
+
+def as_own_array(value: Any, variable: Place) -> jax.Array:
+    """`value` as `as_array` has it, in memory of its own: a run may overwrite it, and an array of JAX may be donated.
+
+    Raises:
+        ArrayError: as `as_array`.
+    """
+    array = as_array(value, variable)
+    return copied(array) if isinstance(value, jax.Array) or hasattr(value, "__jax_array__") else array
 
 
 def _holds(dtype: np.dtype, value: Any) -> bool:

@@ -33,7 +33,7 @@ from lowering.lower import Lowered, lower_graph, lower_over
 from lowering.mesh.checked_mesh import checked_mesh
 from lowering.mesh.replicas import Replicas, check_shared, checked_replicas, row_shape
 from lowering.pipeline import plan_graph
-from lowering.plan.streams import sent_by_stream
+from lowering.plan.streams import copied_by_stream
 
 
 class _Built(NamedTuple):
@@ -212,7 +212,7 @@ class LoweredFunction(Unchanging):
         arrays = [as_array(leaf, place) for leaf, place in zip(leaves, lowered.arguments, strict=True)]
         results = lowered.flat(arrays)
         count = len(lowered.plan.outputs)
-        sent, tensors = sent_by_stream(lowered.plan, results[count:]), iter(results[:count])
+        sent, tensors = copied_by_stream(lowered.plan, results[count:]), iter(results[:count])
         values = [sent[output] if isinstance(output, Stream) else next(tensors) for output in returned]
         return jax.tree.unflatten(tree, values)
 

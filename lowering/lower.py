@@ -32,7 +32,7 @@ from lowering.mesh.replicas import Replicas, check_shared
 from lowering.pipeline import compile_fast, plan_fast, plan_graph
 from lowering.plan.arguments import arguments
 from lowering.plan.plan import Plan
-from lowering.plan.streams import sent_by_stream
+from lowering.plan.streams import copied_by_stream
 from lowering.plan.structure import structure
 
 
@@ -136,7 +136,9 @@ class Lowered(Unchanging):
         Returns:
             The outputs by name, and for every output stream its values, stacked along a first axis. Where data
             decide how many values are sent, in a choice or a loop, they come as `Sent(values, count)`: room for
-            the most there may be, filled up with zeros behind the first `count`, which were sent.
+            the most there may be, filled up with zeros behind the first `count`, which were sent. Where data decide
+            how many values of an input stream are taken, the most there may be are given, and `Taken(count)` comes
+            under its name: the values behind the first `count` were not looked at.
 
         Raises:
             ArrayError: inputs missing or unknown, or of the wrong shape or dtype.
@@ -152,7 +154,7 @@ class Lowered(Unchanging):
             raise ArrayError("the inputs are not those the graph was lowered for", given=given, expected=names)
         results = self.flat([as_array(values[variable.name], variable) for variable in inputs])
         made = {variable.name: result for variable, result in zip(outputs, results, strict=False)}
-        sent = sent_by_stream(plan, results[len(outputs) :])
+        sent = copied_by_stream(plan, results[len(outputs) :])
         return made | {stream.name: values for stream, values in sent.items()}
 
     @property

@@ -84,7 +84,7 @@ from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.plan import Plan
 from lowering.plan.steps import Step
-from lowering.plan.streams import count_values, fed_types
+from lowering.plan.streams import copied_streams, fed_types
 
 
 def plan_graph(graph: Graph, program: Program, inputs: Sequence[Variable], outputs: Sequence[Tensor]) -> Plan:
@@ -102,8 +102,8 @@ def plan_part(plan: Plan, steps: Sequence[Step], given: Sequence[Variable] = ())
     touched = writes | {variable for step in steps for variable in step.reads}
     inputs = tuple(v for v in plan.variables if v in touched and v.value is None)
     outputs = tuple(plan.graph.variable(v.name) for v in plan.variables if v in writes)
-    counts = count_values(steps)
-    streams = tuple(stream for stream in plan.streams if stream in counts)
+    copied = copied_streams(steps)
+    streams = tuple(stream for stream in plan.streams if stream in copied)
     return replace(plan, steps=tuple(steps), inputs=(*inputs, *given), outputs=outputs, streams=streams)
 
 

@@ -48,6 +48,7 @@ SMALL = {
     "build": {"rows": 2, "parts": 3, "rounds": 1},
     "call_chain": {"calls": 4, "batch": 2, "width": 16, "rounds": 1},
     "compile": {"rows": 4, "columns": 32, "fewer": 2, "rounds": 1},
+    "many_codelets": {"many": 6, "some": 4, "few": 2, "rounds": 1},
     "conv": {"batches": (1, 2), "layers": [Convolution("conv1", 2, 9, 3, 3, 2, 1)]},
     "correlate": {"points": 20, "windows": (3, 8)},
     "elementwise": {"rows": 4, "columns": 6},
@@ -126,6 +127,10 @@ ROWS = {
         "call_chain/compile_growth",
     ],
     "compile": ["compile", "compile/fewer_vertices", "compile/growth"],
+    "many_codelets": [
+        *("many_codelets", "many_codelets/some", "many_codelets/few", "many_codelets/growth"),
+        *("many_codelets/compile_some", "many_codelets/compile_few"),
+    ],
     "conv": [
         "conv/batch1/conv1",
         "conv/batch1/conv1/gradient",

@@ -1,94 +1,111 @@
-"""Dtypes that other tests have not: what moves comes out to the bit, and what is computed as codelets compute it."""
+"""Every dtype that JAX has is written and read, through views of every kind, in every execution."""
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+import pytest
 
 import codelet as cl
+from tests.examples import few
 
-INTEGERS = ["int8", "int16", "uint8", "uint32"]
-FLOATS = ["float16", "bfloat16", "float8_e4m3fn", "complex64"]
-DTYPES = ["bool", *INTEGERS, *FLOATS]
-
-
-@cl.codelet
-def chosen(x, y, first):
-    return jnp.where(first, x, y)
-
-
-@cl.codelet
-def weighed(x, w):
-    """A sum of products: of small dtypes each product is rounded, or wraps."""
-    return jnp.sum(x * w).astype(x.dtype)
+NAMES = [
+    *("bool", "int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8", "uint16", "uint32"),
+    *("bfloat16", "float16", "float32", "complex64", "float4_e2m1fn", "float8_e8m0fnu", "float8_e3m4", "float8_e4m3"),
+    *("float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+]
+WIDE = ["int64", "uint64", "float64", "complex128"]
+SEVERAL = ("float8_e5m2", "int4", "bfloat16", "bool")
 
 
-@cl.codelet
-def product(x, w):
-    return jnp.vdot(x, w).astype(x.dtype)
+def views(x, y):
+    """Views of x and y by name, or of arrays that stand for them: of padding as well, which is not written."""
+    joined, padded = (
+        (cl.concat, lambda own: own.pad(1, value=1)) if isinstance(x, cl.Tensor) else (np.concatenate, _padded)
+    )
+    return {
+        "whole": x,
+        "slice": x[1:5],
+        "strided": x[::2],
+        "reversed": x[::-1],
+        "reshaped": x.reshape(2, 3),
+        "listed": x[np.array([4, 0, 3])],
+        "one": x[2],
+        "joined": joined([x, y]),
+        "strided and joined": joined([y[::2], x[::-3]]),
+        "padded": padded(x),
+        "joined, padded, reversed": padded(joined([x[::2], y]))[::-1],
+    }
 
 
-def moving(graph, name):
-    """A program that moves elements of a dtype in every way, and the variables it ends in."""
-    x, y = graph.add_variable(f"x {name}", (4, 4), name), graph.add_variable(f"y {name}", (4, 6), name)
-    kept = graph.add_variable(f"kept {name}", (2, 5), name)
-    (i, j), k = cl.grid(2, 3), cl.grid(2)
-    program = [
-        cl.Copy(cl.concat([x, x[:, ::-1][:, :2]], 1), y),
-        cl.Copy(x[:-1, ::2], x[1:, 1::2]),
-        cl.Copy(x.flatten()[1::3], x.flatten()[:5]),
-    ]
-    picked = graph.add_compute_set(f"pick {name}")
-    near = x.pad(1, value=1)
-    graph.add_vertex(picked, chosen, x=near[i, (j * 5) % 6], y=y[(i + 1) % 4, j], first=(i + j) % 2, out=kept[i, j])
-    graph.add_vertex(picked, chosen, x=x.pad(2, "wrap")[k, 7], y=y[cl.table([2, 0])[k], 0], first=0, out=kept[k, 3])
-    graph.add_vertex(picked, chosen, x=x.pad(2, "edge")[k, 7], y=y[k, 0], first=1, out=kept[k, 4])
-    return [*program, cl.Execute(picked)], [x, y, kept]
+def _padded(array):
+    one = np.ones(1, array.dtype)
+    return np.concatenate([one, array, one])
 
 
-def computing(graph, name):
-    """Sums of products of a dtype over windows, rows and chunks."""
-    a, b = graph.add_variable(f"a {name}", (6,), name), graph.add_variable(f"b {name}", (4, 6), name)
-    k = cl.grid(2)
-    made = []
-    for number, code in enumerate((weighed, product)):
-        made.append(graph.add_vertex(f"windows {name}/{number}", code, x=a[k : k + 3], w=b[0, :3]))
-        made.append(graph.add_vertex(f"rows {name}/{number}", code, x=a, w=b[k]))
-    return made
+def _values(dtype, count):
+    return np.array([1, 0.5, 1, 1, 0.5, 0.5] if dtype == ml_dtypes.float8_e8m0fnu else [1, 0, 1, 1, 0, 0])[
+        :count
+    ].astype(dtype)
 
 
-def values_of(graph):
-    random = np.random.default_rng(0)
-    variables = [v for v in graph.variables if v.name[:2] in ("x ", "a ", "b ")]
-    draw = lambda v: random.uniform(0, 200 if v.dtype.kind in "iu" else 4, v.shape)  # noqa: E731
-    values = {v.name: (draw(v) > 2 if v.dtype == bool else draw(v)).astype(v.dtype) for v in variables}
-    return variables, values
+def _check(name, execution):
+    dtype = jnp.dtype(name)
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, y, z = (graph.add_variable(own, (n,), dtype) for own, n in (("x", 6), ("y", 4), ("z", 6)))
+    feed, sent = graph.add_input_stream("feed", (4,), dtype), graph.add_output_stream("sent", (6,), dtype)
+    program = [cl.Copy(x, z), cl.Copy(feed, y), cl.Copy(z, sent)]
+    engine = cl.Engine(graph, program, execution=execution)
+    first, second = _values(dtype, 6), _values(dtype, 4)
+    engine.write({"x": first})
+    engine.connect(feed, second[None])
+    engine.run()
+    held = {"x": first.copy(), "y": second.copy()}
+    assert engine.read(sent).tobytes() == first.tobytes()
+    for kind, view in views(x, y).items():
+        found, expected = engine.read(view), views(held["x"], held["y"])[kind]
+        assert found.dtype == dtype
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes(), kind
+        if "padded" not in kind:
+            given = np.ascontiguousarray(expected.reshape(-1)[::-1]).reshape(expected.shape)
+            engine.write({view: given})
+            assert engine.read(view).tobytes() == given.tobytes(), kind
+            held = {"x": engine.read(x), "y": engine.read(y)}
+    other = cl.Engine(graph, program, execution=execution)
+    other.load_state(engine.state())
+    assert other.read(x).tobytes() == engine.read(x).tobytes()
+    values = {"x": first, "feed": second[None]}
+    expected = cl.interpret(graph, values, [y, z, sent], program)
+    found = cl.lower(graph, program, inputs=[x], outputs=[y, z])(values)
+    for own, array in expected.items():
+        assert np.asarray(found[own]).tobytes() == array.tobytes(), own
 
 
-def test_moves_of_every_dtype():
-    graph, program, outputs = cl.Graph(), [], []
-    for name in DTYPES:
-        steps, ends = moving(graph, name)
-        program, outputs = program + steps, outputs + ends
-    variables, values = values_of(graph)
-    program = cl.Sequence(*program)
-    names = [v.name for v in variables]
-    results = jax.jit(cl.lower(graph, program, inputs=names, outputs=outputs))(values)
-    for name, expected in cl.interpret(graph, values, outputs, program).items():
-        assert results[name].dtype == expected.dtype
-        np.testing.assert_array_equal(np.asarray(results[name]).view(np.uint8), expected.view(np.uint8), name)
+@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_some_dtypes_in_every_view(name, execution):
+    _check(name, execution)
 
 
-def test_sums_of_products_of_every_dtype():
+@few("name,execution", [(n, e) for n in NAMES if n not in SEVERAL for e in ("fused", "tiles", "addresses")], every=4)
+def test_every_dtype_in_every_view(name, execution):
+    if not hasattr(jnp, name):
+        pytest.skip(f"this release of JAX has no {name}")
+    _check(name, execution)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_64_bits_in_every_view(name):
+    with jax.enable_x64(True):
+        _check(name, "fused")
+
+
+def test_arrays_of_equal_bytes_and_other_dtypes_are_not_one():
     graph = cl.Graph()
-    outputs = [y for name in DTYPES[1:] for y in computing(graph, name)]
-    variables, values = values_of(graph)
-    results = jax.jit(cl.lower(graph, inputs=[v.name for v in variables], outputs=outputs))(values)
-    for name, expected in cl.interpret(graph, values, outputs).items():
-        result = np.asarray(results[name])
-        assert result.dtype == expected.dtype
-        if expected.dtype.kind in "iu":
-            np.testing.assert_array_equal(result, expected, name)
-        else:
-            rounding = 2 * float(jnp.finfo(expected.dtype).eps)
-            wide = np.complex64 if expected.dtype.kind == "c" else np.float32
-            np.testing.assert_allclose(result.astype(wide), expected.astype(wide), rtol=rounding, err_msg=name)
+    y = graph.add_variable("y", (2,))
+    numbers = np.array([1, 1], np.uint8)
+    for k, dtype in enumerate((ml_dtypes.int4, ml_dtypes.float8_e4m3fn)):
+        own = numbers.view(dtype)
+        graph.add_vertex("all", cl.codelet(lambda: own.astype(jnp.float32)[0]), out=y[k])
+    found = cl.lower(graph, inputs=[], outputs=[y])({})["y"]
+    assert found.tolist() == [1.0, float(numbers.view(ml_dtypes.float8_e4m3fn)[0])]

@@ -363,3 +363,13 @@ def test_the_widget_in_a_browser(picture, view, browser, tmp_path):
     assert enlarged["left"] + enlarged["side"] / 2 == pytest.approx(0.5)
     assert enlarged["side"] == switched["side"] == pytest.approx(found["wide"] / 1.5**2)
     assert found["light"] > 0
+
+
+def test_a_test_of_a_browser_is_skipped_without_one_and_fails_in_ci(monkeypatch, tmp_path):
+    monkeypatch.setattr("tests.browser.shutil.which", lambda name: None)
+    monkeypatch.setenv("CI", "")
+    with pytest.raises(pytest.skip.Exception, match="needs Chromium: apt-get install chromium"):
+        Browser(tmp_path)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no test of a browser may be skipped"):
+        Browser(tmp_path)

@@ -33,6 +33,7 @@ from codelet.frontends.values import data_type
 from codelet.frontends.walk import Walk
 from codelet.garbage import collecting_seldom
 from codelet.graphs.graph import Graph
+from codelet.jaxprs.own_constants import with_own_constants
 from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
@@ -111,6 +112,7 @@ def _traced(
             fix="make the value an argument of the function",
         )
     check_no_references(closed.jaxpr)
+    closed = with_own_constants(closed)
     result = Flat(tuple(Leaf("", own, array) for own, array in zip(*kept[-1][:2], strict=True)), kept[-1][2])
     graph = Graph(target)
     donated = {donate_argnums} if isinstance(donate_argnums, int) else set(donate_argnums)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 from codelet.errors import SavingError
 from codelet.frontends.arguments import Flat, flatten
 from codelet.frontends.layers import layer_of
 from codelet.frontends.passes.fuse_elementwise import Saved
 from codelet.frontends.values import is_key, unwrapped, wrapped
 from codelet.graphs.graph import Graph
+from codelet.hostcopies import on_device
 from codelet.programs.program import Program
 from codelet.views.tensor import Tensor
 
@@ -136,4 +135,4 @@ class Traced:
 
 def _array(value: Any, dtype: Any) -> Any:
     """What the graph is given of an argument: keys as their data, numbers as of the dtype that was traced."""
-    return unwrapped(value) if is_key(dtype) else jax.numpy.asarray(value, dtype)
+    return unwrapped(value) if is_key(dtype) else on_device(value).astype(dtype)

@@ -336,6 +336,7 @@ def _over_axis(entry: ColumnField, axis: Axis, integers: np.ndarray) -> Field:
                 expected=f"numbers that {held.dtype.name} holds",
                 fix="smaller numbers; 64 bits need jax.enable_x64",
             )
+        held.flags.writeable = False
         return replace(field, state=VertexState(array=held))
     shape = field.tensor.shape
     elements = Table((axis, *range(len(shape))), narrowed(values), 1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from codelet.errors import ArrayError, Line, NotInGraphError
 from codelet.graphs.family import Family, Field
+from codelet.hostcopies import on_device
 from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
@@ -162,7 +163,8 @@ class Vertex:
             if kind.weak:
                 inputs.append(_plain_numbers(value))
             else:
-                inputs.append(jnp.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype))
+                # A copy: what is computed from it may be looked at after the memory that it was read from has changed.
+                inputs.append(on_device(np.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype)))
         named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 

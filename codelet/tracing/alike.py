@@ -43,10 +43,15 @@ def _shape(atom: Any, size: Callable[[Any], int]) -> tuple[int, ...]:
 
 
 class _Numbers:
-    """A number for each value that is computed in another way, and its shape."""
+    """A number for each value that is computed in another way, and its shape.
 
-    def __init__(self, calls: Mapping[str, str] = _CALLS) -> None:
-        self.calls = calls
+    Args:
+        calls: equations that are what they call.
+        rounds: whether constants that differ by rounding alone are one.
+    """
+
+    def __init__(self, calls: Mapping[str, str] = _CALLS, *, rounds: bool) -> None:
+        self.calls, self.rounds = calls, rounds
         self.known: dict[Hashable, int] = {}
         self.constants: dict[int, np.ndarray] = {}
         self.made: dict[int, tuple[Hashable, tuple[int, ...]]] = {}
@@ -56,10 +61,14 @@ class _Numbers:
         return self.known.setdefault(key, len(self.known))
 
     def constant(self, value: Any, dtype: Any) -> int:
-        """The number of a constant; numbers that differ by rounding alone are one."""
+        """The number of a constant."""
         if not isinstance(dtype, np.dtype):
             return self.number(("constant", id(value)))
         array = np.asarray(value, dtype)
+        if not self.rounds:
+            number = self.number(("constant", str(dtype), array.shape, array.tobytes()))
+            self.constants[number] = array
+            return number
         inexact = jnp.issubdtype(dtype, jnp.inexact)
         near = ROUNDING * float(jnp.finfo(dtype).eps) if inexact else 0
         for number, other in self.constants.items():
@@ -80,7 +89,7 @@ class _Numbers:
         if isinstance(value, (tuple, list)):
             return type(value).__name__, tuple(self.parameter(part, size) for part in value)
         if isinstance(value, np.ndarray):
-            return "array", value.dtype.str, value.shape, value.tobytes()
+            return "array", value.dtype.name, value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, (int, float, complex, str, bytes, np.generic, type(None))):
             return type(value).__name__, repr(value)
         if isinstance(value, Symbol):
@@ -215,7 +224,7 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
 
     if symbolic.effects or known.effects:
         return False
-    numbers = _Numbers()
+    numbers = _Numbers(rounds=True)
     try:
         types = [[(_shape(var, at), _dtype(var)) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
         return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)
@@ -230,7 +239,7 @@ def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) ->
         first: the one with the results.
         second: the other; its first inputs are those of the first.
     """
-    numbers = _Numbers(_CALLS_WITH_RULES)
+    numbers = _Numbers(_CALLS_WITH_RULES, rounds=False)
     _, results = numbers.values(first, int)
     values, _ = numbers.values(second, int)
     given = {values[var] for var in second.jaxpr.invars}
@@ -243,3 +252,23 @@ def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) ->
         {var: None for var in made.get(number, {}) if (var.aval.shape, var.aval.dtype) == (aval.shape, aval.dtype)}
         for number, aval in zip(results, first.out_avals, strict=True)
     ]
+
+
+class Kinds:
+    """Tells jaxprs without symbols apart by what they compute, many of them: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._numbers = _Numbers(rounds=False)
+        self._jaxprs: list[jax_core.ClosedJaxpr] = []  # alive, since what cannot be compared is known by its identity
+
+    def kind(self, jaxpr: jax_core.ClosedJaxpr) -> Hashable:
+        """Equal for jaxprs of the same types that compute the same, of the very same constants; of no effects.
+
+        >>> kinds = Kinds()
+        >>> twice, too, more = (jax.make_jaxpr(lambda x, k=k: k * x)(1.0) for k in (2.0, 2.0, 2.0000002))
+        >>> kinds.kind(twice) == kinds.kind(too), kinds.kind(twice) == kinds.kind(more)
+        (True, False)
+        """
+        self._jaxprs.append(jaxpr)
+        types = tuple((_shape(var, int), str(_dtype(var))) for var in jaxpr.jaxpr.outvars)
+        return types, tuple(self._numbers.results(jaxpr, int))

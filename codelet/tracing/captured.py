@@ -16,6 +16,7 @@ from __future__ import annotations
 import dis
 import enum
 import functools
+import operator
 from collections.abc import Callable, Hashable
 from dataclasses import is_dataclass
 from decimal import Decimal
@@ -119,7 +120,7 @@ def _contents(cell: CellType) -> Any:
 
 
 def _array_key(array: np.ndarray) -> Hashable:
-    return array.dtype.str, array.shape, array.tobytes()
+    return array.dtype.name, array.dtype.str, array.shape, array.tobytes()
 
 
 def _own_function(function: Any) -> FunctionType | None:
@@ -147,9 +148,13 @@ class _Freezing:
             return self.function(held)
         if type(held) is functools.partial:
             inner, key = self.value(held.func)
-            values = tuple(self.value(part)[1] for part in (*held.args, *held.keywords.values()))
-            frozen = held if inner is held.func else functools.partial(inner, *held.args, **held.keywords)
-            return frozen, ("partial", key, values, tuple(held.keywords))
+            args, keys = zip(*map(self.value, held.args), strict=True) if held.args else ((), ())
+            named = {name: self.value(part) for name, part in held.keywords.items()}
+            frozen = functools.partial(inner, *args, **{name: part for name, (part, _) in named.items()})
+            same = inner is held.func and all(map(operator.is_, args, held.args))
+            same = same and all(part is held.keywords[name] for name, (part, _) in named.items())
+            values = (*keys, *(key for _, key in named.values()))
+            return held if same else frozen, ("partial", key, values, tuple(held.keywords))
         if isinstance(held, MethodType):
             inner, key = self.value(held.__func__)
             return held if inner is held.__func__ else MethodType(inner, held.__self__), (key, id(held.__self__))
@@ -178,27 +183,33 @@ class _Freezing:
         uses = _uses(held.__code__)
         at_home = held.__globals__ is self.home and not uses.assigned
         own_names = [name for name in uses.loaded if at_home and self.may_change(name)]
-        if not own_names and not held.__closure__:
+        defaults = [self.value(value) for value in held.__defaults__ or ()]
+        named = {name: self.value(value) for name, value in (held.__kwdefaults__ or {}).items()}
+        given = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
+        own_defaults = not all(
+            own is value for (own, _), value in zip((*defaults, *named.values()), given, strict=True)
+        )
+        if not own_names and not held.__closure__ and not own_defaults:
             self.functions[id(held)] = held, len(self.functions)
             if held.__globals__ is not self.home:
                 return held, ("function", id(held))
         frozen, cells = held, held.__closure__ or ()
-        if own_names or cells:
+        if own_names or cells or own_defaults:
             if own_names and self.frozen_home is None:
                 self.frozen_home = dict(self.home or {})
             where = self.frozen_home if own_names and self.frozen_home is not None else held.__globals__
             kept = [name in uses.cells_assigned or _contents(cell) is _MISSING for name, cell in _named_cells(held)]
             copies = tuple(cell if keep else CellType() for cell, keep in zip(cells, kept, strict=True))
             frozen = FunctionType(held.__code__, where, held.__name__, held.__defaults__, copies)
-            frozen.__kwdefaults__ = held.__kwdefaults__
+            frozen.__defaults__ = None if held.__defaults__ is None else tuple(own for own, _ in defaults)
+            frozen.__kwdefaults__ = {name: own for name, (own, _) in named.items()} or held.__kwdefaults__
             frozen.__qualname__, frozen.__module__, frozen.__doc__ = held.__qualname__, held.__module__, held.__doc__
             frozen.__dict__.update(held.__dict__)
             self.functions[id(held)] = frozen, len(self.functions)
             own_keys = [self.cell(cell, copy) for cell, copy in zip(cells, copies, strict=True)]
         else:
             own_keys = []
-        defaults = (*(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values())
-        default_keys = tuple(self.value(value)[1] for value in defaults)
+        default_keys = tuple(key for _, key in (*defaults, *named.values()))
         key = held.__code__, held.__code__.co_filename, default_keys, tuple(own_keys), tuple(map(self.name, own_names))
         return frozen, key
 

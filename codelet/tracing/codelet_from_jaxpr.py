@@ -20,6 +20,7 @@ from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
+from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import reduced
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
@@ -294,7 +295,7 @@ def codelet_from_jaxpr(
         took = _named(inputs, len(own.in_avals), called, "inputs")
         made = _named(outputs, len(own.out_avals), called, "outputs")
         _check_arrays(own, took, made, called)
-    codelet = JaxprCodelet(jaxprs, took, made, called, hints)
+    codelet = JaxprCodelet([with_own_constants(own) for own in jaxprs], took, made, called, hints)
     twice = next((own for own in codelet.types if codelet.types.count(own) > 1), None)
     if twice is not None:
         raise CodeletDefinitionError(

@@ -29,6 +29,7 @@ from codelet.errors import (
     SavingError,
     UnknownFieldError,
 )
+from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, captured
 from codelet.tracing.field_types import FieldType
@@ -266,6 +267,7 @@ class Codelet(Unchanging, Capturing):
                 expected="fields, static values, and arrays that are not traced",
                 fix="pass the value in as a field",
             )
+        jaxpr = with_own_constants(jaxpr)
         own = {fresh: symbol for symbol, fresh in symbols.items()}
         outputs = {
             name: FieldType(tuple(aval.shape), np.dtype(aval.dtype)).at(own)

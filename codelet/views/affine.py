@@ -241,7 +241,9 @@ class AffineMap(NoNumber, Unchanging):
         assert not self.tables
         extents = [self.extent(key) for key in keys]
         strides = [self.coefficient(key) * array.itemsize for key in keys]
-        return as_strided(array[self.offset :], extents, strides)
+        # What NumPy does not know itself (float8, bfloat16, int4) need not have a name by which memory is described.
+        raw = array if array.dtype.isbuiltin == 1 else array.view(np.dtype((np.void, array.itemsize)))
+        return as_strided(raw[self.offset :], extents, strides).view(array.dtype)
 
     @property
     def is_one_to_one(self) -> bool:

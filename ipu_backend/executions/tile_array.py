@@ -25,7 +25,7 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.graphs.family import Family
-from codelet.hostdata import on_device
+from codelet.hostcopies import on_device
 from codelet.tracing.traced_codelet import TracedCodelet
 from codelet.views.grids import Axis, Grid, Key
 from codelet.views.sources import Variable, source_variables
@@ -209,7 +209,7 @@ class TileArray(Execution):
 
     def blank(self, variable: Variable) -> Array:
         """What is held of a variable that has no value yet: zeros."""
-        return on_device(np.zeros(self.held_shape(variable), variable.dtype))
+        return jax.device_put(np.zeros(self.held_shape(variable), variable.dtype))
 
     def held(self, arrays: Arrays, variable: Variable) -> Array:
         """The array of a variable, zeros where it has no value yet."""

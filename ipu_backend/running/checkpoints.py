@@ -23,7 +23,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from codelet.errors import CheckpointError, CodeletError, MissingExtraError
-from codelet.hostdata import copied, on_device
 from codelet.views.sources import Variable
 from ipu_backend.running.checkpoint_files import (
     ABOUT,
@@ -147,7 +146,7 @@ def _restored(
         variable = known[own.name]
         value = tree[str(number)] if variable.size else np.zeros(variable.shape, variable.dtype)
         if isinstance(value, np.ndarray):
-            value = copied(execution.load(variable, on_device(value[tuple(map(slice, variable.shape))])))
+            value = execution.load(variable, jax.device_put(value[tuple(map(slice, variable.shape))]))
         arrays[variable] = value
         written[variable] = Elements.everything(variable.size)
         if own.held == "some":

@@ -227,8 +227,9 @@ class Engine:
 
         Args:
             stream: a stream of the graph, or its name.
-            values: for an input stream, an array of values stacked along a first axis, or an iterable of arrays (a
-                loader, a generator). For an output stream, a function that is called with each value; without
+            values: for an input stream, an array of values stacked along a first axis, which is copied (a
+                `numpy.memmap` stays in its file), or an iterable of arrays (a loader, a generator), each of which is
+                copied when it is taken. For an output stream, a function that is called with each value; without
                 one, `read` gives all that the last run sent. The function does not use the engine itself.
             by_part: of each value of an input stream, only what `part` says is given. Otherwise every process gives all
                 of it, and keeps its own.

@@ -77,7 +77,8 @@ class EngineMachine:
                 loaded.compile = self.execution.compile_held
             else:
                 loaded.compile, loaded.splits = self._compile_addresses, False
-                loaded.parts = (Together(loaded.plan.steps),)
+                if not loaded.asks:
+                    loaded.parts = (Together(loaded.plan.steps),)
 
     def _check_alike(self, plans: Mapping[str, Plan]) -> None:
         """See that all processes of the mesh are about to run the same, if there are several.

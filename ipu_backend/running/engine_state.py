@@ -18,7 +18,7 @@ from jax.core import Tracer
 from codelet.errors import ArrayError, NotFiniteError, UninitializedReadError
 from codelet.graphs.graph import Graph
 from codelet.graphs.vertices import gather
-from codelet.hostdata import as_array, copied, on_device
+from codelet.hostdata import as_array, as_own_array
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor
 from ipu_backend.running.names import Names
@@ -153,7 +153,7 @@ class Writing:
                 )
         if tensor.is_whole_variable:
             (variable,) = variables
-            array = self._whole[variable] = as_array(value, variable)
+            array = self._whole[variable] = as_own_array(value, variable)
             self._parts.pop(variable, None)
             self._written.add_variable(variable)
             return array
@@ -187,9 +187,8 @@ class Writing:
 
     def done(self) -> EngineState:
         """The state after."""
-        made = {**self._whole, **{v: on_device(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
-        # A copy: a run may overwrite the state, and the caller's array must outlive it.
-        held = {v: copied(self.execution.load(v, array)) for v, array in made.items()}
+        made = {**self._whole, **{v: jax.device_put(flat.reshape(v.shape)) for v, flat in self._parts.items()}}
+        held = {v: self.execution.load(v, array) for v, array in made.items()}
         return EngineState({**self.state.arrays, **held}, self._written)
 
 

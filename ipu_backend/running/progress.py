@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from codelet.errors import MissingExtraError
-from ipu_backend.running.streaming import Part, Together
+from ipu_backend.running.streaming import Chunks, Part, Turns
 
 CHUNKS = 20
 """Into how many chunks at least a loop falls whose progress is shown: each is waited for."""
@@ -32,6 +32,6 @@ def progress_bar(parts: Sequence[Part], text: str) -> Iterator[Callable[[int], o
             expected="the extra `progress`",
             fix="pip install 'codelet[progress]' (in a checkout: pip install -e '.[progress]')",
         ) from None
-    turns = sum(part.step.count for part in parts if not isinstance(part, Together))
+    turns = sum(part.step.count for part in parts if isinstance(part, Chunks | Turns))
     with tqdm(total=turns or None, desc=text, unit="turn") as bar:
         yield bar.update

@@ -28,15 +28,18 @@ from codelet.graphs.graph import Graph
 from codelet.jaxprs.equations import inner_jaxprs
 from codelet.programs.program import Program
 from codelet.views.sources import Variable
+from codelet.views.tensor import Tensor
+from ipu_backend.running.engine_state import EngineState, read_view
 from ipu_backend.running.progress import CHUNKS
-from ipu_backend.running.streaming import Chunks, Connections, Part, Together, split
+from ipu_backend.running.streaming import Choice, Chunks, Connections, Part, Rounds, Together, split
 from lowering.fast.execution import Execution
 from lowering.pipeline import compile_plan, plan_engine, plan_part
 from lowering.plan.dataflow import flow_step
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.steps import Step
-from lowering.plan.streams import Sent, count_values, sent_by_stream
+from lowering.plan.streams import Sent, copied_by_stream, count_values, unsure_inputs
+from lowering.plan.timeline import without_calls
 
 Arrays = dict[Variable, Any]
 """What is held of variables."""
@@ -141,7 +144,7 @@ class CompiledPart:
             raise ProgramAbortedError(f"the program aborted: {self.plan.messages[int(flag) - 1]}")
         arrays.update(zip(self.written, written, strict=True))
         own.update(self.written)
-        for stream, values in sent_by_stream(self.plan, sent).items() if self.sends else ():
+        for stream, values in copied_by_stream(self.plan, sent).items() if self.sends else ():
             some = values.values[: int(values.count)] if isinstance(values, Sent) else values
             connections.send(stream, np.asarray(some))
 
@@ -167,6 +170,8 @@ class LoadedProgram:
         plan: what the passes made of it.
         execution: how its variables are held.
         parts: what runs one after the other.
+        asks: whether data decide how many values of input streams it takes: then it runs in parts, between which the
+            engine looks at these data, and asks for no value that is not taken.
         splits: whether it may run in other parts.
         checked: the elements that had a value before the last run, where they are those that have one after it.
     """
@@ -177,14 +182,17 @@ class LoadedProgram:
         self.execution = Execution()
         self.compile: Callable[[Plan], jax_core.ClosedJaxpr] = compile_plan
         self.plan, self._first = plan_engine(graph, program).add_variable("first turn", (), np.dtype(np.int32))
-        self.parts = split(self.plan.steps, stream_bytes)
+        self.asks = bool(unsure_inputs(self.plan.steps))
+        taken_apart = without_calls(self.plan, keep=lambda call: not unsure_inputs(call.function.body))
+        self._running = taken_apart if self.asks else self.plan
+        self.parts = split(self._running.steps, stream_bytes)
         self.splits = True
         self.checked: ElementSet | None = None
         self._compiled: dict[Any, CompiledPart] = {}
 
     def _part(self, key: Any, steps: Sequence[Step], given: Sequence[Variable] = ()) -> CompiledPart:
         if key not in self._compiled:
-            self._compiled[key] = CompiledPart(plan_part(self.plan, steps, given), self.execution, self.compile)
+            self._compiled[key] = CompiledPart(plan_part(self._running, steps, given), self.execution, self.compile)
         return self._compiled[key]
 
     def _chunk(self, part: Chunks, turns: int) -> CompiledPart:
@@ -195,7 +203,7 @@ class LoadedProgram:
     @cached_property
     def finer_parts(self) -> tuple[Part, ...]:
         """The parts with loops over streams in at least `CHUNKS` chunks, as far as they have turns."""
-        return split(self.plan.steps, self.stream_bytes, CHUNKS) if self.splits else self.parts
+        return split(self._running.steps, self.stream_bytes, CHUNKS) if self.splits else self.parts
 
     @cached_property
     def in_place(self) -> CompiledPart | None:
@@ -220,6 +228,27 @@ class LoadedProgram:
         after.pop(self._first, None)
         return after
 
+    def _value(self, arrays: Arrays, tensor: Tensor) -> np.ndarray:
+        """What a view without symbols holds now, on the host."""
+        return read_view(EngineState(arrays, ElementSet()), self.execution, tensor, check=False)
+
+    def _rounds(
+        self, part: Rounds, arrays: Arrays, own: set[Variable], connections: Connections, *, wait: bool
+    ) -> None:
+        """Go round a loop on a condition.
+
+        Raises:
+            ProgramAbortedError: it goes on beyond its bound.
+        """
+        step, turns = part.step, 0
+        self._run(arrays, own, connections, Runs(part.condition), wait=wait)
+        while bool(self._value(arrays, step.predicate)) != step.until:
+            if turns == step.max_steps:
+                raise ProgramAbortedError(f"the program aborted: {self.plan.messages[step.code - 1]}")
+            self._run(arrays, own, connections, Runs(part.body), wait=wait)
+            self._run(arrays, own, connections, Runs(part.condition), wait=wait)
+            turns += 1
+
     def _run(self, arrays: Arrays, own: set[Variable], connections: Connections, runs: Runs, *, wait: bool) -> None:
         done, wait = runs.done, wait or runs.done is not None
         for part in runs.parts:
@@ -232,6 +261,12 @@ class LoadedProgram:
                     self._chunk(part, turns).run(arrays, own, connections, wait=wait)
                     if done is not None:
                         done(turns)
+            elif isinstance(part, Rounds):
+                self._rounds(part, arrays, own, connections, wait=wait)
+            elif isinstance(part, Choice):
+                number = int(self._value(arrays, part.step.control))
+                chosen = part.step.values.index(number) if number in part.step.values else -1
+                self._run(arrays, own, connections, Runs(part.branches[chosen]), wait=wait)
             else:
                 index = part.step.index
                 for turn in range(part.step.count):

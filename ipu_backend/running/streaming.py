@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from codelet.errors import ArrayError, StreamError
+from codelet.hostcopies import own_copy
 from codelet.programs.copies import Stream
 from codelet.views.sources import type_text
-from lowering.plan.steps import RepeatStep, Step
-from lowering.plan.streams import count_values
+from lowering.plan.steps import RepeatStep, Step, SwitchStep, WhileStep
+from lowering.plan.streams import count_values, unsure_inputs
 
 # --- parts of a program -------------------------------------------------------------------------------
 
@@ -47,7 +49,24 @@ class Turns:
     body: tuple[Part, ...]
 
 
-Part = Together | Chunks | Turns
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """A loop on a condition that takes values of streams: the engine asks for each when it is taken."""
+
+    step: WhileStep
+    condition: tuple[Part, ...]
+    body: tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A choice of whose branches some take more values of streams than others."""
+
+    step: SwitchStep
+    branches: tuple[tuple[Part, ...], ...]
+
+
+Part = Together | Chunks | Turns | Rounds | Choice
 
 
 def _num_bytes(steps: Sequence[Step]) -> int:
@@ -55,11 +74,21 @@ def _num_bytes(steps: Sequence[Step]) -> int:
     return sum(n * math.prod(s.shape) * s.dtype.itemsize for s, n in count_values(steps).items())
 
 
+def _asking(step: Step, stream_bytes: int) -> Part:
+    """A step that takes a number of values of streams that depends on data, so that none is asked for in vain."""
+    if isinstance(step, WhileStep):
+        return Rounds(step, split(step.condition, stream_bytes), split(step.body, stream_bytes))
+    if isinstance(step, SwitchStep):
+        return Choice(step, tuple(split(branch, stream_bytes) for branch in step.branches))
+    assert isinstance(step, RepeatStep), step
+    return Turns(step, split(step.body, stream_bytes))
+
+
 def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Part, ...]:
     """Steps as parts, none of which holds more values of streams than `stream_bytes`, if it can be.
 
     Args:
-        steps: what runs.
+        steps: what runs, without calls of functions that take a number of values of streams that depends on data.
         stream_bytes: the bound.
         chunks: into how many chunks at least a loop over streams is to fall, as far as it has turns.
     """
@@ -72,6 +101,10 @@ def split(steps: Sequence[Step], stream_bytes: int, chunks: int = 1) -> tuple[Pa
             together.clear()
 
     for step in steps:
+        if unsure_inputs([step]):
+            close()
+            parts.append(_asking(step, stream_bytes))
+            continue
         weight = _num_bytes([step])
         if together and weight and _num_bytes(together) + weight > stream_bytes:
             close()
@@ -118,13 +151,16 @@ class _Source:
         self.stream = stream
         self.shape = shape  # of each value, or of the part of it that is given
         self.array: np.ndarray | None = None
+        self.in_file = False
         self.iterator: Iterator[Any] = iter(())
         self.taken = 0
         self.before = 0  # how many were taken before the run
         self.waiting: deque[Any] = deque()  # what an iterator has given, and is to be taken again
         self.lent: list[Sequence[Any]] | None = []  # what it has given in this run, by takes; None where not kept
         if hasattr(values, "shape") and hasattr(values, "dtype"):
-            array = np.asarray(values)
+            # What is in a file is copied as it is taken, what is JAX's does not change: the rest the user may write to.
+            self.in_file = isinstance(values, np.memmap)
+            array = np.asarray(values) if self.in_file or isinstance(values, jax.Array) else np.array(values)
             self.array = _checked(stream, array, (*array.shape[:1], *shape))
         elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
             self.iterator = iter(values)
@@ -158,6 +194,7 @@ class _Source:
         """The next values, stacked."""
         array = self.array
         found = self._from_iterator(count) if array is None else array[self.taken : self.taken + count]
+        found = own_copy(found) if self.in_file else found
         if len(found) < count:
             ended = self.taken + len(found)
             raise StreamError(

@@ -154,15 +154,23 @@ class _Finder(_Reader):
         self.found |= written.missing(touch.tensor, touch.axes).keys()
 
 
-def read_before_written(plan: Plan, given: Collection[Variable]) -> frozenset[Variable]:
-    """The variables of which a plan, without calls, may read an element that none of its steps has written before.
+def read_and_written(plan: Plan, given: Collection[Variable]) -> tuple[frozenset[Variable], ElementSet]:
+    """What a plan, without calls, may read that none of its steps has written before, and what has a value after it.
 
     By the rule of `check_initialized`: of the branches of a choice any may have run, and of a loop no turn.
 
     Args:
         plan: the plan.
-        given: those that have a value before it.
+        given: the variables that have a value before it.
+
+    Returns:
+        The variables of which it may read an element first, and the elements that have a value on every way.
     """
     finder = _Finder(plan)
-    finder.visit(plan.steps, ElementSet.of_variables(given))
-    return frozenset(finder.found)
+    after = finder.visit(plan.steps, ElementSet.of_variables(given))
+    return frozenset(finder.found), after
+
+
+def read_before_written(plan: Plan, given: Collection[Variable]) -> frozenset[Variable]:
+    """The variables of which a plan, without calls, may read an element first: those of `read_and_written`."""
+    return read_and_written(plan, given)[0]

@@ -65,17 +65,34 @@ class Region:
         return all(leaf.key is not None for leaf in self.leaves)
 
 
+def _stretches(
+    dimension: int, span: tuple[int, int], boxes: Mapping[Any, Box]
+) -> list[tuple[int, int, dict[Any, Box]]]:
+    """A span of a dimension in the most stretches that leave boxes in it whole, each with those that begin in it."""
+    found: list[tuple[int, int, dict[Any, Box]]] = []
+    at = span[0]
+    for key, own in sorted(boxes.items(), key=lambda item: item[1][dimension]):
+        start, stop = own[dimension]
+        if not found or start >= at:  # nothing before reaches beyond where it begins
+            if start > at:
+                found.append((at, start, {}))
+            found.append((start, stop, {}))
+        low, high, inside = found[-1]
+        inside[key] = own
+        at = max(high, stop)
+        found[-1] = low, at, inside
+    return found if at == span[1] else [*found, (at, span[1], {})]
+
+
 def _cut(shape: tuple[int, ...], region: Box, boxes: Mapping[Any, Box]) -> Region | None:
     """A region cut through between boxes that lie in it until every part is one box or none; None if it cannot be."""
     if not boxes or list(boxes.values()) == [region]:
         return Region(shape, region, next(iter(boxes), None))
-    for dimension, (start, stop) in enumerate(region):
-        ends = sorted({start, stop, *(end for own in boxes.values() for end in own[dimension])})
-        cuts = [c for c in ends if not any(own[dimension][0] < c < own[dimension][1] for own in boxes.values())]
-        if len(cuts) > 2:
+    for dimension, span in enumerate(region):
+        stretches = _stretches(dimension, span, boxes)
+        if len(stretches) > 1:
             parts = []
-            for low, high in itertools.pairwise(cuts):
-                inside = {key: own for key, own in boxes.items() if low <= own[dimension][0] < high}
+            for low, high, inside in stretches:
                 part = _cut(shape, (*region[:dimension], (low, high), *region[dimension + 1 :]), inside)
                 if part is None:
                     return None

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codelet.hostdata import on_device
 from codelet.programs.copies import Stream
 from codelet.views.sources import Variable
 from codelet.views.tensor import Tensor
@@ -38,7 +37,7 @@ class Execution:
 
     def blank(self, variable: Variable) -> Array:
         """What is held of a variable that has no value yet: zeros."""
-        return on_device(np.zeros(variable.shape, variable.dtype))
+        return jax.device_put(np.zeros(variable.shape, variable.dtype))
 
     def saved(self, variable: Variable, held: Array) -> Array:
         """The value of a variable for a checkpoint, in logical order, with any room behind its ends.

@@ -2,8 +2,8 @@
 
 The values of an input stream come in stacked; a body gets its part of them with a first axis of turns, and is scanned
 over it. The values of an output stream whose number is fixed are stacked by the scan. Where the number depends on
-data, they go into an array that holds the most there may be, one behind another, and are counted: `Sent` is passed
-on through loops, choices and functions as what is held of variables is.
+data, they go into an array that holds the most there may be, one behind another, and are counted, and those of an input
+stream are taken out of one: `Sent` is passed on through loops, choices and functions as what is held of variables is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Feed(NamedTuple):
 class BodyStreams(NamedTuple):
     """What a body copies of streams: the values that go in and those that come out, by number.
 
-    `passed_on` are the output streams whose number of values depends on data.
+    `passed_on` are the streams whose number of values depends on data.
     """
 
     inputs: tuple[tuple[Stream, int], ...]
@@ -80,9 +80,9 @@ class Feeds:
     """What is there of the streams of a program at a point of it. Changed in place.
 
     Attributes:
-        unsure: the output streams to which a number of values goes that depends on data.
+        unsure: the streams of which a number of values is copied that depends on data.
         held: of an input stream its values and how many are taken; of an output stream what was sent so far, stacked
-            in pieces, or `Sent` where it is unsure.
+            in pieces; `Sent` where it is unsure, of an input stream with all the values that there are.
     """
 
     unsure: frozenset[Stream]
@@ -93,7 +93,7 @@ class Feeds:
         counts = {stream: n for body in bodies for stream, n in count_values(body).items()}
         ordered = sorted(counts.items(), key=lambda item: item[0].name)
         return BodyStreams(
-            tuple((stream, n) for stream, n in ordered if stream.is_input),
+            tuple((stream, n) for stream, n in ordered if stream.is_input and stream not in self.unsure),
             tuple((stream, n) for stream, n in ordered if not stream.is_input and stream not in self.unsure),
             tuple(stream for stream, _ in ordered if stream in self.unsure),
         )
@@ -105,6 +105,10 @@ class Feeds:
 
     def receive(self, stream: Stream) -> Array:
         """The next value of an input stream."""
+        if stream in self.unsure:
+            values, count = self.held[stream]
+            self.held[stream] = Sent(values, count + 1)
+            return lax.dynamic_index_in_dim(values, count, keepdims=False)
         value = self.take(stream, 1)
         return value.reshape(value.shape[1:])
 
@@ -129,8 +133,10 @@ class Feeds:
             return jnp.zeros((0, *stream.shape), stream.dtype)
         return parts[0] if len(parts) == 1 else lax.concatenate(parts, 0)
 
-    def all_sent(self, stream: Stream) -> list[Array]:
-        """All that was sent to a stream: the values stacked, and their number where it depends on data."""
+    def copied(self, stream: Stream) -> list[Array]:
+        """All that was sent to a stream, stacked, and the number of values of any where it depends on data."""
+        if stream.is_input:
+            return [self.held[stream].count] if stream in self.unsure else []
         return list(self.held[stream]) if stream in self.unsure else [self.sent(stream)]
 
 
@@ -140,7 +146,8 @@ def begin_streams(steps: Sequence[Step], streams: Iterable[Stream], given: Itera
     feeds = Feeds(unsure_streams(steps))
     for stream in streams:
         if stream.is_input:
-            feeds.held[stream] = _Feed(next(values))
+            own = next(values)
+            feeds.held[stream] = Sent(own, jnp.zeros((), jnp.int32)) if stream in feeds.unsure else _Feed(own)
         elif stream in feeds.unsure:
             empty = jnp.zeros((counts[stream], *stream.shape), stream.dtype)
             feeds.held[stream] = Sent(empty, jnp.zeros((), jnp.int32))

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from codelet.graphs.family import Family, Field, VertexState
-from codelet.tracing.alike import alike
+from codelet.tracing.alike import Kinds
 from codelet.views.affine import sorted_symbols
 from codelet.views.digits import chains
 from codelet.views.grids import Grid
@@ -87,16 +87,14 @@ def _kind(family: Family) -> Hashable:
 
 def _kinds(families: Iterable[tuple[int, Family]]) -> Iterator[list[int]]:
     """The numbers of families, those that can be parts of one together."""
-    found: dict[Hashable, list[tuple[Family, list[int]]]] = {}
+    found: dict[Hashable, list[int]] = {}
+    kinds, of_codelet = Kinds(), {}
     for number, family in families:
-        groups = found.setdefault(_kind(family), [])
-        for first, numbers in groups:
-            if first.codelet is family.codelet or alike(first.codelet.jaxpr, {}, family.codelet.jaxpr):
-                numbers.append(number)
-                break
-        else:
-            groups.append((family, [number]))
-    return (numbers for groups in found.values() for _, numbers in groups)
+        codelet = id(family.codelet)
+        if codelet not in of_codelet:
+            of_codelet[codelet] = kinds.kind(family.codelet.jaxpr)
+        found.setdefault((_kind(family), of_codelet[codelet]), []).append(number)
+    return iter(found.values())
 
 
 def _row(direction: Direction, boxes: Sequence[LatticeBox]) -> LatticeBox:

@@ -6,6 +6,7 @@ Read one by one, each is a slice whose transpose pads it to the whole again; the
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Division:
     cuts: tuple[int, ...]
     place: Mapping[Any, int]
 
-    @property
+    @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
         """The extent of every piece."""
         return tuple(b - a for a, b in itertools.pairwise(self.cuts))
@@ -67,7 +68,8 @@ def divide_boxes(shape: tuple[int, ...], boxes: Mapping[Any, Box]) -> Division |
     if len(parts) < 2 or any(a[1] > b[0] for a, b in itertools.pairwise(parts)):
         return None
     cuts = sorted({0, shape[dimension], *(end for part in parts for end in part)})
-    return Division(dimension, tuple(cuts), {key: cuts.index(own[dimension][0]) for key, own in boxes.items()})
+    number = {cut: k for k, cut in enumerate(cuts)}
+    return Division(dimension, tuple(cuts), {key: number[own[dimension][0]] for key, own in boxes.items()})
 
 
 def divide(shape: tuple[int, ...], accesses: Mapping[Any, Access]) -> Division | None:

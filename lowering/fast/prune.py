@@ -39,8 +39,10 @@ def written_through(step: Step, variable: Variable) -> list[Index]:
 def _made_and_read(step: Step) -> tuple[Live, Live]:
     """The variables that a step itself makes anew, and those that it reads."""
     touches = list(step.touches())
-    written = {variable for touch in touches if touch.is_written for variable in touch.variables}
-    through = {variable: written_through(step, variable) for variable in written}
+    through: dict[Variable, list[Index]] = {}
+    for touch in touches:
+        if touch.is_written and not touch.is_empty and isinstance(touch.tensor.source, Variable):
+            through.setdefault(touch.tensor.source, []).append(touch.tensor.index)
     made = frozenset(v for v, indices in through.items() if indices and not need_old(v.shape, indices))
     return made, frozenset(variable for touch in touches if touch.is_read for variable in touch.variables)
 

@@ -333,11 +333,10 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
 
     Returns:
         A function from what is held of the plan's inputs, and then the values of its input streams, stacked, to
-        the values of its outputs, then those of its output streams, stacked, as `sent_by_stream` takes them apart,
+        the values of its outputs, then what was copied of its streams, as `copied_by_stream` takes it apart,
         and last, where anything aborts, the flag of `Plan.abort`. An output that is a whole variable comes as it is
         held.
     """
-    outgoing = [stream for stream in plan.streams if not stream.is_input]
     how = Execution() if execution is None else execution
 
     def run(*arrays: Array) -> list[Array]:
@@ -353,7 +352,7 @@ def emit(plan: Plan, execution: Execution | None = None) -> Callable[..., list[A
         with nesting_told(plan.steps):
             emit_steps(state, plan.steps)
         results = [_output(state, tensor) for tensor in plan.outputs]
-        results += [array for stream in outgoing for array in state.streams.all_sent(stream)]
+        results += [array for stream in plan.streams for array in state.streams.copied(stream)]
         return results if plan.abort is None else [*results, state.arrays[plan.abort]]
 
     return run

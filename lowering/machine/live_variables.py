@@ -18,7 +18,7 @@ import numpy as np
 
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import whole_view
-from lowering.check.initialized import read_before_written
+from lowering.check.initialized import read_and_written, read_before_written
 from lowering.plan.elements import ElementSet
 from lowering.plan.plan import Plan
 from lowering.plan.solver import Elementwise
@@ -34,7 +34,8 @@ class Lifetimes(NamedTuple):
     Attributes:
         kept: from before it starts until after it ends.
         given: from before it starts until it ends their life itself, which it may read before that.
-        results: until after it ends, from where it writes them: of a program that ends the life of anything alone.
+        results: until after it ends, from where it writes them, on whatever way all of each: of a program that ends the
+            life of anything alone.
     """
 
     kept: frozenset[Variable]
@@ -48,8 +49,9 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
     Kept are those that the caller names, constants, and those of which the program may read elements that it has
     not written yet, on whatever way it takes; but for those whose life the program itself ends last.
 
-    A program that ends any says what it needs of what it was given: what is kept of the rest and written before it is
-    read, its results, then is live from there on.
+    A program that ends any says what it needs of what it was given: what is kept of the rest, and all of it written
+    before any of it is read, its results, then is live from there on. What is written in part, in one branch of a
+    choice or in a loop of perhaps no turns still holds what was given elsewhere, or otherwise, and is kept.
 
     Args:
         plan: the plan.
@@ -61,9 +63,8 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
     ended = plan.ended
     if not ended:
         return Lifetimes(frozenset(kept | read_before_written(plan, kept)), frozenset(), frozenset())
-    read_first = read_before_written(plan, ())
-    written = {variable for step in plan.steps for variable in step.writes}
-    results = frozenset(kept & written - read_first)
+    read_first, has_value = read_and_written(plan, ())
+    results = frozenset(v for v in kept - read_first if has_value.first_missing(whole_view(v), ()) is None)
     return Lifetimes(frozenset(kept | read_first) - ended - results, ended & read_first, results)
 
 

@@ -1,12 +1,13 @@
 """Streams: how many values a program takes from each stream, and gives to it.
 
-Values come and go stacked along a first axis. Of an input stream the number is fixed where the program is lowered: a
-choice takes as many whichever way it goes, and a loop on a condition none. Of an output stream it may depend on data,
-as long as it has a bound: it is then counted, and room is made for the most that there may be.
+Values come and go stacked along a first axis. Their number may depend on data, in a choice or a loop on a condition, as
+long as it has a bound: it is then counted, and the most that there may be are given, or room is made for them. Of an
+input stream it needs no bound where an engine runs the program, which asks the host for each value when it is taken.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,16 @@ class Sent(NamedTuple):
     count: Any
 
 
+class Taken(NamedTuple):
+    """How many values of an input stream a program took, where that depends on data.
+
+    Attributes:
+        count: how many of those that were given, from the first on; an int32.
+    """
+
+    count: Any
+
+
 class _Count(NamedTuple):
     """How many values are copied at least, and at most."""
 
@@ -49,14 +60,21 @@ _Counts = dict[Stream, _Count]
 
 def _refused(stream: Stream, what: str, fix: str, line: Line | None) -> ProgramError:
     problem = f"how many values of stream {stream.name!r} are copied depends on {what}"
-    expected = "as many whenever the program runs" if stream.is_input else "a number that is known not to be exceeded"
+    expected = "a number that is known not to be exceeded"
     return ProgramError(problem, given=stream, expected=expected, fix=fix, line=line)
+
+
+def _no_bound(stream: Stream, line: Line | None) -> ProgramError:
+    fix = "max_steps= for the loop, or copy outside, or in a Repeat"
+    if stream.is_input:
+        fix += "; cl.Engine runs it as it is, and asks the host for each value when it is taken"
+    return _refused(stream, "how often a loop without a bound runs", fix, line)
 
 
 def _add(total: _Counts, more: _Counts, times: int = 1) -> None:
     for stream, (least, most) in more.items():
         own = total.get(stream, _NONE)
-        total[stream] = _Count(own.least + least * times, own.most + most * times)
+        total[stream] = _Count(own.least + least * times, own.most + (most * times if times else 0))
 
 
 class _Counter:
@@ -64,6 +82,7 @@ class _Counter:
 
     def __init__(self) -> None:
         self.functions: dict[FunctionBody, _Counts] = {}
+        self.unbounded: dict[Stream, Line | None] = {}  # input streams of loops without a bound, with their lines
 
     def of(self, steps: Sequence[Step]) -> _Counts:
         total: _Counts = {}
@@ -91,14 +110,15 @@ class _Counter:
         look, turn = self.of(step.condition), self.of(step.body)
         total: _Counts = {}
         for stream in {**look, **turn}:
-            if stream.is_input:
-                raise _refused(stream, "how often a loop runs", "copy outside, or in a Repeat", step.line)
-            if step.max_steps is None:
-                fix = "max_steps= for the loop, or copy outside, or in a Repeat"
-                raise _refused(stream, "how often a loop without a bound runs", fix, step.line)
             of_look, of_turn = look.get(stream, _NONE), turn.get(stream, _NONE)
-            turns = step.max_steps
-            total[stream] = _Count(of_look.least, of_look.most * (turns + 1) + of_turn.most * turns)
+            most, turns = math.inf, step.max_steps
+            if turns is not None:
+                most = of_look.most * (turns + 1) + of_turn.most * turns
+            elif not stream.is_input:
+                raise _no_bound(stream, step.line)
+            else:
+                self.unbounded.setdefault(stream, step.line)
+            total[stream] = _Count(of_look.least, most)
         return total
 
     def choice(self, step: SwitchStep) -> _Counts:
@@ -106,32 +126,53 @@ class _Counter:
         total: _Counts = {}
         for stream in dict.fromkeys(stream for count in counts for stream in count):
             own = [count.get(stream, _NONE) for count in counts]
-            found = _Count(min(count.least for count in own), max(count.most for count in own))
-            if stream.is_input and not found.is_fixed:
-                raise _refused(stream, "a choice", "copy outside, or as often in every case", step.line)
-            total[stream] = found
+            total[stream] = _Count(min(count.least for count in own), max(count.most for count in own))
         return total
 
 
 def count_values(steps: Sequence[Step]) -> Counter[Stream]:
-    """How many values of each stream some steps copy at most: of an input stream always so many.
+    """How many values of each stream some steps copy at most.
 
     Raises:
-        ProgramError: a number that depends on data, and has no bound, or is of an input stream.
+        ProgramError: a number that depends on data, and has no bound.
     """
-    return +Counter({stream: int(count.most) for stream, count in _Counter().of(steps).items()})
+    counter = _Counter()
+    counts = counter.of(steps)
+    for stream, line in counter.unbounded.items():
+        if math.isinf(counts[stream].most):
+            raise _no_bound(stream, line)
+    return +Counter({stream: int(count.most) for stream, count in counts.items()})
+
+
+def copied_streams(steps: Sequence[Step]) -> frozenset[Stream]:
+    """The streams of which some steps may copy a value."""
+    return frozenset(stream for stream, count in _Counter().of(steps).items() if count.most)
 
 
 def unsure_streams(steps: Sequence[Step]) -> frozenset[Stream]:
-    """The output streams to which some steps send a number of values that depends on data."""
+    """The streams of which some steps copy a number of values that depends on data."""
     return frozenset(stream for stream, count in _Counter().of(steps).items() if not count.is_fixed)
 
 
-def sent_by_stream(plan: Plan, arrays: Sequence[Any]) -> dict[Stream, Any]:
-    """What was sent to each output stream of a plan, from the arrays that `emit` gives: stacked, or `Sent`."""
+def unsure_inputs(steps: Sequence[Step]) -> frozenset[Stream]:
+    """The input streams among `unsure_streams`."""
+    return frozenset(stream for stream in unsure_streams(steps) if stream.is_input)
+
+
+def copied_by_stream(plan: Plan, arrays: Sequence[Any]) -> dict[Stream, Any]:
+    """What was copied of the streams of a plan, from the arrays that `emit` gives.
+
+    Of each output stream the values, stacked, or `Sent`; of an input stream `Taken`, where the number depends on data.
+    """
     unsure, following = unsure_streams(plan.steps), iter(arrays)
-    outgoing = [stream for stream in plan.streams if not stream.is_input]
-    return {s: Sent(next(following), next(following)) if s in unsure else next(following) for s in outgoing}
+    found: dict[Stream, Any] = {}
+    for stream in plan.streams:
+        if stream.is_input:
+            if stream in unsure:
+                found[stream] = Taken(next(following))
+        else:
+            found[stream] = Sent(next(following), next(following)) if stream in unsure else next(following)
+    return found
 
 
 def fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
@@ -141,9 +182,9 @@ def fed_types(plan: Plan) -> list[jax.ShapeDtypeStruct]:
 
 
 def check_streams(plan: Plan) -> None:
-    """The number of values of every input stream is known, and that of every output stream has a bound.
+    """The number of values of every output stream has a bound.
 
     Raises:
         ProgramError: one that depends on data.
     """
-    count_values(plan.steps)
+    copied_streams(plan.steps)
