@@ -46,6 +46,24 @@ def test_what_xla_miscompiles_is_replaced():
     assert not updates_in_danger(safe)
 
 
+def test_starts_that_are_known_late_are_clamped_as_they_are():
+    """A start of an equation was counted from the end already, where it had to be."""
+
+    def update(x, k):
+        h = lax.dynamic_update_slice(
+            x.reshape(4, 2, 2), x[:1, :2].reshape(1, 2, 1), (k, 0, 1), allow_negative_indices=False
+        )
+        return lax.dynamic_update_slice(h.reshape(4, 4), jnp.full((1, 2), 0.75), (0, 0))
+
+    closed = jax.make_jaxpr(update)(SQUARE, 0)
+    assert len(updates_in_danger(closed)) == 1
+    safe = jax.jit(jax_core.jaxpr_as_fun(update_safely(closed)))
+    for start in (-1, -9, 2, 9):
+        with jax.disable_jit():
+            right = update(SQUARE, start if start > 0 else jnp.asarray(start))
+        np.testing.assert_array_equal(safe(SQUARE, start)[0], right)
+
+
 # --- every kind of write after every other ----------------------------------------------------------------
 
 WRITES = {

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.extend import core as jax_core
 
 import codelet as cl
@@ -74,3 +75,31 @@ def test_a_step_with_momentum_is_as_one_would_write_it():
     np.testing.assert_allclose(traced(X, X, X.T)[1], step(X, X, X.T)[1], rtol=1e-6)
     (eqn,) = (eqn for eqn in made.jaxpr.eqns if momentum in eqn.outvars)
     assert eqn.primitive.name == "add"
+
+
+def test_numbers_are_made_as_they_are():
+    """The operands of a map of numbers are literals too, and predicates and bounds, which have no shape to change."""
+    for function in (
+        lambda a, b: ((own := jax.lax.select_n(a > 0, a, jnp.float32(jnp.nan))).reshape(1), own * b),
+        lambda a, b: ((own := jax.lax.clamp(0.0, a * 2, b)).reshape(1, 1), own * b),
+        lambda a, b: ((own := jax.lax.select_n(a > 0, b, a)).reshape(1), own + 1),
+    ):
+        closed = jax.make_jaxpr(function)(1.0, 2.0)
+        assert shape_as_they_leave(closed) is closed
+    for function in (
+        lambda x, p: ((own := jax.lax.select_n(p, x, -x)).reshape(()), own + 1),
+        lambda x, p: ((own := jax.lax.clamp(0.0, x, x.sum())).reshape(()), own + 1),
+    ):
+        shaped(function, jnp.ones(1), True)
+
+
+@pytest.mark.parametrize("execution", ["fused", "tiles", "addresses"])
+def test_the_variance_of_one_number_leaves_in_the_shape_of_its_view(execution):
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    a, out, twice = (graph.add_variable(name, (1,)) for name in ("a", "out", "twice"))
+    graph.add_vertex("vary", cl.codelet(lambda a: a.var()), a=a, out=out[0])
+    graph.add_vertex("double", cl.codelet(lambda v: 2 * v), v=out[0], out=twice[0])
+    engine = cl.Engine(graph, execution=execution)
+    engine.write({a: np.ones(1, np.float32)})
+    engine.run()
+    assert engine.read(out).tolist() == engine.read(twice).tolist() == [0.0]

@@ -59,3 +59,19 @@ def test_what_does_not_fit_is_told():
         cl.ops.cross_entropy_label_gradient(graph, x[:, 0], x, n[:3])
     with pytest.raises(OperationError, match=r"the cotangent of ops\.cross_entropy_label_gradient is not like"):
         cl.ops.cross_entropy_label_gradient(graph, x, x, x)
+
+
+@few("dtype", [jnp.uint8, jnp.int8])
+def test_classes_of_a_dtype_that_does_not_count_them_all(dtype):
+    logits, cotangent = array((4, 300)), array((4,), seed=1)
+    labels = jnp.array([3, 44, 120, 7]).astype(dtype)
+
+    def build(graph, logits, labels, cotangent):
+        loss = cl.ops.cross_entropy(graph, logits, labels, 1)
+        return loss, cl.ops.cross_entropy_gradient(graph, cotangent, logits, labels, 1)
+
+    def both(logits, labels, cotangent):
+        loss, pull = jax.vjp(lambda own: plain(own, labels.astype(jnp.int32), 1), logits)
+        return loss, pull(cotangent)[0]
+
+    check(Case(build, both, (logits, labels, cotangent), slopes=False))

@@ -21,7 +21,7 @@ from codelet.ops.lookup_codelets import gather_block
 from codelet.ops.lookup_planning import _price
 from codelet.ops.slice_forms import gather_form
 from tests.examples import examples, few
-from tests.ops_cases import TARGET, Case, array, check
+from tests.ops_cases import TARGET, Case, array, assert_alike, check
 
 INDICES = jnp.array([[3, -1, 0], [12, 5, 5], [-20, 6, 2]])
 
@@ -354,3 +354,63 @@ def test_mistakes(name):
         make(cl.ops, graph, x, i)
     assert caught.type is kind
     assert re.search(text, str(caught.value), re.DOTALL), caught.value
+
+
+NARROW = {
+    "take": lambda graph, x, i, u: (
+        cl.ops.take(graph, x, i, 0, fill_value=7.0),
+        cl.ops.take(graph, x, i, 0, mode="clip"),
+        cl.ops.take(graph, x, i, 0, mode="wrap"),
+    ),
+    "slopes": lambda graph, x, i, u: (
+        cl.ops.embedding_gradient(graph, u, x, i),
+        cl.ops.scatter_set_gradient(graph, x, i, u),
+    ),
+    "scatter": lambda graph, x, i, u: (
+        cl.ops.scatter(graph, x, i, u),
+        cl.ops.scatter(graph, x, i, u, op="max", mode="clip"),
+    ),
+    "slice": lambda graph, x, i, u: (
+        cl.ops.dynamic_slice(graph, x, (i[0], 0), (3, 2)),
+        cl.ops.dynamic_slice(graph, x, (i[1], i[0]), (3, 1), allow_negative_indices=False),
+        cl.ops.dynamic_update_slice(graph, x, u, (i[0], -1)),
+        cl.ops.dynamic_update_slice(graph, x, u, (i[1], -1), allow_negative_indices=False),
+        cl.ops.dynamic_slice_gradient(graph, u, x, (i[1], 0), allow_negative_indices=False),
+        cl.ops.dynamic_update_slice_gradient(graph, x, u, (i[1], 0), allow_negative_indices=False),
+    ),
+}
+
+
+@few(
+    "name, memory, dtype",
+    itertools.product(NARROW, [None, 600], [jnp.uint8, jnp.int8, jnp.int16, jnp.uint32]),
+    every=5,
+)
+def test_indices_of_narrow_dtypes_lead_where_wide_ones_do(name, memory, dtype):
+    """A table of more rows than the dtype counts, whole or cut into blocks of rows where tiles have little memory."""
+    signed = jnp.issubdtype(dtype, jnp.signedinteger)
+    numbers = [120, -100, -2, 3, 0, 7] if signed else [250, 129, 255, 3, 0, 7]
+    x, i, u = array((300, 2)), jnp.array(numbers), array((6, 2), seed=1)
+    target = TARGET if memory is None else cl.IPU(num_tiles=8, bytes_per_tile=memory)
+    ours, wide = (cl.lower(NARROW[name], target=own) for own in (target, TARGET))
+    found, right = jax.jit(lambda x, i, u: (ours(x, i.astype(dtype), u), wide(x, i, u)))(x, i, u)
+    jax.tree.map(assert_alike, found, right)
+
+
+def test_starts_count_from_the_end_once_or_not_at_all():
+    x, u, i = array((6,)), array((2,), seed=1), jnp.array(-1)
+
+    def build(graph, x, u, i):
+        ops, late = cl.ops, {"allow_negative_indices": False}
+        return [
+            *(ops.dynamic_slice(graph, x, (own,), (2,)) for own in (i, -1, -9)),
+            *(ops.dynamic_slice(graph, x, (own,), (2,), **late) for own in (i, -1, -9)),
+            *(ops.dynamic_update_slice(graph, x, u, (own,)) for own in (i, -1, -9)),
+            *(ops.dynamic_update_slice(graph, x, u, (own,), **late) for own in (i, -1, -9)),
+        ]
+
+    def plain(x, u, i):
+        ends, begins = (4, 4, 0), (0, 0, 0)
+        return [*(x[k : k + 2] for k in (*ends, *begins)), *(x.at[k : k + 2].set(u) for k in (*ends, *begins))]
+
+    check(Case(build, plain, (x, u, i)), interpreted=True, on_tiles=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import codelet as cl
+from tests.examples import few
 from tests.ops_cases import array, assert_alike
 
 ROW, MATRIX = array((4,), seed=1), array((4, 4), seed=2)
@@ -73,3 +76,39 @@ def test_graphs_of_traced_functions_are_pickled():
     assert graph.num_edges == traced.graph.num_edges
     with pytest.raises(cl.SavingError, match=r"pickle traced\.graph and traced\.program"):
         pickle.dumps(traced)
+
+
+BEGINNINGS = {
+    "windows": lambda x: (
+        lax.reduce_window(x, np.float32(0.5), lax.add, (2, 2), (1, 1), "SAME"),
+        lax.reduce_window(x, x[0, 0], lax.mul, (2, 3), (1, 2), ((0, 1), (1, 1))),
+    ),
+    "lines": lambda x: (
+        lax.reduce(x, np.float32(0.5), lax.add, (1,)),
+        lax.reduce((x, x), (x[0, 1], np.float32(1)), lambda a, b: (a[0] + b[0], a[1] * b[1]), (0,)),
+        lax.reduce(x, x[0, 0], lambda a, b: a + 2 * b, (0, 1)),
+    ),
+}
+
+
+@few("name, execution", product(BEGINNINGS, ["tiles", "addresses", "fused"]), every=2)
+def test_reductions_from_any_beginning_in_every_execution(name, execution):
+    traced = cl.trace(BEGINNINGS[name], MATRIX, target=cl.IPU(num_tiles=4))
+    engine = cl.Engine(traced, execution=execution)
+    engine.write(traced.arrays(MATRIX))
+    engine.run()
+    ours = [engine.read(out) for out in traced.flat_outputs]
+    held = {own.name: engine.read(own.name) for own in traced.graph.variables if own.value is None}
+    one = cl.interpret(traced.graph, {"x": np.asarray(MATRIX)}, sorted(held.keys() - {"x"}), traced.program)
+    for variable, value in one.items():
+        assert_alike(held[variable], value)
+    jax.tree.map(assert_alike, ours, jax.tree.leaves(jax.jit(BEGINNINGS[name])(MATRIX)))
+
+
+def test_slopes_of_reductions_from_any_beginning():
+    """Which JAX itself does not have: beside differences."""
+    traced = cl.trace(BEGINNINGS["windows"], MATRIX, target=cl.IPU(num_tiles=4))
+    loss = jax.jit(lambda x: sum(jnp.sin(own).sum() for own in traced(x)))
+    slope, along = jax.jit(jax.grad(loss))(MATRIX), array((4, 4), seed=5)
+    steps = [(loss(MATRIX + h * along) - loss(MATRIX - h * along)) / (2 * h) for h in (1e-2,)]
+    np.testing.assert_allclose((slope * along).sum(), steps[0], rtol=2e-2, atol=2e-2)

@@ -132,6 +132,38 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         lambda x, p: (lax.reduce_and(x, (0,)), lax.reduce_xor(x, (1,)), lax.reduce_or(p, (0, 1)), p.argmax(1)),
         *(of(3, 4, dtype=I), of(3, 4, dtype=B)),
     ),
+    "reduced from any beginning": (
+        lambda x, n, p: (
+            [lax.reduce(x, np.float32(1.5), op, (1,)) for op in (lax.add, lax.mul, lax.max, lax.min)],
+            [lax.reduce(x, x[0, 0], op, (0, 1)) for op in (lax.add, lax.max, lambda a, b: a + b * b)],
+            [lax.reduce(n, np.int32(5), op, (0,)) for op in (lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor)],
+            [lax.reduce(p, p[0, 0], op, (1,)) for op in (lax.bitwise_and, lax.bitwise_or)],
+            lax.reduce((x, n), (x[1, 1], np.int32(1)), lambda a, b: (a[0] + b[0], a[1] * b[1]), (1,)),
+            lax.reduce(x[:0], np.float32(2), lax.add, (0,)),
+            lax.reduce(x, np.float32(2), lax.add, ()),
+        ),
+        *(of(4, 24), of(4, 24, dtype=I), of(4, 24, dtype=B)),
+    ),
+    "windows from any beginning": (
+        lambda x, n, p: (
+            [
+                lax.reduce_window(own, start, op, *windows)
+                for windows in (((2, 2), (1, 2), ((0, 1), (2, -1)), (1, 2), (2, 1)),)
+                for own, start, op in (
+                    *((x, np.float32(1.5), op) for op in (lax.add, lax.mul, lax.max, lax.min)),
+                    *((x, x[0, 0], op) for op in (lax.add, lax.mul, lambda a, b: a + b * b)),
+                    *((n, np.int32(5), op) for op in (lax.add, lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor)),
+                    *((p, start, op) for start in (True, False) for op in (lax.bitwise_and, lax.bitwise_or)),
+                )
+            ],
+            lax.reduce_window(
+                (x, n), (x[1, 1], np.int32(3)), lambda a, b: (a[0] + b[0], a[1] * b[1]), (2, 2), (1, 1), "SAME"
+            ),
+            lax.reduce_window(x, np.float32(2), lax.mul, (4, 6), (1, 1), "VALID"),
+            lax.reduce_window(x, np.float32(2), lax.add, (5, 6), (1, 1), "VALID"),
+        ),
+        *(of(4, 6), of(4, 6, dtype=I), of(4, 6, dtype=B)),
+    ),
     "reduced by a function": (
         lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + 2 * b, (0, 2)),
         of(3, 4, 2),

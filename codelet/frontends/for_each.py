@@ -71,7 +71,7 @@ def add_for_each_view(
     Args:
         walk: where.
         tensors: of which each vertex has a view.
-        batch: the grid, of more than one place.
+        batch: the grid, of one place at least; a single vertex where it has no dimensions.
         index: that of the view, of all tensors, by the symbols of the grid.
         function: what is done to one view of each tensor, and to what is shared.
         shared: what all of them are given.
@@ -79,7 +79,7 @@ def add_for_each_view(
     Returns:
         The results, with the grid as leading dimensions; `NotImplemented` for those without elements.
     """
-    symbols: Any = grid(*batch)
+    symbols: Any = grid(*batch) if batch else ()
     chosen = index(symbols if isinstance(symbols, tuple) else (symbols,))
     given = [*(own[chosen] for own in tensors), *map(walk.tensor, shared)]
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(own.shape, own.dtype) for own in given))

@@ -11,6 +11,7 @@ from jax import lax
 from codelet import ops
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
+from codelet.ops.lookup_codelets import position_dtype
 from codelet.views.concat import concat
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def _without_batches(walk: Walk, numbers: Any, indices: Value) -> tuple[Any, Val
         return numbers, indices
     left_out, places = _PARTS[type(numbers)]
     shape = (*indices.shape[:-1], 1)
-    dtype = np.dtype(walk.equation.invars[1].aval.dtype)  # type: ignore[attr-defined]
+    own = walk.tensor(indices)
+    dtype = position_dtype(own.dtype)  # that of the indices may not count all batches
+    if own.dtype != dtype:
+        own = ops.cast(walk.graph, own, dtype, grain=walk.grain)
     counts = []
     for d in numbers.start_indices_batching_dims if left_out[0] == "c" else numbers.scatter_indices_batching_dims:
         row = walk.tensor(np.arange(indices.shape[d], dtype=dtype))
@@ -40,7 +44,7 @@ def _without_batches(walk: Walk, numbers: Any, indices: Value) -> tuple[Any, Val
         places: (*batches, *getattr(numbers, places)),
     }
     offsets = {name: getattr(numbers, name) for name in ("offset_dims", "update_window_dims") if hasattr(numbers, name)}
-    return type(numbers)(**offsets, **parts), concat([*counts, walk.tensor(indices)], len(shape) - 1)
+    return type(numbers)(**offsets, **parts), concat([*counts, own], len(shape) - 1)
 
 
 @rule("gather", by="`ops.gather`")
@@ -123,11 +127,13 @@ def dynamic_slice(walk: Walk, x: Value, *starts: Value, slice_sizes: tuple[int, 
     if all(isinstance(own, int) for own in places):
         rows = zip(places, x.shape, slice_sizes, strict=True)
         return x[tuple(slice(at := min(max(a, 0), n - k), at + k) for a, n, k in rows)]
-    return ops.dynamic_slice(walk.graph, walk.tensor(x), places, slice_sizes, grain=walk.grain)
+    own, options = walk.tensor(x), {"allow_negative_indices": False, "grain": walk.grain}
+    return ops.dynamic_slice(walk.graph, own, places, slice_sizes, **options)  # the equation's starts only clamp
 
 
 @rule("dynamic_update_slice", by="`ops.dynamic_update_slice`")
 def dynamic_update_slice(walk: Walk, x: Value, update: Value, *starts: Value) -> Any:
     """An array with a part, that begins at a place known late, replaced."""
     tensor, own = walk.tensor(x), walk.tensor(update)
-    return ops.dynamic_update_slice(walk.graph, tensor, own, _starts(walk, starts), grain=walk.grain)
+    options = {"allow_negative_indices": False, "grain": walk.grain}
+    return ops.dynamic_update_slice(walk.graph, tensor, own, _starts(walk, starts), **options)

@@ -19,6 +19,7 @@ from codelet.frontends.passes.fuse_elementwise import fuse_elementwise
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
 from codelet.jaxprs.rebuild import rebuild, struct
+from codelet.ops.lookup_codelets import positions
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -33,6 +34,7 @@ def _by_group(x: Any, dimension: int, sizes: Any, prefix: Sequence[int]) -> Any:
         sizes: of the groups; with those dimensions of the array in front along which they differ.
         prefix: these.
     """
+    sizes = positions(sizes)
     ends = jnp.cumsum(sizes, axis=-1)
     starts = ends - sizes
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet import ops
+from codelet.frontends.folds import from_start, lines_folded, operation_of
 from codelet.frontends.for_each import add_for_each_line
 from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
@@ -16,15 +17,9 @@ if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
 
-def _by_line(walk: Walk, tensors: Sequence[Value], axes: Sequence[int], *scalars: Value) -> Any:
+def _by_line(walk: Walk, x: Value, axes: Sequence[int]) -> Any:
     """A reduction by one vertex for each result."""
-    return add_for_each_line(
-        walk,
-        tensors,
-        axes,
-        lambda own: {("dimensions" if "dimensions" in walk.equation.params else "axes"): tuple(range(own))},
-        scalars,
-    )
+    return add_for_each_line(walk, [x], axes, lambda own: {"axes": tuple(range(own))})
 
 
 def _reduction(primitive: str, name: str, dtypes: str) -> None:
@@ -37,7 +32,7 @@ def _reduction(primitive: str, name: str, dtypes: str) -> None:
             return tensor.reshape(tuple(n for d, n in enumerate(tensor.shape) if d not in axes))
         empty = not tensor.size
         if tensor.dtype.kind not in dtypes or (empty and name in ("max", "min")):
-            return _by_line(walk, [tensor], axes)
+            return _by_line(walk, tensor, axes)
         more = {"dtype": tensor.dtype} if name in ("sum", "prod") else {}
         return getattr(ops, name)(walk.graph, tensor, tuple(map(int, axes)), grain=walk.grain, name=primitive, **more)
 
@@ -50,17 +45,29 @@ _reduction("reduce_and", "all", "b")
 _reduction("reduce_or", "any", "b")
 
 
+_PLAIN = {"add": ("sum", "iufcV"), "mul": ("prod", "iufcV"), "max": ("max", "iufV"), "min": ("min", "iufV")}
+"""By the operation that a reduction by a function is: which of ours it is, and the kinds of dtypes it has."""
+
+
 @rule("reduce_xor", by="a vertex for each result")
 def reduce_xor(walk: Walk, x: Value, *, axes: tuple[int, ...]) -> Any:
     """Whether an odd number is true; by bits."""
-    return _by_line(walk, [x], axes)
+    return _by_line(walk, x, axes)
 
 
-@rule("reduce", by="a vertex for each result")
+@rule("reduce", by="`ops.sum` or its like and a map with the beginning; by any function a vertex for each result")
 def reduce(walk: Walk, *operands: Value, computation: Any, jaxpr: Any, dimensions: tuple[int, ...]) -> Any:
-    """A reduction by any function."""
+    """A reduction by any function, from any beginning."""
     half = len(operands) // 2
-    return _by_line(walk, operands[:half], dimensions, *operands[half:])
+    tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]
+    operation, kind = operation_of(jaxpr), tensors[0].dtype.kind
+    if operation in _PLAIN and kind in _PLAIN[operation][1] and tensors[0].size and dimensions:
+        name, _ = _PLAIN[operation]
+        more = {"dtype": tensors[0].dtype} if name in ("sum", "prod") else {}
+        axes = tuple(map(int, dimensions))
+        made = getattr(ops, name)(walk.graph, tensors[0], axes, grain=walk.grain, name="reduce", **more)
+        return from_start(walk, operation, starts[0], made)
+    return lines_folded(walk, jaxpr, tensors, starts, dimensions)
 
 
 def _all_reduced(primitive: str, reduced: str) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from jax.extend import core as jax_core
+
 from codelet import ops
-from codelet.frontends.for_each import add_for_each_view, rebound
-from codelet.frontends.rules import RULES, rule
+from codelet.frontends.folds import add_folds, from_start, is_inside, operation_of, spread
+from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
 
 if TYPE_CHECKING:
@@ -95,7 +98,7 @@ def select_and_gather_add(
     )
 
 
-@rule("reduce_window", by="a vertex for each result")
+@rule("reduce_window", by="`ops.reduce_window` and a map with the beginning; by any function a vertex for each result")
 def reduce_window(
     walk: Walk,
     *operands: Value,
@@ -107,29 +110,34 @@ def reduce_window(
     base_dilation: Any,
     window_dilation: Any,
 ) -> Any:
-    """Windows reduced by any function; what it begins with stands in padding, and between elements that are apart."""
-    results = walk.equation.outvars[0].aval.shape  # type: ignore[attr-defined]
-    if math.prod(results) <= 1:
-        return NotImplemented
-    half = len(operands) // 2
-    widths = [(low, high, apart - 1) for (low, high), apart in zip(padding, base_dilation, strict=True)]
-    is_padded = any(map(any, widths))
-    around = [
-        RULES["pad"].function(walk, own, start, padding_config=widths) if is_padded else walk.tensor(own)
-        for own, start in zip(operands[:half], operands[half:], strict=True)
-    ]
+    """Windows reduced by any function, from any beginning; padding, and what is between elements, does not count."""
+    closed = jax_core.ClosedJaxpr(jaxpr, consts)
+    half, shape = len(operands) // 2, walk.equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]
+    if not math.prod(shape) or not tensors[0].size:
+        return [spread(walk, own, shape) for own in starts]
+    operation = operation_of(closed)
+    if operation in _KINDS and tensors[0].dtype.kind in _KINDS[operation][1]:
+        windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
+        options = {"grain": walk.grain, "name": "reduce_window"}
+        made = ops.reduce_window(walk.graph, tensors[0], _KINDS[operation][0], *windows, **options)
+        return from_start(walk, operation, starts[0], made)
+    widths = [(int(low), int(high), int(apart) - 1) for (low, high), apart in zip(padding, base_dilation, strict=True)]
+    counts = None
+    if any(map(any, widths)):
+        # Ones stand where nothing is: no function that is smooth elsewhere has a slope there that is none.
+        counts = walk.tensor(is_inside(widths, tensors[0].shape))
+        tensors = [ops.pad(walk.graph, own, np.ones((), own.dtype)[()], widths) for own in tensors]
     reaches = [(k - 1) * d + 1 for k, d in zip(window_dimensions, window_dilation, strict=True)]
     moves = list(zip(reaches, window_strides, window_dilation, strict=True))
-    each = {"padding": ((0, 0),) * len(reaches)}
-    each |= dict.fromkeys(("window_strides", "base_dilation", "window_dilation"), (1,) * len(reaches))
-    return add_for_each_view(
-        walk,
-        around,
-        results,
-        lambda places: tuple(slice(i * s, i * s + reach, d) for i, (reach, s, d) in zip(places, moves, strict=True)),
-        lambda *own: [made.reshape(()) for made in rebound(walk.equation, *own, **each)],
-        operands[half:],
+    index = lambda places: tuple(  # noqa: E731
+        slice(i * s, i * s + reach, d) for i, (reach, s, d) in zip(places, moves, strict=True)
     )
+    return add_folds(walk, closed, tensors, starts, shape, index, counts)
+
+
+_KINDS = {"add": ("sum", "iufcV"), "max": ("max", "iufV"), "min": ("min", "iufV")}
+"""By the operation that windows are reduced by: the kind that ours have, and the kinds of dtypes."""
 
 
 def _moving(window: Any, strides: Any, padding: Any) -> tuple[list[int], list[int], list[int], list[Any]]:

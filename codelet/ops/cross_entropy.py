@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import codelet as cl
 from codelet.errors import OperationError
 from codelet.ops.arguments import check_floating, check_tensors, checked_axis, checked_grain
+from codelet.ops.lookup_codelets import positions
 from codelet.ops.pairs import Pair, both
 from codelet.ops.planning import MEMORY_SHARE
 from codelet.ops.rows import Rows
@@ -21,7 +22,7 @@ def _loss(logits, labels, axes):
 
 def _loss_of_classes(logits, labels, axes):
     (axis,) = axes
-    own = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis).squeeze(axis)
+    own = jnp.take_along_axis(logits, jnp.expand_dims(positions(labels), axis), axis).squeeze(axis)
     return jax.nn.logsumexp(logits, axis) - own
 
 
@@ -54,7 +55,7 @@ def slopes_of_labels(cotangent, logits, *, axes):
 def slopes_of_classes(cotangent, logits, labels, *, axes):
     """The slopes of the cross-entropy by the logits of rows, with the numbers of classes."""
     (axis,) = axes
-    own = jax.nn.one_hot(labels, logits.shape[axis], dtype=logits.dtype, axis=axis)
+    own = jax.nn.one_hot(positions(labels), logits.shape[axis], dtype=logits.dtype, axis=axis)
     return jnp.expand_dims(cotangent, axis) * (jax.nn.softmax(logits, axis) - own)
 
 

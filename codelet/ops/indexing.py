@@ -27,6 +27,7 @@ from codelet.ops.lookup_codelets import (
     gather_block,
     gather_rows,
     laid_out,
+    positions,
     scatter_block,
     scatter_block_on_zeros,
     scatter_rows,
@@ -129,17 +130,18 @@ def _add(
 
 def within(index, *, extent):
     """An index that leads beyond the ends as that of the end."""
-    return jnp.clip(index, 0, extent - 1)
+    return jnp.clip(positions(index), 0, extent - 1)
 
 
 def chosen(own, index, *, extent, value):
     """What was gathered, or a value where its index leads beyond the ends."""
+    index = positions(index)
     return jnp.where((index >= 0) & (index < extent), own, jnp.asarray(value, own.dtype))
 
 
-def counted(index, *, extent, dtype):
+def counted(index, *, extent):
     """An index counted from the beginning."""
-    index = index.astype(dtype)
+    index = positions(index)
     return jnp.where(index < 0, index + extent, index)
 
 
@@ -355,8 +357,7 @@ def from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int) -> cl.Tenso
     """Indices, counted from the end where they are negative, as counted from the beginning: of 32 bits at least."""
     if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
         return indices
-    wide = jnp.promote_types(indices.dtype, jnp.int32)
-    return map(graph, functools.partial(counted, extent=extent, dtype=wide), indices, name="from the beginning")
+    return map(graph, functools.partial(counted, extent=extent), indices, name="from the beginning")
 
 
 def rows_as_slices(

@@ -5,8 +5,11 @@ A block of rows is given the number of its first; indices that are for the rows 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 import codelet as cl
@@ -21,6 +24,16 @@ SCATTERS = {
 """What may become of an element and the update for it."""
 
 
+def position_dtype(dtype: Any) -> np.dtype:
+    """The dtype that positions are counted in where they are given in a user's: one that counts all there can be."""
+    return np.dtype(dtype) if np.dtype(dtype).itemsize >= 4 else np.dtype(np.int32)
+
+
+def positions(indices: jax.Array) -> jax.Array:
+    """Indices in a dtype in which one can count, and compare with extents, which XLA does in theirs."""
+    return indices.astype(position_dtype(indices.dtype))
+
+
 @cl.codelet(workers=6, issue="assembly")
 def laid_out(rows):
     """Rows as they are, to be written where their columns lie."""
@@ -31,25 +44,27 @@ def laid_out(rows):
 def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value):
     """The slices that indices name; of the columns as many as there are."""
     own = tuple(operand.shape[d] if d == columns else size for d, size in enumerate(sizes))
-    return lax.gather(operand, indices, lax.GatherDimensionNumbers(*numbers), own, mode=mode, fill_value=fill_value)
+    where, own_numbers = positions(indices), lax.GatherDimensionNumbers(*numbers)
+    return lax.gather(operand, where, own_numbers, own, mode=mode, fill_value=fill_value)
 
 
 @cl.codelet(issue="assembly")
 def scatter_block(operand, indices, updates, *, numbers, op, mode):
     """What is indexed, with updates of the slices that indices name."""
-    return SCATTERS[op](operand, indices, updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
+    return SCATTERS[op](operand, positions(indices), updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
 
 
 @cl.codelet(issue="assembly")
 def scatter_block_on_zeros(indices, updates, *, numbers, mode, shape):
     """Zeros, to which updates of the slices that indices name are added."""
     zeros = jnp.zeros(shape, updates.dtype)
-    return lax.scatter_add(zeros, indices, updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
+    return lax.scatter_add(zeros, positions(indices), updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
 
 
 def _from_first(indices: jax.Array, first: jax.Array) -> jax.Array:
     """Indices into rows from a first one on: beyond the ends where they are for others."""
-    return indices.astype(jnp.promote_types(first.dtype, jnp.int32)) - first
+    counted = positions(indices)
+    return counted - first.astype(counted.dtype)  # unsigned ones before the first lead far beyond the end
 
 
 @cl.codelet(issue="assembly")

@@ -20,6 +20,7 @@ from codelet.ops.arguments import check_tensors, checked_axis
 from codelet.ops.elementwise import map
 from codelet.ops.fill import fill
 from codelet.ops.indexing import from_beginning, gather, gather_gradient, scatter
+from codelet.ops.lookup_codelets import positions
 from codelet.ops.planning import MEMORY_SHARE
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "promise_in_bounds"}
@@ -42,21 +43,21 @@ def _rows(
     return source, numbers, tuple(1 if d == at else n for d, n in enumerate(source.shape)), at
 
 
-def wrapped(index, *, extent, dtype):
+def wrapped(index, *, extent):
     """An index that leads beyond the ends as one that begins again there."""
-    return index.astype(dtype) % extent
+    return positions(index) % extent
 
 
 def as_int32(start):
-    """A start in 32 bits, which leads beyond the end if it does so in more."""
-    return jnp.minimum(start, 2**31 - 1).astype(jnp.int32)
+    """A start in 32 bits, which leads beyond the ends if it does so in more."""
+    own, ends = jnp.iinfo(start.dtype), jnp.iinfo(jnp.int32)
+    return jnp.clip(start, max(own.min, ends.min), min(own.max, ends.max)).astype(jnp.int32)
 
 
 def _from_beginning(graph: cl.Graph, indices: cl.Tensor, extent: int, mode: str | None) -> cl.Tensor:
     """Indices as a gather takes them, with a last dimension of one number."""
     if mode == "wrap":
-        wide = jnp.promote_types(indices.dtype, jnp.int32)
-        indices = map(graph, functools.partial(wrapped, extent=extent, dtype=wide), indices, name="wrap")
+        indices = map(graph, functools.partial(wrapped, extent=extent), indices, name="wrap")
     elif mode != "clip":
         indices = from_beginning(graph, indices, extent)
     return indices.expand(indices.ndim)
@@ -198,28 +199,42 @@ def _checked_starts(name: str, graph: cl.Graph, x: cl.Tensor, starts: Sequence[A
         )
 
 
-def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int]) -> cl.Tensor:
-    """Starts as one array of int32, counted from the beginning."""
+def _counted(start: Any, extent: int, from_end: bool) -> int:
+    """A start that is a number, counted from the beginning."""
+    return int(start) + (extent if from_end and start < 0 else 0)
+
+
+def _joined(graph: cl.Graph, starts: Sequence[Any], shape: Sequence[int], from_end: bool) -> cl.Tensor:
+    """Starts as one array of int32, counted from the beginning.
+
+    Args:
+        graph: where.
+        starts: tensors, or numbers.
+        shape: of what is sliced.
+        from_end: whether negative ones count from the end.
+    """
     parts = []
     for k, (start, extent) in enumerate(zip(starts, shape, strict=True)):
         if isinstance(start, cl.Tensor):
-            own = from_beginning(graph, start, extent)
+            own = from_beginning(graph, start, extent) if from_end else start
             if own.dtype != np.int32:
                 own = map(graph, as_int32, own, name="as int32")
             parts.append(own.reshape(1))
         else:
-            number = int(start) + (extent if start < 0 else 0)
+            number = np.clip(_counted(start, extent, from_end), 0, extent)
             parts.append(graph.add_constant(f"start{k}", np.array([number], np.int32)))
     return cl.concat(parts) if parts else graph.add_constant("start", np.zeros(0, np.int32))
 
 
-def _known(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...] | None:
+def _known(
+    starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int], from_end: bool
+) -> tuple[slice, ...] | None:
     """The slice where all its starts are numbers."""
     if any(isinstance(start, cl.Tensor) for start in starts):
         return None
     found = []
     for start, size, extent in zip(starts, sizes, shape, strict=True):
-        first = min(max(0, int(start) + (extent if start < 0 else 0)), extent - size)
+        first = min(max(0, _counted(start, extent, from_end)), extent - size)
         found.append(slice(first, first + size))
     return tuple(found)
 
@@ -230,6 +245,7 @@ def dynamic_slice(
     start_indices: Sequence[Any],
     slice_sizes: Sequence[int],
     *,
+    allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_slice",
@@ -241,6 +257,7 @@ def dynamic_slice(
         x: what is sliced.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
         slice_sizes: of the slice.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has.
         memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -250,10 +267,10 @@ def dynamic_slice(
     """
     check_tensors(name, graph, x=x)
     _checked_starts(name, graph, x, start_indices, slice_sizes)
-    if (known := _known(start_indices, slice_sizes, x.shape)) is not None:
+    if (known := _known(start_indices, slice_sizes, x.shape, allow_negative_indices)) is not None:
         return x[known]
     with graph.scope(name, unique=True):
-        starts = _joined(graph, start_indices, x.shape)
+        starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.GatherDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
         return gather(graph, x, starts, numbers, slice_sizes, mode="clip", grain=grain, memory_share=memory_share)
 
@@ -264,6 +281,7 @@ def dynamic_update_slice(
     update: cl.Tensor,
     start_indices: Sequence[Any],
     *,
+    allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_update_slice",
@@ -275,6 +293,7 @@ def dynamic_update_slice(
         x: what is updated.
         update: the slice.
         start_indices: for each dimension a tensor of shape (), or a number; moved so far that the slice fits.
+        allow_negative_indices: whether negative starts count from the end; otherwise the slice begins at 0.
         grain: about how many elements a vertex has.
         memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -285,7 +304,7 @@ def dynamic_update_slice(
     check_tensors(name, graph, x=x, update=update)
     _checked_starts(name, graph, x, start_indices, update.shape)
     with graph.scope(name, unique=True):
-        starts = _joined(graph, start_indices, x.shape)
+        starts = _joined(graph, start_indices, x.shape, allow_negative_indices)
         numbers = lax.ScatterDimensionNumbers(tuple(range(x.ndim)), (), tuple(range(x.ndim)))
         return scatter(graph, x, starts, update, numbers, mode="clip", grain=grain, memory_share=memory_share)
 
@@ -296,6 +315,7 @@ def dynamic_slice_gradient(
     x: cl.Tensor,
     start_indices: Sequence[Any],
     *,
+    allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_slice_gradient",
@@ -309,8 +329,16 @@ def dynamic_slice_gradient(
     _checked_starts(name, graph, x, start_indices, cotangent.shape)
     with graph.scope(name, unique=True):
         zeros = fill(graph, x.shape, 0, x.dtype, name="zeros")
-        options = {"grain": grain, "memory_share": memory_share}
-        return dynamic_update_slice(graph, zeros, cotangent, start_indices, **options, name="update")
+        return dynamic_update_slice(
+            graph,
+            zeros,
+            cotangent,
+            start_indices,
+            allow_negative_indices=allow_negative_indices,
+            grain=grain,
+            memory_share=memory_share,
+            name="update",
+        )
 
 
 def dynamic_update_slice_gradient(
@@ -319,6 +347,7 @@ def dynamic_update_slice_gradient(
     update: cl.Tensor,
     start_indices: Sequence[Any],
     *,
+    allow_negative_indices: bool = True,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "dynamic_update_slice_gradient",
@@ -330,7 +359,8 @@ def dynamic_update_slice_gradient(
     """
     check_tensors(name, graph, cotangent=cotangent, update=update)
     _checked_starts(name, graph, cotangent, start_indices, update.shape)
-    options = {"grain": grain, "memory_share": memory_share}
+    options: dict[str, Any] = {"grain": grain, "memory_share": memory_share}
+    options["allow_negative_indices"] = allow_negative_indices
     with graph.scope(name, unique=True):
         zeros = fill(graph, update.shape, 0, update.dtype, name="zeros")
         first = dynamic_update_slice(graph, cotangent, zeros, start_indices, **options, name="update")

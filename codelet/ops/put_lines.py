@@ -20,6 +20,7 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
 from codelet.ops.followed import follow
+from codelet.ops.lookup_codelets import positions as counted
 from codelet.ops.lines import as_lines, from_lines
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
@@ -29,7 +30,8 @@ from codelet.target import Target
 def put(values, positions, start, *, length):
     """Stretches of lines, `length` elements from `start` on, with values put to their positions on the lines."""
     lines = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
-    places = positions.reshape(lines.shape) - start
+    places = counted(positions).reshape(lines.shape)
+    places = places - start.astype(places.dtype)
     rows = jnp.arange(lines.shape[0])[:, None]
     zeros = jnp.zeros((lines.shape[0], length), values.dtype)
     places = jnp.where(places < 0, length, places)  # beyond the end, where what comes before the stretch is dropped

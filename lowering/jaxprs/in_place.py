@@ -229,8 +229,10 @@ def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
     array, value, *starts = (jnp.asarray(operand) for operand in inputs)
     if not all(isinstance(atom, jax_core.Literal) for atom in eqn.invars[2:]):
         # What is updated here is new, and so no other array.
-        padded = lax.dynamic_update_slice(jnp.zeros_like(array), value, starts)
-        mask = lax.dynamic_update_slice(jnp.zeros(array.shape, bool), jnp.ones(value.shape, bool), starts)
+        # Its starts are the equation's, which only clamps them.
+        zeros, no, yes = jnp.zeros_like(array), jnp.zeros(array.shape, bool), jnp.ones(value.shape, bool)
+        padded = lax.dynamic_update_slice(zeros, value, starts, allow_negative_indices=False)
+        mask = lax.dynamic_update_slice(no, yes, starts, allow_negative_indices=False)
         return lax.select(mask, padded, array)
     spans = zip(eqn.invars[2:], array.shape, value.shape, strict=True)
     known = [min(max(0, int(atom.val)), extent - length) for atom, extent, length in spans]  # type: ignore[union-attr]
