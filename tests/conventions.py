@@ -27,17 +27,19 @@ class Convention(NamedTuple):
         function: takes an array and returns one.
         by_differences: whether finite differences say its slopes, which they do not where elements are equal.
         slopes: whether JAX differentiates it in reverse mode.
+        computed_in: the dtype that it rounds to, where that is shorter than its argument's.
     """
 
     name: str
     function: Callable[[Any], Any]
     by_differences: bool = True
     slopes: bool = True
+    computed_in: Any = None
 
 
 SHORT_FLOATS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "bfloat16", "float16"]
 PLACES = ["uint8", "int8", "int16", "int32", "uint32"]
-MODES = ["promise_in_bounds", "clip", "drop", "fill"]
+MODES = ["promise_in_bounds", "clip", "clip", "drop", "fill"]
 
 
 def _is_float(x: Any) -> bool:
@@ -84,7 +86,10 @@ def linear_algebra(draw: Any, x: Any) -> Convention | None:
         return None
     name = draw(st.sampled_from(sorted(LINEAR_ALGEBRA)))
     how = {own: draw(st.booleans()) for own in ("lower", "flag", "left", "unit")}
-    return Convention(f"{name} {how}", lambda a: LINEAR_ALGEBRA[name](_away_from_singular(a), **how))
+    # JAX takes a matrix that it is told is symmetric at its word: its slope is one of symmetric matrices.
+    as_told = name in ("cholesky", "eigh", "eigenvectors") and not how["flag"]
+    run = lambda a: LINEAR_ALGEBRA[name](_away_from_singular(a), **how)  # noqa: E731
+    return Convention(f"{name} {how}", run, name != "symmetric solve" and not as_told)
 
 
 # --- equal elements -----------------------------------------------------------------------------------------------
@@ -167,7 +172,6 @@ def beginnings(draw: Any, x: Any) -> Convention | None:
     window = tuple(draw(extents) for _ in x.shape)
     strides, base, dilated = (tuple(draw(st.integers(1, 2)) for _ in x.shape) for _ in range(3))
     padding = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in x.shape]
-    # XLA leaves open what is made of windows outside of the array, or of more than a number that is not neutral.
     how = (axes,) if not is_window else (window, strides, padding, base, dilated)
     reduce = lax.reduce_window if is_window else lax.reduce
     told = f"{'windows' if is_window else 'reduce'} {name} from {begins} {number} {how}"
@@ -181,7 +185,7 @@ def beginnings(draw: Any, x: Any) -> Convention | None:
         made = reduce(own, start(own), function, *how)
         return jnp.clip(made, -9, 9).astype(made.dtype) if name in ("max", "min") else made
 
-    plain = name == "add" and begins != "of the array" and not several
+    plain = name == "add" and begins == "neutral" and not several
     return Convention(told + " of two" * several, run, name in ("add", "mul"), plain)
 
 
@@ -192,7 +196,7 @@ def dynamic(draw: Any, x: Any) -> Convention | None:
     """Slices and updates that begin before an array, within it, or beyond its end."""
     if not x.shape or not math.prod(x.shape):
         return None
-    sizes = tuple(draw(st.integers(1, n)) for n in x.shape)
+    sizes = tuple(draw(st.integers(1, max(1, n - 1))) for n in x.shape)
     starts = [draw(st.integers(-2 * n - 1, 2 * n + 1)) for n in x.shape]
     dtype, negative = draw(st.sampled_from(["int32", "int8", "int16"])), draw(st.booleans())
     name = draw(st.sampled_from(["slice", "update", "mapped slice", "mapped update", "in dim"]))
@@ -225,7 +229,7 @@ def dynamic(draw: Any, x: Any) -> Convention | None:
     return Convention(f"dynamic {name} of {sizes} from {starts} {dtype} {negative=} {known=}", run)
 
 
-SCATTERS = ["add", "set", "max", "min", "multiply"]
+SCATTERS = ["add", "set", "max", "max", "min", "min", "multiply"]
 
 
 def scattered(draw: Any, x: Any) -> Convention | None:
@@ -264,7 +268,7 @@ def many_rows(draw: Any, x: Any) -> Convention | None:
     """Lookups in more rows than the dtype of their places counts, or at places beyond it."""
     if not x.shape or not math.prod(x.shape):
         return None
-    dtype = draw(st.sampled_from(["uint8", "int8", "int16", "uint8", "int8"]))
+    dtype = draw(st.sampled_from([*["uint8", "int8"] * 4, "int16"]))
     rows = {"uint8": 300, "int8": 150, "int16": 33000}[dtype] + draw(st.integers(-60, 60))
     name = draw(st.sampled_from(["mapped", "mapped update", "along", "mapped slice", "mapped add"]))
 
@@ -299,6 +303,7 @@ def no_rows(draw: Any, x: Any) -> Convention | None:
         return None
     count, reverse = draw(st.sampled_from([0, 0, 1, 3])), draw(st.booleans())
     name = draw(st.sampled_from(["scan", "map", "sum", "concatenate", "vmap", "pad", "cumsum", "batched", "fori"]))
+    count = max(count, name == "batched")  # JAX itself divides by the number of batches
 
     def run(own: Any) -> Any:
         rows = jnp.broadcast_to(own, (count, *own.shape)) * jnp.arange(count).astype(own.dtype).reshape(
@@ -330,7 +335,7 @@ def no_rows(draw: Any, x: Any) -> Convention | None:
 
 def short_floats(draw: Any, x: Any) -> Convention | None:
     """Moves, and products with what else holds numbers, of floats of one or two bytes."""
-    if not x.shape or not _is_float(x):
+    if not math.prod(x.shape) or not x.shape or not _is_float(x):
         return None
     short = draw(st.sampled_from(SHORT_FLOATS))
     other = draw(st.sampled_from([*SHORT_FLOATS, "int8", "float32"]))
@@ -353,7 +358,10 @@ def short_floats(draw: Any, x: Any) -> Convention | None:
             return lax.fori_loop(0, 3, lambda _, c: jnp.where(c > 0, c * 2, c), held)
         return jnp.sort(held, axis) if name == "sort" else held.sum(axis) + held.max(axis)
 
-    return Convention(f"{name} of {short}, {other} along {axis}", run, False, name != "product")
+    is_exact = name in ("moves", "product", "where")
+    slopes = name != "product" and not short.startswith("float8")
+    rounded = None if is_exact and not slopes else np.dtype(short)
+    return Convention(f"{name} of {short}, {other} along {axis}", run, False, slopes, rounded)
 
 
 KINDS = {

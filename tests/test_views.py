@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.vertices import gather
 from codelet.views.sources import source_variables
+from tests.drawn_views import padded_numbers, viewed
 from tests.examples import examples
-from tests.strategies import padded_numbers, viewed
 
 
 def check_views(pair):
