@@ -10,6 +10,9 @@ import numpy as np
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(jnp.bfloat16)]
 """What floats are drawn of where x64 is off."""
 
+MOSTLY_WIDE = [FLOATS[0], *FLOATS]
+"""Floats of programs, of which a tolerance tells more the longer they are."""
+
 DTYPES = [*FLOATS, np.dtype(np.int32), np.dtype(np.int8), np.dtype(bool)]
 
 ROUNDINGS = 32

@@ -29,6 +29,7 @@ from lowering.plan.streams import Sent
 from tests.blocks import blocked
 from tests.bounded import squash
 from tests.drawn_views import padding
+from tests.host_arrays import aligned
 from tests.library import operated
 from tests.masks import masked
 from tests.ragged_codelets import (
@@ -442,12 +443,21 @@ UNSURE = ("parameter", "short")
 
 @dataclass
 class Case:
-    """A graph, a program, and values for its inputs."""
+    """A graph, a program, and values for its inputs.
+
+    Attributes:
+        graph: with vertices and variables.
+        inputs: values of variables and input streams, by name.
+        program: steps.
+        outputs: names of variables.
+        lent: arrays that the graph or the program was given, which may be written to.
+    """
 
     graph: cl.Graph
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: list[Any] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    lent: list[np.ndarray] = field(default_factory=list)
 
     def graph_dtype(self, name: str) -> Any:
         """The dtype of a variable; None of a stream."""
@@ -469,6 +479,10 @@ def _name(number: int) -> str:
 def arrived(results: dict[str, Any]) -> dict[str, Any]:
     """What a lowered function gives, of streams just what was sent."""
     return {k: np.asarray(v.values)[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
+
+
+FED_IN_LOOPS = False
+"""Whether the host feeds a `RepeatWhile` with a bound: a value for each turn that it takes, of those that there are."""
 
 
 BESIDE: dict[str, Callable[[Any], list[Any]]] = {
@@ -497,6 +511,11 @@ class _Builder:
             return self.random.integers(-9, 10, shape).astype(self.dtype)
         return self.random.uniform(-1.5, 1.5, shape).astype(self.dtype)
 
+    def lend(self, values: np.ndarray) -> np.ndarray:
+        """An array for the graph or the program, which is written to once they have it."""
+        self.case.lent.append(aligned(values))
+        return self.case.lent[-1]
+
     def variable(self, shape: tuple[int, ...]) -> cl.Tensor:
         """A variable whose values come from outside."""
         name = _name(next(self.numbers))
@@ -515,7 +534,7 @@ class _Builder:
             return self.variable(shape)
         if choice == 1:
             shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=2)))
-            return graph.add_constant(f"c{next(self.numbers)}", self.values(shape))
+            return graph.add_constant(f"c{next(self.numbers)}", self.lend(self.values(shape)))
         tensor = graph.variable(draw(st.sampled_from(names)))
         if choice == 2:
             tensor = cl.concat([tensor.flatten(), graph.variable(draw(st.sampled_from(names))).flatten()])
@@ -549,9 +568,9 @@ class _Builder:
 
         def entry(symbols: Sequence[Any]) -> Any:
             if not any(isinstance(s, cl.Index) for s in symbols):
-                return array[tuple(symbols)] if symbols else array
+                return self.lend(array[tuple(symbols)] if symbols else array)
             axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
-            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
+            return self.lend(array[tuple(symbol.over(axes).values(axes) for symbol in symbols)])
 
         return site, lambda _: number, entry
 
@@ -779,7 +798,7 @@ class _Builder:
             )
         )
         few = tuple(draw(st.sampled_from([n, 1])) for n in view.shape)[draw(st.integers(0, view.ndim)) :]
-        return [cl.Copy(draw(st.sampled_from([3, self.values(few), self.values(few).tolist()])), view)]
+        return [cl.Copy(draw(st.sampled_from([3, self.lend(self.values(few)), self.values(few).tolist()])), view)]
 
     def copy(self) -> list[Any]:
         kind = self.draw(st.integers(0, 3))
@@ -924,11 +943,14 @@ class _Builder:
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)
         most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
-        self.static += 1
+        fed = FED_IN_LOOPS and most is not None
+        self.static += not fed
         self.unbounded += most is None
+        self.times *= most if fed else 1
         body = cl.Sequence(self.body(depth), count)
+        self.times //= most if fed else 1
         self.unbounded -= most is None
-        self.static -= 1
+        self.static -= not fed
         turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]
 
