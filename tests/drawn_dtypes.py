@@ -15,6 +15,13 @@ MOSTLY_WIDE = [FLOATS[0], *FLOATS]
 
 DTYPES = [*FLOATS, np.dtype(np.int32), np.dtype(np.int8), np.dtype(bool)]
 
+OF_WORDS = [
+    *DTYPES,
+    *(np.dtype(own) for own in ("uint8", "int16", "uint16", "uint32", "complex64")),
+    *(np.dtype(getattr(jnp, own)) for own in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e5m2fnuz")),
+]
+"""Dtypes that variables have and elements are moved in, where nothing is computed."""
+
 ROUNDINGS = 32
 """How many roundings of the sum of magnitudes a result may be off by."""
 

@@ -16,14 +16,14 @@ import codelet as cl
 
 
 @st.composite
-def viewed(draw: Any) -> tuple[cl.Tensor, np.ndarray]:
+def viewed(draw: Any, dtype: Any = np.float32) -> tuple[cl.Tensor, np.ndarray]:
     """A chain of views of variables, and NumPy's same chain on the numbers of their elements.
 
     Where padding stands these are -1 less its value.
     """
     graph = cl.Graph()
     shape = tuple(draw(st.lists(st.integers(0, 6), min_size=0, max_size=3)))
-    tensor = graph.add_variable("x", shape)
+    tensor = graph.add_variable("x", shape, dtype)
     array = np.arange(tensor.size).reshape(shape)
     for step in range(draw(st.integers(0, 5))):
         tensor, array = draw(view_step(graph, tensor, array, step))
@@ -54,7 +54,7 @@ def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, 
         return tensor.transpose(*order), array.transpose(order) if array.ndim else array
     if kind == "concat" and array.ndim:
         axis = draw(st.integers(0, array.ndim - 1))
-        other = graph.add_variable(f"y{step}", array.shape)
+        other = graph.add_variable(f"y{step}", array.shape, tensor.dtype)
         numbers = other.elements()
         return cl.concat([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
     if kind == "broadcast":

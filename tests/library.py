@@ -42,7 +42,8 @@ def _added(kind: str, graph: cl.Graph, x: cl.Tensor, y: cl.Tensor, axis: int, gr
     if kind == "sort":
         return ops.sort(graph, x, axis, grain=grain)
     if kind == "lookup":
-        return ops.take(graph, x, np.arange(-1, x.shape[axis]), axis, grain=grain)
+        places = graph.add_constant(f"places{len(graph.variables)}", np.arange(-1, x.shape[axis], dtype=np.int32))
+        return ops.take(graph, x, places, axis, grain=grain)
     if kind == "running":
         return ops.cummax(graph, x, axis, grain=grain)
     if kind == "pool":
