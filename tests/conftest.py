@@ -21,6 +21,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+# Drawn anew at every run, by `--hypothesis-seed`: what `tests/campaign.py` asks for.
+settings.register_profile("campaign", settings.get_profile("codelet"), derandomize=False, database=None)
 settings.load_profile("codelet")
 
 _COMPILED_SOON = (

@@ -7,11 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
+from tests.drawn_dtypes import ROUNDINGS, epsilon
 
 
 def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:
+    """Gradients are alike, up to what sums in another order differ by; of short floats, to so many roundings."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype, name
+    relative = max(2e-4, ROUNDINGS * epsilon(expected.dtype) * (expected.dtype.itemsize < 4))
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
     scale = max(1.0, float(np.abs(expected).max(initial=0)))
-    np.testing.assert_allclose(found, expected, 2e-4, 2e-4 * scale, err_msg=name)
+    np.testing.assert_allclose(found, expected, relative, relative * scale, err_msg=name)
 
 
 def compare(graph, of, wrt, holds: str | None, by_tables: bool = False) -> cl.Lowered:

@@ -18,12 +18,12 @@ def bounded(x):
     return jnp.sin(x) if jnp.issubdtype(x.dtype, jnp.floating) else (x % 7).astype(x.dtype)
 
 
-SMOOTH = ["sum", "product", "map", "concatenate"]
+SMOOTH = ["sum", "product", "map", "concatenate", "prefix sums", "lookup"]
 """Of all dtypes, and with slopes everywhere."""
 
 OF_FLOATS = ["softmax", "norm"]
 
-WITH_TIES = ["max", "pool", "running"]
+WITH_TIES = ["max", "pool", "running", "sort"]
 """Where elements are equal, slopes by finite differences are none."""
 
 
@@ -37,6 +37,13 @@ def _added(kind: str, graph: cl.Graph, x: cl.Tensor, y: cl.Tensor, axis: int, gr
         return ops.matmul(graph, x, y.T, grain=grain)
     if kind == "map":
         return ops.map(graph, lambda a, b: a - b * a, x, y[:1], grain=grain)  # type: ignore[return-value]
+    if kind == "prefix sums":
+        return ops.cumsum(graph, x, axis, grain=grain)
+    if kind == "sort":
+        return ops.sort(graph, x, axis, grain=grain)
+    if kind == "lookup":
+        places = graph.add_constant(f"places{len(graph.variables)}", np.arange(-1, x.shape[axis], dtype=np.int32))
+        return ops.take(graph, x, places, axis, grain=grain)
     if kind == "running":
         return ops.cummax(graph, x, axis, grain=grain)
     if kind == "pool":
@@ -53,7 +60,7 @@ def operated(builder: Any) -> list[Any]:
     """One operation or two, of which the second reads the first; a vertex by hand for each element of the last."""
     draw, graph = builder.draw, builder.case.graph
     dtype = np.dtype(builder.dtype)
-    kinds = SMOOTH + OF_FLOATS * np.issubdtype(dtype, np.floating) + WITH_TIES * (dtype != np.float64)
+    kinds = SMOOTH + OF_FLOATS * jnp.issubdtype(dtype, jnp.floating) + WITH_TIES * (dtype != np.float64)
     before = len(graph.compute_sets), len(graph.variables)
     source = builder.readable().flatten()
     width = draw(st.integers(1, min(4, source.size)))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
@@ -29,30 +27,27 @@ from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
 from lowering.plan.streams import Sent
 from tests.blocks import blocked
+from tests.bounded import squash
+from tests.drawn_views import padding
+from tests.host_arrays import aligned
 from tests.library import operated
+from tests.masks import masked
+from tests.ragged_codelets import (
+    HOW,
+    OF_ROWS,
+    ROWS_OF_ROWS,
+    row_case,
+    row_chosen,
+    row_dot,
+    row_looked_up,
+    row_mean,
+    row_order,
+    row_shift_case,
+)
 from tests.rewriting import rewritten
+from tests.undefined import undefined
 
 # --- codelets of many shapes ----------------------------------------------------------------------------
-
-
-@jax.custom_jvp
-def bend(x):
-    """A function with a derivative rule of its own, which must survive the lowering."""
-    return jnp.sin(x)
-
-
-@bend.defjvp
-def _bend_jvp(primals, tangents):
-    (x,), (t,) = primals, tangents
-    return bend(x), jnp.cos(x) * t
-
-
-def _squash(x):
-    """Keep floats within bounds through many steps, and integers as they are.
-
-    A sixteenth, since sums of a hundred elements differ by their rounding, and a sine keeps what they differ by.
-    """
-    return bend(x / 16) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 @cl.codelet
@@ -67,12 +62,12 @@ def total(x):
 
 @cl.codelet
 def gather_up(x, y):
-    return _squash(jnp.sum(x) + 2 * jnp.sum(y)).astype(x.dtype)
+    return squash(jnp.sum(x) + 2 * jnp.sum(y)).astype(x.dtype)
 
 
 @cl.codelet
 def dot_product(x, y):
-    return _squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
+    return squash(jnp.vdot(x, jnp.broadcast_to(jnp.sum(y), x.shape))).astype(x.dtype)
 
 
 class ByNumberOfFields(NamedTuple):
@@ -101,13 +96,13 @@ def _weighted(*fields: Any) -> Any:
 
 
 def _bent(*fields: Any) -> Any:
-    return _squash(_weighted(*fields) + fields[0] * fields[-1]).astype(fields[0].dtype)
+    return squash(_weighted(*fields) + fields[0] * fields[-1]).astype(fields[0].dtype)
 
 
 WEIGHTED_BY_ELEMENT, BENT_BY_ELEMENT = _of_fields(_weighted), _of_fields(_bent)
 WEIGHTED = _of_fields(lambda *fields: _weighted(*(jnp.sum(field) for field in fields)).astype(fields[0].dtype))
 BENT = _of_fields(
-    lambda *fields: _bent(*(jnp.sum(_squash(k + own)) for k, own in enumerate(fields))).astype(fields[0].dtype)
+    lambda *fields: _bent(*(jnp.sum(squash(k + own)) for k, own in enumerate(fields))).astype(fields[0].dtype)
 )
 
 
@@ -119,29 +114,29 @@ STATICS = [1, 1.0, True, (1,), (1.0,), 0.0, -0.0, float("nan"), np.int32(1), np.
 def shift_all(x, y, *, by=1):
     """A static integer is a factor; any other value is another one, whatever it is equal to."""
     factor = by if type(by) is int else zlib.crc32(repr(by).encode()) % 5 - 2
-    return _squash(x + factor * jnp.sum(y)).astype(x.dtype)
+    return squash(x + factor * jnp.sum(y)).astype(x.dtype)
 
 
 @cl.codelet
 def two_results(x, y):
-    return {"out": (jnp.sum(y) - x).astype(x.dtype), "the sum, Σ/x": _squash(jnp.sum(x)).astype(x.dtype)}
+    return {"out": (jnp.sum(y) - x).astype(x.dtype), "the sum, Σ/x": squash(jnp.sum(x)).astype(x.dtype)}
 
 
 @cl.codelet
 def accumulate(x, acc):
-    return {"acc": _squash(acc + jnp.sum(x)).astype(acc.dtype)}
+    return {"acc": squash(acc + jnp.sum(x)).astype(acc.dtype)}
 
 
 @cl.codelet
 def stateful(x, site, scale, table):
-    return _squash(jnp.sum(x) * scale + site + jnp.sum(table)).astype(x.dtype)
+    return squash(jnp.sum(x) * scale + site + jnp.sum(table)).astype(x.dtype)
 
 
 @cl.codelet
 def laid_out(x, y):
     """What depends on the order in which elements are read: here by columns."""
     columns = jnp.stack([x, x + jnp.sum(y).astype(x.dtype)]).reshape(-1, order="F")
-    return _squash(jnp.sum(columns * (jnp.arange(columns.size) % 5).astype(x.dtype))).astype(x.dtype)
+    return squash(jnp.sum(columns * (jnp.arange(columns.size) % 5).astype(x.dtype))).astype(x.dtype)
 
 
 @cl.codelet
@@ -165,7 +160,7 @@ def backwards(x):
 
 @cl.codelet
 def running(x):
-    return _squash(jnp.cumsum(x)).astype(x.dtype)
+    return squash(jnp.cumsum(x)).astype(x.dtype)
 
 
 @cl.codelet
@@ -177,70 +172,12 @@ def and_its_sum(x):
 @cl.codelet
 def add_to_both(x, acc):
     """A field that is read and written needs what another result is written over."""
-    return {"acc": _squash(acc + jnp.sum(x)).astype(acc.dtype), "out": x + 1}
+    return {"acc": squash(acc + jnp.sum(x)).astype(acc.dtype), "out": x + 1}
 
 
 @cl.codelet
 def as_dtype(x, *, to):
     return x.astype(to)
-
-
-# --- codelets of ragged fields ---------------------------------------------------------------------------
-
-
-@cl.codelet
-def row_sum(x, y):
-    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
-
-
-@cl.codelet
-def row_mean(x, y):
-    scaled = bend(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
-    return jnp.sum(scaled * y) // (1 + x.shape[0]) + jnp.arange(x.shape[0]).sum().astype(x.dtype)
-
-
-@cl.codelet
-def row_shift(x, y):
-    return _squash(x - jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
-
-
-@cl.codelet
-def row_order(x, y):
-    """What no rule for segments runs: a sort, and a loop over the elements."""
-    ranks = jnp.sort(x)[::-1]
-    return {"out": ranks, "sum": _squash(sum((x[k] * (k + 1) for k in range(x.shape[0])), jnp.sum(y))).astype(x.dtype)}
-
-
-HOW = {
-    "equal": lambda n, of: n == of,
-    "unequal": lambda n, of: n != of,
-    "within": lambda n, of: n in (of, 1),
-    "of a set": lambda n, of: n in {of, 0},
-    "more": lambda n, of: n > of,
-    "even": lambda n, of: n % 2 == of % 2,
-    "none": lambda n, of: not n,
-    "as text": lambda n, of: f"{n}" == f"{of}",
-}
-"""Ways in which a codelet may look at a length."""
-
-
-@cl.codelet
-def row_case(x, y, *, how, of):
-    """What does something else where the row is of some length, which every way of running must notice."""
-    if HOW[how](x.shape[0], of):
-        return (jnp.sum(y) - 3).astype(x.dtype)
-    return _squash(jnp.sum(x) + jnp.sum(y)).astype(x.dtype)
-
-
-@cl.codelet
-def row_shift_case(x, y, *, how, of):
-    moved = x + 2 * jnp.sum(y) if HOW[how](x.shape[0], of) else x - jnp.sum(x)
-    return _squash(moved).astype(x.dtype)
-
-
-@cl.codelet
-def row_dot(x, z):
-    return _squash(jnp.dot(x, z)).astype(x.dtype)
 
 
 # --- codelets without their functions --------------------------------------------------------------------
@@ -491,10 +428,10 @@ def one_less(left):
 
 @cl.codelet
 def mixed(a, b, c):
-    return {"c": _squash(a + 2 * b - c).astype(c.dtype)}
+    return {"c": squash(a + 2 * b - c).astype(c.dtype)}
 
 
-WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float64"]}
+WIDER = {"i": ["int8", "int16", "int32", "int64"], "f": ["float32", "float64"]}
 """Dtypes that hold what a case computes with, by the kind of its dtype; those of 64 bits where x64 is on."""
 
 checkpoints = st.sampled_from([None, None, None, None, 1, 2, 4, cl.Revolve(1), cl.Revolve(3)])
@@ -506,12 +443,21 @@ UNSURE = ("parameter", "short")
 
 @dataclass
 class Case:
-    """A graph, a program, and values for its inputs."""
+    """A graph, a program, and values for its inputs.
+
+    Attributes:
+        graph: with vertices and variables.
+        inputs: values of variables and input streams, by name.
+        program: steps.
+        outputs: names of variables.
+        lent: arrays that the graph or the program was given, which may be written to.
+    """
 
     graph: cl.Graph
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: list[Any] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    lent: list[np.ndarray] = field(default_factory=list)
 
     def graph_dtype(self, name: str) -> Any:
         """The dtype of a variable; None of a stream."""
@@ -535,6 +481,16 @@ def arrived(results: dict[str, Any]) -> dict[str, Any]:
     return {k: np.asarray(v.values)[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
 
 
+FED_IN_LOOPS = False
+"""Whether the host feeds a `RepeatWhile` with a bound: a value for each turn that it takes, of those that there are."""
+
+
+BESIDE: dict[str, Callable[[Any], list[Any]]] = {
+    own.__name__: own for own in (rewritten, blocked, operated, masked, undefined)
+}
+"""Kinds of steps that have files of their own."""
+
+
 class _Builder:
     """Draws the parts of a case and keeps what of it holds values."""
 
@@ -555,6 +511,11 @@ class _Builder:
             return self.random.integers(-9, 10, shape).astype(self.dtype)
         return self.random.uniform(-1.5, 1.5, shape).astype(self.dtype)
 
+    def lend(self, values: np.ndarray) -> np.ndarray:
+        """An array for the graph or the program, which is written to once they have it."""
+        self.case.lent.append(aligned(values))
+        return self.case.lent[-1]
+
     def variable(self, shape: tuple[int, ...]) -> cl.Tensor:
         """A variable whose values come from outside."""
         name = _name(next(self.numbers))
@@ -573,7 +534,7 @@ class _Builder:
             return self.variable(shape)
         if choice == 1:
             shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=2)))
-            return graph.add_constant(f"c{next(self.numbers)}", self.values(shape))
+            return graph.add_constant(f"c{next(self.numbers)}", self.lend(self.values(shape)))
         tensor = graph.variable(draw(st.sampled_from(names)))
         if choice == 2:
             tensor = cl.concat([tensor.flatten(), graph.variable(draw(st.sampled_from(names))).flatten()])
@@ -607,9 +568,9 @@ class _Builder:
 
         def entry(symbols: Sequence[Any]) -> Any:
             if not any(isinstance(s, cl.Index) for s in symbols):
-                return array[tuple(symbols)] if symbols else array
+                return self.lend(array[tuple(symbols)] if symbols else array)
             axes = cl.Index(0).mentioning([axis for symbol in symbols for axis in symbol.axes]).axes
-            return array[tuple(symbol.over(axes).values(axes) for symbol in symbols)]
+            return self.lend(array[tuple(symbol.over(axes).values(axes) for symbol in symbols)])
 
         return site, lambda _: number, entry
 
@@ -781,11 +742,9 @@ class _Builder:
         across = draw(st.sampled_from([None, 1, 2]))  # another axis of the grid, if any
         first = draw(st.booleans())
         shape = (size,) if across is None else (across, size) if first else (size, across)
-        kind = draw(
-            st.sampled_from([row_sum, row_mean, row_shift, row_order, row_dot, row_case, row_case, row_shift_case])
-        )
-        writes_rows = kind in (row_shift, row_order, row_shift_case)
-        if kind in (row_sum, row_shift, row_case, row_shift_case):  # elements that are arrays, or none
+        kind = draw(st.sampled_from([*OF_ROWS, *ROWS_OF_ROWS]))
+        writes_rows = kind is row_order or kind in ROWS_OF_ROWS
+        if kind not in (row_mean, row_order, row_dot, row_chosen, row_looked_up):  # elements that are arrays, or none
             shape += draw(st.sampled_from([(), (), (), (2,), (0,)]))
         static: dict[str, Any] = {}
         if kind in (row_case, row_shift_case):
@@ -839,7 +798,7 @@ class _Builder:
             )
         )
         few = tuple(draw(st.sampled_from([n, 1])) for n in view.shape)[draw(st.integers(0, view.ndim)) :]
-        return [cl.Copy(draw(st.sampled_from([3, self.values(few), self.values(few).tolist()])), view)]
+        return [cl.Copy(draw(st.sampled_from([3, self.lend(self.values(few)), self.values(few).tolist()])), view)]
 
     def copy(self) -> list[Any]:
         kind = self.draw(st.integers(0, 3))
@@ -863,7 +822,7 @@ class _Builder:
         draw, graph = self.draw, self.case.graph
         count, size = draw(st.integers(1, 3)), draw(st.integers(1, 4))
         first, last = self.variable((count, size)), self.variable((count, size))
-        other = draw(st.sampled_from(WIDER[np.dtype(self.dtype).kind]))
+        other = draw(st.sampled_from(WIDER["i" if np.issubdtype(self.dtype, np.integer) else "f"]))
         program, now = [], first
         kinds = draw(st.lists(st.sampled_from([each_alone, backwards, running, and_its_sum, add_to_both, as_dtype])))
         for kind in [each_alone, *kinds[:4], each_alone]:
@@ -984,11 +943,14 @@ class _Builder:
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)
         most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
-        self.static += 1
+        fed = FED_IN_LOOPS and most is not None
+        self.static += not fed
         self.unbounded += most is None
+        self.times *= most if fed else 1
         body = cl.Sequence(self.body(depth), count)
+        self.times //= most if fed else 1
         self.unbounded -= most is None
-        self.static -= 1
+        self.static -= not fed
         turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]
 
@@ -1078,6 +1040,11 @@ class _Builder:
         if draw(st.booleans()):
             cut = draw(st.integers(0, count))
             calls = [*calls[:cut], cl.Repeat(draw(st.integers(1, 3)), calls[cut:], checkpoint=draw(checkpoints))]
+        if draw(st.integers(0, 2)) == 0:
+            # Several calls in a branch, in a loop there perhaps; the other has one of them, or none.
+            control, cut = self.number(draw(st.integers(0, 1))), draw(st.integers(0, 1))
+            inside = cl.Repeat(draw(st.integers(1, 2)), calls) if draw(st.booleans()) else cl.Sequence(*calls)
+            calls = [cl.If(control, *draw(st.permutations([inside, cl.Sequence(*calls[:cut])])))]
         return calls
 
     def streamed(self) -> list[Any]:
@@ -1146,7 +1113,11 @@ class _Builder:
             "stencil",
         ]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"] + ["streamed"] * (not self.static)
-        kinds += ["chained", "either", "empty"] + ["sent"] * (not self.unbounded) + ["nested"] * (depth < 1)
+        kinds += (
+            ["chained", "either", "empty", "masked", "undefined"]
+            + ["sent"] * (not self.unbounded)
+            + ["nested"] * (depth < 1)
+        )
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()
@@ -1156,8 +1127,8 @@ class _Builder:
             return self.counted()
         if kind in ("patchwork", "stencil"):
             return getattr(self, kind)()
-        if kind in ("rewritten", "blocked", "operated"):
-            return {"rewritten": rewritten, "blocked": blocked, "operated": operated}[kind](self)
+        if kind in BESIDE:
+            return BESIDE[kind](self)
         if kind == "ragged":
             return self.ragged()
         if kind == "loop":
@@ -1206,182 +1177,3 @@ def cases(
     few = {draw(st.sampled_from(own)), draw(st.sampled_from(names))}
     case.outputs = names if draw(st.booleans()) else [name for name in names if name in few]
     return case
-
-
-# --- views ------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def viewed(draw: Any) -> tuple[cl.Tensor, np.ndarray]:
-    """A chain of views of variables, and NumPy's same chain on the numbers of their elements.
-
-    Where padding stands these are -1 less its value.
-    """
-    graph = cl.Graph()
-    shape = tuple(draw(st.lists(st.integers(0, 6), min_size=0, max_size=3)))
-    tensor = graph.add_variable("x", shape)
-    array = np.arange(tensor.size).reshape(shape)
-    for step in range(draw(st.integers(0, 5))):
-        tensor, array = draw(view_step(graph, tensor, array, step))
-    return tensor, array
-
-
-@st.composite
-def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, step: int) -> Any:
-    """One more view of both."""
-    kinds = ["reshape", "flatten", "transpose", "concat", "broadcast", "expand", "index"]
-    if array.ndim:
-        kinds += ["index", "reverse", "reverse"]
-    if array.size < 2000:
-        kinds += ["pad", "pad"]
-    if 1 in array.shape:
-        kinds.append("squeeze")
-    kind = draw(st.sampled_from(kinds))
-    if kind == "flatten":
-        return tensor.flatten(), array.reshape(-1)
-    if kind == "reshape":
-        factors = _factors(array.size) if array.size else [array.size]
-        order = draw(st.permutations(factors))
-        cut = draw(st.integers(0, len(order)))
-        shape = (int(np.prod(order[:cut])), int(np.prod(order[cut:])))
-        return tensor.reshape(shape), array.reshape(shape)
-    if kind == "transpose":
-        order = draw(st.permutations(range(array.ndim)))
-        return tensor.transpose(*order), array.transpose(order) if array.ndim else array
-    if kind == "concat" and array.ndim:
-        axis = draw(st.integers(0, array.ndim - 1))
-        other = graph.add_variable(f"y{step}", array.shape)
-        numbers = other.elements()
-        return cl.concat([tensor, other, tensor], axis), np.concatenate([array, numbers, array], axis)
-    if kind == "broadcast":
-        shape = (draw(st.integers(1, 3)), *(draw(st.integers(1, 3)) if n == 1 else n for n in array.shape))
-        return tensor.broadcast_to(shape), np.broadcast_to(array, shape)
-    if kind == "expand":
-        axis = draw(st.integers(-array.ndim - 1, array.ndim))
-        return tensor.expand(axis), np.expand_dims(array, axis)
-    if kind == "squeeze":
-        return tensor.squeeze(), array.squeeze()
-    if kind == "reverse":
-        axis = draw(st.integers(0, array.ndim - 1))
-        return tensor.reverse(axis), np.flip(array, axis)
-    if kind == "pad":
-        widths = draw(padding(array.ndim, 9 if array.ndim == 1 else 3))
-        full = np.broadcast_to(widths, (array.ndim, 2))
-        extends_nothing = any(n == 0 and pair.any() for n, pair in zip(array.shape, full, strict=True))
-        mode = "constant" if extends_nothing else draw(st.sampled_from(["constant", "edge", "wrap", "reflect"]))
-        value = draw(st.integers(0, 2)) if mode == "constant" else 0
-        return tensor.pad(widths, mode, value), padded_numbers(array, widths, mode, value)
-    items = draw(items_for(array.shape))
-    return tensor[items], array[items]
-
-
-def padded_numbers(numbers: np.ndarray, widths: Any, mode: Any, value: int = 0) -> np.ndarray:
-    """The numbers of elements after a pad. Padding is an element of no variable: its number is -1 less its value."""
-    return np.pad(numbers, widths, constant_values=-1 - value) if mode == "constant" else np.pad(numbers, widths, mode)
-
-
-@st.composite
-def padding(draw: Any, ndim: int, most: int = 2) -> Any:
-    """Widths of padding: one number, one pair, or a pair for each dimension."""
-    width = st.integers(0, most)
-    forms = [width, st.tuples(width, width)]
-    if ndim:
-        forms.append(st.tuples(*[st.tuples(width, width)] * ndim))
-    return draw(st.one_of(forms))
-
-
-def _factors(number: int) -> list[int]:
-    found, divisor = [], 2
-    while number > 1:
-        while number % divisor == 0:
-            found.append(divisor)
-            number //= divisor
-        divisor += 1
-    return found
-
-
-@st.composite
-def items_for(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """What may stand between the brackets for an array of `shape`, NumPy's advanced indexing included."""
-    items: list[Any] = []
-    block = draw(st.lists(st.integers(1, 2), min_size=1, max_size=2))
-    count, at_end = draw(st.integers(0, len(shape))), draw(st.booleans())
-    for size in shape[len(shape) - count :] if at_end else shape[:count]:
-        kind = draw(st.sampled_from(["int", "slice", "slice", "array", "new"]))
-        if kind == "new":
-            items.append(None)
-        if kind == "int" and size:
-            items.append(draw(st.integers(-size, size - 1)))
-        elif kind == "array" and size:
-            entries = st.integers(-size, size - 1)
-            length = int(np.prod(block))
-            drawn = draw(st.lists(entries, min_size=length, max_size=length))
-            items.append(np.asarray(drawn).reshape(block))
-        else:
-            ends = st.none() | st.integers(-size - 1, size + 1)
-            step = draw(st.sampled_from([None, 1, 2, -1, -2]))
-            items.append(slice(draw(ends), draw(ends), step))
-    if at_end:
-        items.insert(0, Ellipsis)
-    elif draw(st.booleans()):
-        items.append(Ellipsis)
-    return tuple(items)
-
-
-# --- neighbours ---------------------------------------------------------------------------------------
-
-
-@st.composite
-def neighbour(draw: Any, tensor: cl.Tensor, symbols: Sequence[Any], extents: Sequence[int]) -> cl.Tensor:
-    """A view of an element, or of a small window, around where symbols stand: by `%`, by a pad, or as it is."""
-    mode = draw(st.sampled_from(["modulo", "wrap", "edge", "reflect", "constant", "plain"]))
-    items: list[Any] = []
-    if mode in ("modulo", "plain"):
-        for n, symbol, extent in zip(tensor.shape, symbols, extents, strict=True):
-            step = draw(st.sampled_from([1, 1, 1, -1, 2]))
-            shift = draw(st.integers(-n, n) | st.integers(-1, 1))
-            fits = shift >= 0 and step > 0 and step * (extent - 1) + shift < n
-            items.append(step * symbol + shift if fits and mode == "plain" else (step * symbol + shift) % n)
-        return tensor[tuple(items)]
-    widths = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in tensor.shape]
-    padded = tensor.pad(widths, mode)
-    is_window = draw(st.booleans())
-    for n, symbol, extent in zip(padded.shape, symbols, extents, strict=True):
-        start = draw(st.integers(0, max(0, n - extent)))
-        reach = draw(st.integers(1, min(3, n - extent - start + 1))) if is_window and extent + start <= n else 1
-        at = symbol + start if extent + start <= n else (symbol + start) % n
-        items.append(slice(at, at + reach) if is_window and extent + start <= n else at)
-    return padded[tuple(items)]
-
-
-@st.composite
-def neighbours(draw: Any, dtype: Any = np.float32, most: int = 200) -> list[cl.Tensor]:
-    """Views of one variable, over one grid of about as many vertices as it has elements."""
-    shape: tuple[int, ...] = ()
-    for n in draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)):
-        shape = (*shape, max(1, min(n, most // max(1, math.prod(shape)))))
-    x = cl.Graph().add_variable("x", shape, dtype)
-    extents = [draw(st.sampled_from([n, n, n, max(1, n - 1), n + 2])) for n in shape]
-    symbols = cl.grid(*extents)
-    symbols = symbols if isinstance(symbols, tuple) else (symbols,)
-    return draw(st.lists(neighbour(x, symbols, extents), min_size=1, max_size=5))
-
-
-def combined(*fields: Any) -> Any:
-    """A number of fields: their sums, the greatest and the last of their elements."""
-    made = [jnp.sum(field, dtype=field.dtype) + field.max() * field.ravel()[-1] for field in fields]
-    return sum([(k + 1) * value for k, value in enumerate(made[1:])], made[0] * made[-1])
-
-
-_COMBINING = [
-    cl.codelet(lambda a: combined(a)),
-    cl.codelet(lambda a, b: combined(a, b)),
-    cl.codelet(lambda a, b, c: combined(a, b, c)),
-    cl.codelet(lambda a, b, c, d: combined(a, b, c, d)),
-    cl.codelet(lambda a, b, c, d, e: combined(a, b, c, d, e)),
-]
-
-
-def neighbourhood(views: Sequence[cl.Tensor]) -> cl.Tensor:
-    """What vertices make of views: what they write."""
-    return views[0].graph.add_vertex("around", _COMBINING[len(views) - 1], **dict(zip("abcde", views, strict=False)))

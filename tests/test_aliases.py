@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from lowering.pipeline import plan_engine
+from tests.drawn_views import viewed
 from tests.examples import examples
-from tests.strategies import viewed
 
 
 @cl.codelet

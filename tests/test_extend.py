@@ -11,8 +11,8 @@ from hypothesis import given
 import codelet as cl
 from lowering.fast.extend import Reach, extend
 from tests.at_once import at_once
+from tests.drawn_views import combined, neighbourhood, neighbours
 from tests.examples import examples
-from tests.strategies import combined, neighbourhood, neighbours
 
 
 def standing(reach: Reach) -> np.ndarray:

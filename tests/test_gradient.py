@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import codelet as cl
 from tests import strategies as s
 from tests.at_once import at_once
+from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples, few
 from tests.gradients import agree, compare
 
@@ -48,15 +49,16 @@ class TestGenerated:
         self.check(data)
 
     def check(self, data: Any) -> None:
-        case = data.draw(s.cases(bounded=True))
-        floats = [name for name in case.inputs if case.graph_dtype(name) == np.float32]
-        outputs = [name for name in case.outputs if case.graph_dtype(name) == np.float32]
+        dtype = data.draw(st.sampled_from(MOSTLY_WIDE))
+        case = data.draw(s.cases(dtype, bounded=True))
+        floats = [name for name in case.inputs if case.graph_dtype(name) == dtype]
+        outputs = [name for name in case.outputs if case.graph_dtype(name) == dtype]
         if not floats or not outputs:
             return
         of = data.draw(st.sampled_from(outputs))
         wrt = data.draw(st.lists(st.sampled_from(floats), min_size=1, max_size=4, unique=True))
         shape = case.graph.variable(of).shape
-        cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+        cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
         expected = slopes(case, of, wrt, cotangent)
         again = data.draw(st.sampled_from(AGAIN))
         found = cl.gradient(case.graph, of, wrt, program=case.sequence(), cotangent=cotangent, recompute=again)

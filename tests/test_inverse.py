@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.views.index import Index
+from tests.drawn_views import viewed
 from tests.examples import examples
-from tests.strategies import viewed
 
 
 @st.composite

@@ -5,6 +5,7 @@ import gc
 import itertools
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -12,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import codelet as cl
 from codelet.tracing.alike import alike
 from codelet.tracing.lengths import Answers, fresh_lengths, watched
 from tests.at_once import at_once
 from tests.examples import examples, few
+from tests.ragged_codelets import OF_ROWS, ROWS_OF_ROWS, row_case, row_dot, row_order, row_shift_case
 from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
@@ -396,6 +399,7 @@ def test_modules_that_a_first_trace_imports_ask_nothing():
     program = """
 import subprocess
 import sys
+import types
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.test_saving import Small
@@ -404,3 +408,60 @@ print([row.strip() for row in str(Small().lower().plan).split("\\n") if "runs" i
     root = str(Path(__file__).parents[1])
     made = subprocess.run([sys.executable, "-c", program.format(root=root)], capture_output=True, text=True, check=True)
     assert made.stdout.strip() == "runs all rows at once, by segments"
+
+
+ROW_CODELETS = [*OF_ROWS, *ROWS_OF_ROWS]
+
+
+def lowered_rows(kind, lengths):
+    """The number of equations of a graph of one ragged codelet, a fresh one, and what it gives."""
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    x, y = graph.add_variable("x", (int(ends[-1]),)), graph.add_variable("y", (len(lengths),))
+    z, rows, i = graph.add_variable("z", x.shape), cl.table(np.arange(x.size), offsets=ends), cl.grid(len(lengths))
+    fields = {"x": x[rows[i]], **({"z": z[rows[i]]} if kind is row_dot else {"y": y[i]})}
+    of_rows = kind in ROWS_OF_ROWS or kind is row_order
+    fields["out"] = graph.add_variable("out", x.shape)[rows[i]] if of_rows else graph.add_variable("out", y.shape)[i]
+    if kind is row_order:
+        fields["sum"] = graph.add_variable("sum", y.shape)[i]
+    static = {"how": "equal", "of": 2} if kind in (row_case, row_shift_case) else {}
+    graph.add_vertex("rows", cl.codelet(own_copy(kind.function)), **fields, **static)
+    run = cl.lower(graph, inputs=["x", "y", "z"], outputs=["out"])
+    random = np.random.default_rng(0)
+    values = {name: random.uniform(-1, 1, graph.variable(name).shape).astype(np.float32) for name in "xyz"}
+    return len(run.jaxpr.jaxpr.eqns), np.asarray(jax.jit(run)(values)["out"])
+
+
+def own_copy(function):
+    """A function that does the same and that no cache of traces knows."""
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def check_order(data):
+    """What was traced before, and in which order, changes neither results nor how many equations there are."""
+    few_lengths = st.lists(st.sampled_from([0, 1, 1, 2, 2, 3, 7]), min_size=1, max_size=5)
+    cases = st.tuples(st.sampled_from(ROW_CODELETS), few_lengths)
+    chosen = data.draw(st.lists(cases, min_size=2, max_size=3))
+    first = [lowered_rows(*own) for own in chosen]
+    if data.draw(st.booleans()):
+        jax.clear_caches()
+    order = data.draw(st.permutations(range(len(chosen))))
+    for k in order:
+        equations, result = lowered_rows(*chosen[k])
+        assert equations == first[k][0], chosen[k]
+        np.testing.assert_array_equal(result, first[k][1], err_msg=str(chosen[k]))
+
+
+@examples(2)
+@given(st.data())
+def test_the_order_of_traces_changes_nothing(data):
+    check_order(data)
+
+
+@pytest.mark.slow
+@examples(200)
+@given(st.data())
+def test_no_order_of_very_many_traces_changes_anything(data):
+    check_order(data)

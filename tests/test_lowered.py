@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 import codelet as cl
 from tests.at_once import at_once
+from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples
 from tests.strategies import Case, cases
 from tests.ways import assert_close, assert_same, check_engine, interpreted, lowered, weighted
 
 
 @examples(4)
-@given(cases(np.float32))
+@given(st.sampled_from(MOSTLY_WIDE).flatmap(cases))
 def test_floats(case: Case):
     assert_close(jax.jit(lowered(case))(case.inputs), interpreted(case), 1e-5)
 
@@ -41,9 +42,9 @@ def test_loops_that_pass_variables_on(case: Case):
 
 
 @examples(4)
-@given(cases(np.int32))
-def test_the_engine(case: Case):
-    engine = cl.Engine(case.graph, case.sequence(), stream_bytes=40)
+@given(cases(np.int32), st.sampled_from(["fused", "tiles", "addresses"]))
+def test_the_engine(case: Case, execution: str):
+    engine = cl.Engine(case.graph, case.sequence(), execution=execution, stream_bytes=40)
     check_engine(engine, case, lambda name, values: values if len(name) % 2 else iter(values))
 
 
@@ -127,3 +128,17 @@ def test_lowering_is_deterministic(case: Case):
 @given(cases(np.int32, max_steps=4))
 def test_integers_exactly_at_length(case: Case):
     assert_same(jax.jit(lowered(case))(case.inputs), interpreted(case))
+
+
+@pytest.mark.slow
+@examples(1000)
+@given(st.sampled_from(MOSTLY_WIDE).flatmap(cases))
+def test_floats_very_often(case: Case):
+    assert_close(jax.jit(lowered(case))(case.inputs), interpreted(case), 1e-5)
+
+
+@pytest.mark.slow
+@examples(500)
+@given(cases(np.int32), st.sampled_from(["fused", "tiles", "addresses"]))
+def test_the_engine_very_often(case: Case, execution: str):
+    check_engine(cl.Engine(case.graph, case.sequence(), execution=execution, stream_bytes=40), case)

@@ -15,8 +15,9 @@ from codelet.views.index import row_major
 from codelet.views.patchwork import MOST_CUTS
 from codelet.views.sources import Patchwork
 from lowering.fast.sources import plan_among_zeros, read_view, write_tensor
+from tests.drawn_views import viewed
 from tests.examples import examples
-from tests.strategies import rearranged, viewed
+from tests.strategies import rearranged
 
 
 def patches_of(tensor):

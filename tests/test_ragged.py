@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.tracing.lengths import Symbol
 from tests.at_once import at_once
+from tests.bounded import bend
 from tests.examples import examples, few
-from tests.strategies import bend, total
+from tests.strategies import total
 
 OFFSETS = [0, 2, 2, 5, 6, 9]
 ENTRIES = [4, 2, 0, 1, 1, 3, 3, 2, 1]

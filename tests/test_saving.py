@@ -14,7 +14,8 @@ from hypothesis import given
 import codelet as cl
 from tests.at_once import at_once
 from tests.examples import examples, few
-from tests.strategies import accumulate, cases, row_order, row_sum, shift_all
+from tests.ragged_codelets import row_order, row_sum
+from tests.strategies import accumulate, cases, shift_all
 
 double = cl.codelet(lambda a: 2 * a)  # without a name of its own, but found by one
 

@@ -28,6 +28,7 @@ from lowering.plan.steps import CopyStep, ExecuteStep
 from lowering.plan.timeline import without_calls
 from lowering.plan.walk import all_steps
 from tests.at_once import at_once
+from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples
 from tests.placements import TILES, plan_of
 from tests.strategies import Case, and_its_sum, arrived, as_dtype, backwards, cases, each_alone, running
@@ -73,7 +74,7 @@ def test_integers_exactly(case: Case, where):
 
 
 @examples(2)
-@given(cases(np.float32), PLACES)
+@given(st.sampled_from(MOSTLY_WIDE).flatmap(cases), PLACES)
 def test_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where))(case.inputs), interpreted(case), 1e-5)
 
@@ -285,7 +286,7 @@ def test_addresses_hold_what_is_live(case: Case, where):
 
 
 @examples(3)
-@given(cases(np.float32), PLACES)
+@given(st.sampled_from(MOSTLY_WIDE).flatmap(cases), PLACES)
 def test_addresses_hold_what_is_live_in_floats(case: Case, where):
     assert_close(jax.jit(function_of(case, where, "addresses"))(case.inputs), interpreted(case), 1e-5)
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import codelet as cl
 from codelet.graphs.vertices import gather
 from codelet.views.sources import source_variables
+from tests.drawn_dtypes import OF_WORDS
+from tests.drawn_views import padded_numbers, viewed
 from tests.examples import examples
-from tests.strategies import padded_numbers, viewed
 
 
 def check_views(pair):
@@ -36,6 +37,32 @@ def test_any_chain_of_views_is_numpys(pair):
 @given(viewed())
 def test_very_many_chains_of_views_are_numpys(pair):
     check_views(pair)
+
+
+def check_read(pair):
+    """See that an engine reads what its variables hold through a view, padding of it too."""
+    tensor, array = pair
+    held = {own: np.arange(own.first_element, own.first_element + own.size) % 2 for own in tensor.graph.variables}
+    numbers = np.concatenate([*held.values(), [0]])
+    engine = cl.Engine(tensor.graph, cl.Sequence())
+    engine.write({own.name: values.reshape(own.shape).astype(tensor.dtype) for own, values in held.items()})
+    found = np.asarray(engine.read(tensor))
+    assert found.dtype == tensor.dtype
+    expected = np.where(array < 0, -1 - array, numbers[array]).astype(tensor.dtype)
+    np.testing.assert_array_equal(found.astype(np.complex64), expected.astype(np.complex64))
+
+
+@examples(40)
+@given(st.sampled_from(OF_WORDS).flatmap(viewed))
+def test_engines_read_views_of_every_dtype(pair):
+    check_read(pair)
+
+
+@pytest.mark.slow
+@examples(1000)
+@given(st.sampled_from(OF_WORDS).flatmap(viewed))
+def test_engines_read_very_many_views_of_every_dtype(pair):
+    check_read(pair)
 
 
 @st.composite

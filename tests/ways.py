@@ -12,6 +12,8 @@ from lowering.plan.collect import collect
 from lowering.plan.steps import StreamStep
 from lowering.plan.walk import all_steps
 from tests.at_once import at_once
+from tests.drawn_dtypes import ROUNDINGS, epsilon
+from tests.host_arrays import aligned, overwrite
 from tests.strategies import Case, arrived
 
 
@@ -32,11 +34,20 @@ def interpreted(case: Case) -> dict[str, np.ndarray]:
 
 
 def assert_close(result: dict[str, Any], expected: dict[str, np.ndarray], rtol: float) -> None:
-    """Floats are what is expected, to a tolerance scaled by the sum of magnitudes."""
+    """Floats are what is expected, to a tolerance scaled by the sum of magnitudes.
+
+    Args:
+        result: of streams, what was sent.
+        expected: by name.
+        rtol: the tolerance in float32 and float64; in shorter floats it is so many of their roundings.
+    """
     result = arrived(result)
     for name, value in expected.items():
-        scale = 1 + np.abs(value).sum()
-        np.testing.assert_allclose(result[name], value, rtol=0, atol=rtol * scale, err_msg=name)
+        assert result[name].dtype == value.dtype, name
+        relative = max(rtol, ROUNDINGS * epsilon(value.dtype) * (value.dtype.itemsize < 4))
+        own, wanted = np.asarray(result[name]).astype(np.float64), value.astype(np.float64)
+        scale = 1 + np.abs(wanted).sum()
+        np.testing.assert_allclose(own, wanted, rtol=0, atol=relative * scale, err_msg=name)
 
 
 def assert_same(result: dict[str, Any], expected: dict[str, np.ndarray]) -> None:
@@ -68,11 +79,19 @@ def connect(engine: cl.Engine, case: Case, handed: Callable[[str, np.ndarray], A
 
 
 def check_engine(engine: cl.Engine, case: Case, handed: Callable[[str, np.ndarray], Any] = itself) -> None:
-    """An engine of a case is given its inputs, runs, and holds and was sent exactly what the interpreter says."""
-    engine.write(own_values(case))
+    """An engine of a case is given its inputs, runs, and holds and was sent exactly what the interpreter says.
+
+    All that it was given is written over before it runs, and what the case's graph and program were given as well: both
+    have copies.
+    """
+    expected, given = interpreted(case), own_values(case)
+    lent = {name: aligned(value) for name, value in given.items()}
+    engine.write(lent)
+    for array in (*lent.values(), *case.lent):
+        overwrite(array)
     connect(engine, case, handed)
     engine.run()
-    for name, value in interpreted(case).items():
+    for name, value in expected.items():
         np.testing.assert_array_equal(engine.read(name), value, err_msg=name)
 
 
