@@ -140,10 +140,12 @@ def product_of(
 
     kinds = jax.eval_shape(forward, *structs.values())
     closed = inline(jax.make_jaxpr(product)([*structs.values()], [kinds[name] for name in of]))
-    jaxpr, inputs = closed.jaxpr, len(types)
     # What is printed was printed when the vertex itself ran.
-    silent = [eqn for eqn in jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]
-    jaxpr = jax_core.Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.outvars, silent, debug_info=_DEBUG_INFO)
+    silent = [eqn for eqn in closed.jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]
+    variables_of = closed.jaxpr.constvars, closed.jaxpr.invars, closed.jaxpr.outvars
+    # Of a jaxpr without values for its constants, newer releases of JAX take these for inputs.
+    closed = jax_core.ClosedJaxpr(jax_core.Jaxpr(*variables_of, silent, debug_info=_DEBUG_INFO), closed.consts)
+    jaxpr, inputs = closed.jaxpr, len(types)
     return Product(
         jaxpr,
         closed.consts,
