@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
@@ -22,7 +23,7 @@ def cycles(function, *arguments, **mode):
 def estimate(function, *arguments, target=MK2, **hints):
     """What a vertex of a codelet of a function takes."""
     made = cl.codelet(function, **hints)
-    types = [FieldType(np.shape(own), np.result_type(own)) for own in arguments]
+    types = [FieldType(np.shape(own), jnp.result_type(own)) for own in arguments]
     return target.estimate_cycles(made.trace(dict(zip(made.inputs, types, strict=True))))
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -110,6 +112,7 @@ def read_weights() -> list[np.ndarray]:
     try:
         package = importlib.metadata.distribution("mtcnn")
         joblib = importlib.import_module("joblib")  # a dependency of mtcnn, and the format of the file
+        lz4 = importlib.import_module("lz4.frame")  # another, and how it is compressed
     except (importlib.metadata.PackageNotFoundError, ModuleNotFoundError) as missing:
         raise MissingExtraError(
             "R-Net's weights are read from a package that is not installed",
@@ -117,7 +120,9 @@ def read_weights() -> list[np.ndarray]:
             expected="the extra `faces`",
             fix="pip install 'codelet[faces]' (in a checkout: pip install -e '.[faces]')",
         ) from None
-    return joblib.load(package.locate_file("mtcnn/assets/weights/rnet.lz4"))
+    # Decompressed here: the file object that joblib makes of a path fails when it is deleted, on Python 3.13.
+    compressed = Path(str(package.locate_file("mtcnn/assets/weights/rnet.lz4"))).read_bytes()
+    return joblib.load(io.BytesIO(lz4.decompress(compressed)))
 
 
 def from_keras(weights: Sequence[np.ndarray]) -> RNet:

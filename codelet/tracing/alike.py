@@ -28,7 +28,7 @@ _CALLS_WITH_RULES = {**_CALLS, "custom_jvp_call": "call_jaxpr", "custom_vjp_call
 """The same, with calls of functions that have derivative rules of their own."""
 
 _RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees")
-"""Parameters that hold a function's own derivative rules: made anew by every trace, so that they tell nothing."""
+"""Parameters that hold a function's own derivative rules: made anew by every trace, each equal to itself alone."""
 
 ROUNDING = 16
 """How many times a dtype's epsilon constants may differ: Python computes with a known length in float64."""
@@ -47,11 +47,12 @@ class _Numbers:
 
     Args:
         calls: equations that are what they call.
-        rounds: whether constants that differ by rounding alone are one.
+        of_one: whether all jaxprs are traces of one function: then constants that differ by rounding alone are one, and
+            derivative rules are, which each trace makes anew.
     """
 
-    def __init__(self, calls: Mapping[str, str] = _CALLS, *, rounds: bool) -> None:
-        self.calls, self.rounds = calls, rounds
+    def __init__(self, calls: Mapping[str, str] = _CALLS, *, of_one: bool) -> None:
+        self.calls, self.of_one = calls, of_one
         self.known: dict[Hashable, int] = {}
         self.constants: dict[int, np.ndarray] = {}
         self.made: dict[int, tuple[Hashable, tuple[int, ...]]] = {}
@@ -65,7 +66,7 @@ class _Numbers:
         if not isinstance(dtype, np.dtype):
             return self.number(("constant", id(value)))
         array = np.asarray(value, dtype)
-        if not self.rounds:
+        if not self.of_one:
             number = self.number(("constant", str(dtype), array.shape, array.tobytes()))
             self.constants[number] = array
             return number
@@ -150,7 +151,8 @@ class _Numbers:
             computed = _computed(eqn, [self.constants[k] for k in operands]) if set(shapes) == {()} else None
             if computed is not None:
                 return [self.constant(c, _dtype(v)) for c, v in zip(computed, eqn.outvars, strict=True)]
-        kept = sorted((key, self.parameter(part, size)) for key, part in params.items() if key not in _RULES)
+        ignored = _RULES if self.of_one else ()
+        kept = sorted((key, self.parameter(part, size)) for key, part in params.items() if key not in ignored)
         what = name, tuple(kept), tuple(operands), tuple(shapes)
         return [self.number((*what, k)) for k in range(len(shapes))]
 
@@ -224,7 +226,7 @@ def alike(symbolic: jax_core.ClosedJaxpr, lengths: Mapping[str, int], known: jax
 
     if symbolic.effects or known.effects:
         return False
-    numbers = _Numbers(rounds=True)
+    numbers = _Numbers(of_one=True)
     try:
         types = [[(_shape(var, at), _dtype(var)) for var in jaxpr.jaxpr.outvars] for jaxpr in (known, symbolic)]
         return types[0] == types[1] and numbers.results(known, at) == numbers.results(symbolic, at)
@@ -239,7 +241,7 @@ def computed_alike(first: jax_core.ClosedJaxpr, second: jax_core.ClosedJaxpr) ->
         first: the one with the results.
         second: the other; its first inputs are those of the first.
     """
-    numbers = _Numbers(_CALLS_WITH_RULES, rounds=False)
+    numbers = _Numbers(_CALLS_WITH_RULES, of_one=False)
     _, results = numbers.values(first, int)
     values, _ = numbers.values(second, int)
     given = {values[var] for var in second.jaxpr.invars}
@@ -258,11 +260,13 @@ class Kinds:
     """Tells jaxprs without symbols apart by what they compute, many of them: each is looked at once."""
 
     def __init__(self) -> None:
-        self._numbers = _Numbers(rounds=False)
+        self._numbers = _Numbers(of_one=False)
         self._jaxprs: list[jax_core.ClosedJaxpr] = []  # alive, since what cannot be compared is known by its identity
 
     def kind(self, jaxpr: jax_core.ClosedJaxpr) -> Hashable:
-        """Equal for jaxprs of the same types that compute the same, of the very same constants; of no effects.
+        """Equal for jaxprs of the same types that compute the same, of the very same constants and derivative rules.
+
+        They have no effects.
 
         >>> kinds = Kinds()
         >>> twice, too, more = (jax.make_jaxpr(lambda x, k=k: k * x)(1.0) for k in (2.0, 2.0, 2.0000002))

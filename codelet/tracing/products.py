@@ -152,9 +152,10 @@ def product_of(
     first = {var: results[name] for name in results for var in same[name]}
     at = lambda atom: atom if isinstance(atom, jax_core.Literal) else first.get(atom, atom)  # noqa: E731
     eqns = [eqn.replace(invars=list(map(at, eqn.invars))) for eqn in silent]
-    outvars = list(map(at, closed.jaxpr.outvars))
-    jaxpr = jax_core.Jaxpr(closed.jaxpr.constvars, closed.jaxpr.invars, outvars, eqns, debug_info=_DEBUG_INFO)
-    inputs = len(types)
+    variables_of = closed.jaxpr.constvars, closed.jaxpr.invars, list(map(at, closed.jaxpr.outvars))
+    # Of a jaxpr without values for its constants, newer releases of JAX take these for inputs.
+    closed = jax_core.ClosedJaxpr(jax_core.Jaxpr(*variables_of, eqns, debug_info=_DEBUG_INFO), closed.consts)
+    jaxpr, inputs = closed.jaxpr, len(types)
     return Product(
         jaxpr,
         closed.consts,

@@ -24,7 +24,7 @@ def _sample(flat: np.ndarray) -> Hashable:
     return len(flat), flat.dtype, flat[:: -(-len(flat) // SMALL)].tobytes()
 
 
-def _is_table(const: Any) -> bool:
+def is_table(const: Any) -> bool:
     is_known = not isinstance(const, Tracer) and getattr(const, "is_fully_addressable", True)
     return is_known and np.issubdtype(const.dtype, np.integer) and const.size > SMALL
 
@@ -37,7 +37,7 @@ def _chosen(consts: Sequence[Any]) -> list[Any]:
     alike: dict[Hashable, list[tuple[np.ndarray, Any]]] = {}
     chosen = dict(enumerate(consts))
     for k in sorted(chosen, key=lambda k: np.ndim(consts[k])):
-        if _is_table(consts[k]):
+        if is_table(consts[k]):
             flat = np.asarray(consts[k]).reshape(-1)
             others = alike.setdefault(_sample(flat), [])
             equal = next((other for values, other in others if np.array_equal(values, flat)), None)

@@ -10,6 +10,7 @@ from jax.extend import core as jax_core
 
 from codelet.jaxprs.rebuild import inline
 from lowering.jaxprs.carry_extended import carry_extended
+from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
@@ -32,7 +33,7 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool 
 
     `inlined` says that it will stand in another one of ours; see `update_safely`.
     """
-    emitted = slices_in_order(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
+    emitted = slices_in_order(compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
     traced = carry_extended(shaped)
