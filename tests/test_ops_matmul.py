@@ -276,3 +276,26 @@ def test_what_is_like_the_results_is_of_their_shape():
     x, w = graph.add_variable("x", (4, 6)), graph.add_variable("w", (6, 5))
     with pytest.raises(cl.OperationError, match="not of the results' shape"):
         cl.ops.dot_general(graph, x, w, (((1,), (0,)), ((), ())), like=w)
+
+
+@few(
+    "dtype, options, told",
+    [
+        (jnp.float32, {"partials": "int32"}, "partials='int32', for sums of float32"),
+        (jnp.float16, {"preferred_element_type": jnp.int32}, "preferred_element_type='int32', for sums of float16"),
+        (jnp.int32, {"partials": jnp.int8}, "partials='int8', for sums of int32"),
+        (jnp.int32, {"partials": jnp.float32}, "partials='float32', for sums of int32"),
+        (jnp.complex64, {"partials": jnp.float32}, "partials='float32', for sums of complex64"),
+    ],
+    every=1,
+)
+def test_partial_sums_that_hold_no_sums_are_told(dtype, options, told):
+    graph = cl.Graph()
+    a, b, image = (graph.add_variable(n, shape, dtype) for n, shape in (("a", (4, 6)), ("b", (6, 5)), ("i", (1, 1, 8))))
+    with pytest.raises(cl.OperationError, match=f"(?s){told}.*fix: .*ops.cast"):
+        cl.ops.matmul(graph, a, b, **options)
+    with pytest.raises(cl.OperationError, match=told):
+        cl.ops.conv_general_dilated(graph, image, image, (1,), "VALID", **options)
+    with pytest.raises(cl.OperationError, match=told.replace("preferred_element_type", "partials")):
+        own = {"partials": next(iter(options.values()))}
+        cl.ops.plan_matmul(graph.target, 4, 6, 5, dtype, **own)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import codelet as cl
+from codelet.errors import OperationError
 from codelet.ops.arguments import checked_dtype
 from codelet.ops.block_planning import add_up, home_of_partials, plan_sum, sum_work
 from codelet.ops.blockwise import Work, add_work
@@ -25,13 +26,47 @@ def sums_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
-def checked_sums(operation: str, partials: Any, dtype: np.dtype) -> np.dtype:
-    """The dtype of partial sums that was asked for; where none was, what sums of a dtype are kept in.
+def _holds(dtype: np.dtype, sums: np.dtype) -> bool:
+    """Whether a dtype is of the kind of sums of another: of floating point, complex, or integers as wide."""
+    if jnp.issubdtype(sums, jnp.complexfloating):
+        return jnp.issubdtype(dtype, jnp.complexfloating)
+    if jnp.issubdtype(sums, jnp.inexact):
+        return jnp.issubdtype(dtype, jnp.inexact)
+    wide = jnp.issubdtype(dtype, jnp.integer) and (sums.kind == "b" or jnp.iinfo(dtype).bits >= jnp.iinfo(sums).bits)
+    return wide or dtype == sums
+
+
+def _check_holds(operation: str, name: str, dtype: np.dtype, sums: np.dtype) -> None:
+    if not _holds(dtype, sums):
+        fits = sums_dtype(sums)
+        raise OperationError(
+            f"{name} of ops.{operation} cannot hold the sums",
+            given=f"{name}={str(dtype)!r}, for sums of {sums}",
+            expected=f"a dtype of the same kind, and integers as wide: {fits}, say",
+            fix=f"{name}={str(fits)!r}, and ops.cast of the results where others are wanted",
+        )
+
+
+def checked_sums(
+    operation: str, dtype: np.dtype, preferred_element_type: Any, partials: Any
+) -> tuple[np.dtype, np.dtype]:
+    """The dtype of partial sums, and that of results; what sums of results are kept in where none was asked for.
+
+    Args:
+        operation: which.
+        dtype: of the operands.
+        preferred_element_type: of the results; the operands' where it is None.
+        partials: of partial sums.
 
     Raises:
-        OperationError: something that is none.
+        OperationError: something that is none, or cannot hold what is summed.
     """
-    return checked_dtype(operation, "partials", partials or sums_dtype(dtype))
+    out = checked_dtype(operation, "preferred_element_type", preferred_element_type or dtype)
+    sums = checked_dtype(operation, "partials", partials or sums_dtype(out))
+    if jnp.issubdtype(dtype, jnp.inexact):  # results of integers are what JAX makes of them
+        _check_holds(operation, "preferred_element_type", out, dtype)
+    _check_holds(operation, "partials", sums, out)
+    return sums, out
 
 
 def sum_partials(

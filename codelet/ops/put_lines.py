@@ -20,8 +20,8 @@ from codelet.errors import OperationError
 from codelet.ops.arguments import checked_grain
 from codelet.ops.blocks import Block, Cut, add_blocks, num_tiles
 from codelet.ops.followed import follow
-from codelet.ops.lookup_codelets import positions as counted
 from codelet.ops.lines import as_lines, from_lines
+from codelet.ops.lookup_codelets import positions as counted
 from codelet.ops.planning import Option, Plan, StepCost, block_sizes, cheapest, step_cost, vertex_cycles
 from codelet.target import Target
 

@@ -31,7 +31,7 @@ def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:
     """A row, cut over the tiles."""
     block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
     grain = block if grain is None else min(block, max(1, grain))
-    return Cut("elements", size, -(-block // grain) * grain if grain < block else block, grain)
+    return Cut("elements", size, min(-(-block // grain) * grain, size), grain)
 
 
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:
