@@ -34,8 +34,8 @@ def test_every_comparison_on_either_side(dtype):
             own = dtype(number)
             after = made(lambda x, c=compare, n=own: jnp.where(c(table, jnp.broadcast_to(n, (MANY,))), x, -x), x)
             assert not any(eqn.primitive.name == "gather" for eqn in after.jaxpr.eqns)
-    for number in (3, limits.min, limits.max):
-        after = made(lambda x, n=dtype(number): jnp.where(table <= n, x, -x) + jnp.where(n > table, x, 2 * x), x)
+    for number in map(dtype, (3, limits.min, limits.max)):
+        after = made(lambda x, n=number: jnp.where(table <= n, x, -x) + jnp.where(n > table, x, 2 * x), x)
         assert kinds(after) == (["bool", "bool"] if dtype().itemsize > 1 else [np.dtype(dtype).name])
 
 

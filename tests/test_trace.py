@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from jax import lax
 
 import codelet as cl
+from tests.at_once import at_once
 from tests.examples import few
 from tests.ops_cases import array, assert_alike
 
@@ -286,3 +288,96 @@ def test_donated_arguments_leave_their_memory_to_results():
     engine.write({own: jnp.full(1000, k + 1.0) for k, own in enumerate(traced.flat_inputs)})
     engine.run()
     assert [float(engine.read(own)[0]) for own in traced.flat_outputs] == [6.0, 7.0, 8.0, 9.0]
+
+
+def _refusing():
+    refuses = jax.custom_vjp(lambda x: 2 * x)
+
+    def backward(kept, slope):
+        raise RuntimeError("no way back")
+
+    refuses.defvjp(lambda x: (2 * x, None), backward)
+    forward = jax.custom_jvp(lambda x: 3 * x)
+
+    @forward.defjvp
+    def _(primals, tangents):
+        raise RuntimeError("no way along")
+
+    return refuses, forward
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_a_derivative_rule_that_refuses_does_so_when_it_is_asked(kind):
+    functions = (*_refusing(), eqxi.nondifferentiable)
+    own, words = functions[kind], ("way back", "way along", "differentiated")[kind]
+    traced = cl.trace(lambda x: own(x).sum(), ROW, target=cl.IPU(num_tiles=2))
+    assert_alike(traced(ROW), own(ROW).sum())
+    with pytest.raises(RuntimeError, match=words):
+        jax.grad(traced)(ROW)
+    with pytest.raises(cl.CodeletTraceError, match=words):
+        cl.gradient(traced.graph, traced.outputs, traced.flat_inputs, program=traced.program)
+
+
+def test_a_rule_with_a_result_that_nobody_uses():
+    both = jax.custom_vjp(lambda x: (2 * x, x.sum()))
+    both.defvjp(lambda x: (both(x), x), lambda x, slopes: (5 * slopes[0] + 7 * slopes[1],))
+    for used in (0, 1):
+        function = lambda x, used=used: jnp.sin(both(x)[used]).sum()  # noqa: E731
+        traced = cl.trace(function, ROW, target=cl.IPU(num_tiles=2))
+        jax.tree.map(assert_alike, *at_once(jax.value_and_grad(traced), jax.value_and_grad(function))(ROW))
+
+
+def _turns(x):
+    along = lambda carry, row: (carry + row.sum(), 2 * row)  # noqa: E731
+    return [lax.scan(along, 1.0, x, reverse=reverse) for reverse in (False, True)]
+
+
+@few("grain", [None, 1, 2, 3, 5, 6, 8], every=2)
+def test_rows_of_loops_are_cut_whatever_the_grain(grain):
+    x = array((5, 7))
+    traced = cl.trace(_turns, x, target=cl.IPU(num_tiles=2), grain=grain)
+    jax.tree.map(assert_alike, *at_once(traced, _turns)(x))
+
+
+def test_loops_of_no_turns():
+    def function(x):
+        none = x[:0]
+        once = lax.fori_loop(0, 0, lambda i, c: c + x[i], x[0])
+        return (
+            _turns(none),
+            lax.map(jnp.sin, none),
+            once,
+            _turns(x[:, :0]),
+            lax.scan(lambda c, _: (c, c), x[0], None, 0),
+        )
+
+    x = array((5, 7))
+    for execution in ("fused", "tiles"):
+        traced = cl.trace(function, x, target=cl.IPU(num_tiles=2), grain=2)
+        engine = cl.Engine(traced, execution=execution)
+        engine.write(traced.arrays(x))
+        engine.run()
+        jax.tree.map(lambda own, right: assert_alike(engine.read(own), right), traced.outputs, function(x))
+
+
+PAIRS = [
+    *(("float8_e4m3fn", other) for other in ("float8_e5m2", "bfloat16", "float32")),
+    *(("int4", other) for other in ("bfloat16", "int8", "uint4")),
+    *(("uint8", "int8"), ("float8_e5m2", "float16")),
+]
+
+
+@pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning", "ignore::codelet.OneVertexWarning")
+@few("first, second", PAIRS, every=3)
+def test_products_of_dtypes_that_jax_does_not_promote(first, second):
+    x, y = array((3, 4), jnp.int32, low=0, high=3).astype(first), array((4, 5), jnp.int32, low=0, high=3).astype(second)
+
+    def function(x, y):
+        product = lambda kind: lax.dot_general(x, y, (([1], [0]), ([], [])), preferred_element_type=kind)  # noqa: E731
+        return product(None), product(jnp.float32), product(jnp.int32)
+
+    traced = cl.trace(function, x, y, target=cl.IPU(num_tiles=2))
+    ours, plain = at_once(traced, function)(x, y)
+    for own, right in zip(ours, plain, strict=True):
+        assert own.dtype == right.dtype
+        np.testing.assert_array_equal(own.astype(jnp.float32), right.astype(jnp.float32))

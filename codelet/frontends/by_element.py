@@ -20,7 +20,7 @@ from jax.extend import core as jax_core
 from jax.extend.random import threefry2x32_p
 
 from codelet.frontends.structure import constant_key, dtype_of, parameter_key, shape_of
-from codelet.jaxprs.equations import CALLS, bind, evaluate
+from codelet.jaxprs.equations import CALLS, bind, evaluate, with_every_result
 from codelet.jaxprs.primitives import CUSTOM, ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import Builder, rebuild, struct
 
@@ -180,7 +180,7 @@ class _SameRule:
 
 
 def rule_of(eqn: jax_core.JaxprEqn) -> ElementRule | None:
-    """A function with a derivative rule, of single elements; None where the rule is not by element."""
+    """A function with a derivative rule, of single elements; None where the rule is not by element, or refuses."""
     types = tuple(map(struct, (*eqn.invars, *eqn.outvars)))
     literals = tuple(constant_key(own.val) if isinstance(own, jax_core.Literal) else None for own in eqn.invars)
     parameters = tuple((name, id(value)) for name, value in sorted(eqn.params.items()))  # the equation keeps them
@@ -189,7 +189,7 @@ def rule_of(eqn: jax_core.JaxprEqn) -> ElementRule | None:
 
 @functools.lru_cache(maxsize=1024)
 def _found_rule(same: _SameRule) -> ElementRule | None:
-    eqn = same.equation
+    eqn = with_every_result(same.equation)
     inputs, outputs = _smooth(eqn.invars), _smooth(eqn.outvars)
 
     def smooth_part(primals: Elements) -> Callable[..., list[Any]]:
@@ -215,7 +215,11 @@ def _found_rule(same: _SameRule) -> ElementRule | None:
         struct(atoms[k])
         for atoms, k in ([(eqn.invars, k) for k in inputs] if is_jvp else [(eqn.outvars, k) for k in outputs])
     ]
-    traced = rebuild(jax.make_jaxpr(slopes)(structs, directions), Builder.equation)  # without values it only passes by
+    try:
+        asked = jax.make_jaxpr(slopes)(structs, directions)
+    except Exception:  # a rule that refuses does so when it is asked for: the function alone never asks
+        return None
+    traced = rebuild(asked, Builder.equation)  # without values it only passes by
     if any(own.primitive.name in CUSTOM for own in traced.eqns):  # its own rule may use it, and so on
         return None
     if not _all_by_element(traced, shape_of(eqn.outvars[0])):

@@ -16,7 +16,7 @@ from codelet.frontends.labels import is_library, within
 from codelet.frontends.rules import rule
 from codelet.frontends.structure import dtype_of, shape_of
 from codelet.frontends.values import Value, data_type, unwrapped, wrapped
-from codelet.jaxprs.equations import CALLS, bind
+from codelet.jaxprs.equations import CALLS, bind, with_every_result
 from codelet.programs.functions import Call, Function
 from codelet.tracing.codelet_from_jaxpr import codelet_from_jaxpr
 from codelet.tracing.codelets import Codelet
@@ -119,7 +119,8 @@ def custom_linear_solve(walk: Walk, *operands: Value, const_lengths: Any, jaxprs
 
 
 def _derivative(eqn: jax_core.JaxprEqn) -> Codelet:
-    """A codelet that an equation is, with the derivatives that it has."""
+    """A codelet that an equation is, with the derivatives that it has, of all results, used or not."""
+    eqn = with_every_result(eqn)
 
     def run(*held: Any) -> list[Any]:
         given = [wrapped(own, atom.aval) for own, atom in zip(held, eqn.invars, strict=True)]

@@ -1,8 +1,8 @@
 """Folds: reductions by any function, from any beginning, by one vertex for each result.
 
-XLA's reductions begin with a value that is combined once with the elements, in their order, and skip what lies in padding;
-so do these. `jax.vmap` knows no reduction whose beginning is another for each of what it maps over, which on tiles every
-field of a vertex is; a loop over the elements it knows, and its derivatives.
+XLA's reductions begin with a value that is combined once with the elements, in their order, and skip padding; so do
+these. `jax.vmap` has no rule for a reduction whose beginning is mapped over, as on tiles every field of a vertex is.
+It has rules for a loop over the elements, which has derivatives too.
 """
 
 from __future__ import annotations

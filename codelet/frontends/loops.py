@@ -12,7 +12,7 @@ from jax.extend import core as jax_core
 
 from codelet import ops
 from codelet.frontends.rules import rule
-from codelet.frontends.values import Value
+from codelet.frontends.values import Value, data_type
 from codelet.jaxprs.equations import scan_counts
 from codelet.ops.turns import put_turn, take_turn
 from codelet.programs.control import Repeat, RepeatWhile, Switch
@@ -75,6 +75,9 @@ def scan(
 ) -> Any:
     """A loop with a count: what it carries, what it takes a part of each turn, and what it stacks."""
     constants, carried = scan_counts(walk.equation)
+    if length == 0:  # no turn takes a row, of which there is none
+        stacked = [data_type(var.aval) for var in walk.equation.outvars[carried:]]
+        return [*operands[constants : constants + carried], *(np.zeros(*own) for own in stacked)]
     body = jaxpr.jaxpr
     paths = walk.paths_of(body.invars[:constants])
     with walk.graph.scope("scan", unique=True):
@@ -83,10 +86,8 @@ def scan(
             operands[constants : constants + carried],
             operands[constants + carried :],
         )
-        made = [walk.variable_of(var.aval, f"stacked{k}") for k, var in enumerate(walk.equation.outvars[carried:])]
-        if not length:  # no row to take, nor a place for one
-            return [*start, *made]
         state = _variables(walk, "carry", start)
+        made = [walk.variable_of(var.aval, f"stacked{k}") for k, var in enumerate(walk.equation.outvars[carried:])]
         turn = walk.graph.add_variable("turn", (), "int32")
         taken = [walk.tensor(own) for own in stacks]
         for variable in made:

@@ -45,13 +45,19 @@ def _computes(dtype: np.dtype) -> bool:
 
 
 def _of_one_dtype(walk: Walk, operands: Sequence[Tensor], kind: np.dtype) -> tuple[list[Tensor], np.dtype]:
-    """Operands in a dtype that holds them all, and the one to sum their products in where the result is of `kind`."""
+    """Operands in a dtype that holds them all, and that of the product, which is cast where the result is of another.
+
+    Whole numbers of products of floats are rounded in the operands' dtype first, as XLA does.
+    """
     first, *others = (own.dtype for own in operands)
-    if all(other == first for other in others) and _computes(first) and _computes(kind):
-        return list(operands), kind
-    both = functools.reduce(jnp.promote_types, map(_widened, (first, *others)))
-    holds = _computes(kind) and jnp.promote_types(both, _widened(kind)) == kind
-    return [ops.cast(walk.graph, own, both, grain=walk.grain) for own in operands], kind if holds else both
+    is_one = all(other == first for other in others) and _computes(first) and _computes(kind)
+    both = first if is_one else np.dtype(functools.reduce(jnp.promote_types, map(_widened, (first, *others))))
+    if jnp.issubdtype(both, jnp.inexact) and not jnp.issubdtype(kind, jnp.inexact):
+        made = both
+    else:
+        holds = is_one or (_computes(kind) and jnp.promote_types(both, _widened(kind)) == kind)
+        made = kind if holds else both
+    return [ops.cast(walk.graph, own, both, grain=walk.grain) for own in operands], made
 
 
 @rule("dot_general", by="`ops.dot_general`")

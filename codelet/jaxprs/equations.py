@@ -45,6 +45,13 @@ def bind(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
     return [None if isinstance(var, jax_core.DropVar) else next(results) for var in eqn.outvars]
 
 
+def with_every_result(eqn: jax_core.JaxprEqn) -> jax_core.JaxprEqn:
+    """An equation that drops none of its results, for whoever asks for all of them."""
+    dropped = (isinstance(var, jax_core.DropVar) for var in eqn.outvars)
+    made = [jax_core.Var(var.aval) if own else var for var, own in zip(eqn.outvars, dropped, strict=True)]
+    return eqn.replace(outvars=made)
+
+
 def is_function(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation calls a function of the graph, whose jaxpr all its calls share."""
     return eqn.primitive.name in CALLS and str(eqn.params["name"]).startswith(FUNCTION)

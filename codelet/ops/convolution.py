@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax.numpy as jnp
-import numpy as np
 
 import codelet as cl
 from codelet.errors import OperationError
@@ -37,12 +36,6 @@ def _add(graph: cl.Graph, seen: Seen, grain: int | None, memory_share: float, na
 
 
 # --- operations -------------------------------------------------------------------------------------------
-
-
-def _dtypes(name: str, dtype: np.dtype, preferred_element_type: Any, partials: Any) -> tuple[np.dtype, np.dtype]:
-    """The dtype of partial sums, and that of results."""
-    out = checked_dtype(name, "preferred_element_type", preferred_element_type or dtype)
-    return checked_sums(name, partials, dtype, out), out
 
 
 def conv_general_dilated(
@@ -104,7 +97,7 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    seen = seen_forward(lhs, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    seen = seen_forward(lhs, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)
 
 
@@ -169,7 +162,7 @@ def plan_conv(
     )
     graph, own = cl.Graph(target), checked_dtype("plan_conv", "dtype", dtype)
     image, kernels = graph.add_variable("lhs", tuple(lhs), own), graph.add_variable("rhs", tuple(rhs), own)
-    kinds = _dtypes("plan_conv", own, preferred_element_type, partials)
+    kinds = checked_sums("plan_conv", own, preferred_element_type, partials)
     cotangent = graph.add_variable("cotangent", sizes.out_shape, own)
     ways = {
         "results": lambda: seen_forward(image, kernels, sizes, *kinds),
@@ -240,7 +233,7 @@ def conv_input_gradient(
         batch_group_count,
     )
     check_cotangent(name, cotangent, sizes)
-    seen = seen_by_input(cotangent, rhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    seen = seen_by_input(cotangent, rhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)
 
 
@@ -301,5 +294,5 @@ def conv_kernel_gradient(
         batch_group_count,
     )
     check_cotangent(name, cotangent, sizes)
-    seen = seen_by_kernel(cotangent, lhs, sizes, *_dtypes(name, dtype, preferred_element_type, partials))
+    seen = seen_by_kernel(cotangent, lhs, sizes, *checked_sums(name, dtype, preferred_element_type, partials))
     return _add(graph, seen, checked_grain(name, grain), memory_share, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import codelet as cl
 from codelet.errors import OperationError
-from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_dtype, checked_grain
+from codelet.ops.arguments import check_same_dtype, check_tensors, checked_axis, checked_grain
 from codelet.ops.block_planning import plan_sum
 from codelet.ops.blocks import Block, add_blocks
 from codelet.ops.blockwise import merged, regroup
@@ -135,8 +135,7 @@ def _as_product(
         for role in ROLES
         for k, extent in enumerate(own for of, own in extents if of == role)
     )
-    out = checked_dtype(name, "preferred_element_type", out_dtype or dtype)
-    sums = checked_sums(name, partials, dtype, out)
+    sums, out = checked_sums(name, dtype, out_dtype, partials)
     return (a, b), Product(dimensions, dtype, sums, out, (home_of(a), home_of(b))), shape
 
 

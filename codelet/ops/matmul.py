@@ -132,7 +132,7 @@ def plan_matmul(
     (8, 18725)
     """
     own = checked_dtype("plan_matmul", "dtype", dtype)
-    sums = checked_sums("plan_matmul", partials, own, own)
+    sums, _ = checked_sums("plan_matmul", own, None, partials)
     extents = {"batch": batch, "rows": rows, "columns": columns, "summed": summed}
     kept: tuple[Role, ...] = ROLES if batch > 1 else ROLES[1:]
     product = Product(tuple(dimension(role, 0, extents[role]) for role in kept), own, sums, own)

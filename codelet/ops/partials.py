@@ -26,50 +26,47 @@ def sums_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
 
 
-_RANKS = ("whole numbers", "floats", "complex numbers")
-"""Kinds of numbers, each of which holds those before."""
+def _holds(dtype: np.dtype, sums: np.dtype) -> bool:
+    """Whether a dtype is of the kind of sums of another: of floating point, complex, or integers as wide."""
+    if jnp.issubdtype(sums, jnp.complexfloating):
+        return jnp.issubdtype(dtype, jnp.complexfloating)
+    if jnp.issubdtype(sums, jnp.inexact):
+        return jnp.issubdtype(dtype, jnp.inexact)
+    wide = jnp.issubdtype(dtype, jnp.integer) and (sums.kind == "b" or jnp.iinfo(dtype).bits >= jnp.iinfo(sums).bits)
+    return wide or dtype == sums
 
 
-def _rank(dtype: np.dtype) -> int:
-    """The kind of a dtype's numbers, by its place in `_RANKS`."""
-    return int(jnp.issubdtype(dtype, jnp.inexact)) + int(jnp.issubdtype(dtype, jnp.complexfloating))
+def _check_holds(operation: str, name: str, dtype: np.dtype, sums: np.dtype) -> None:
+    if not _holds(dtype, sums):
+        fits = sums_dtype(sums)
+        raise OperationError(
+            f"{name} of ops.{operation} cannot hold the sums",
+            given=f"{name}={str(dtype)!r}, for sums of {sums}",
+            expected=f"a dtype of the same kind, and integers as wide: {fits}, say",
+            fix=f"{name}={str(fits)!r}, and ops.cast of the results where others are wanted",
+        )
 
 
-def _bits(dtype: np.dtype) -> int:
-    return 1 if dtype.kind == "b" else jnp.iinfo(dtype).bits
+def checked_sums(
+    operation: str, dtype: np.dtype, preferred_element_type: Any, partials: Any
+) -> tuple[np.dtype, np.dtype]:
+    """The dtype of partial sums, and that of results; what sums of results are kept in where none was asked for.
 
-
-def _needed(sums: np.dtype, operands: np.dtype, out: np.dtype) -> str | None:
-    """What sums have to be of to hold products of operands; None where they are.
-
-    Floats may be summed in shorter ones: that rounds. Whole numbers wrap, which shows in results of more bits alone.
-    """
-    if _rank(sums) < _rank(operands):
-        return _RANKS[_rank(operands)]
-    if _rank(operands) == _rank(out) == 0:
-        bits = max(_bits(operands), _bits(out))
-        if _rank(sums) or _bits(sums) < bits:
-            return f"{_RANKS[0]} of {bits} bits or more"
-    return None
-
-
-def checked_sums(operation: str, partials: Any, operands: np.dtype, out: np.dtype) -> np.dtype:
-    """The dtype of partial sums of products: that which was asked for, or what sums of them are kept in.
+    Args:
+        operation: which.
+        dtype: of the operands.
+        preferred_element_type: of the results; the operands' where it is None.
+        partials: of partial sums.
 
     Raises:
-        OperationError: something that is no dtype, or one that cannot hold what is summed.
+        OperationError: something that is none, or cannot hold what is summed.
     """
-    usual = sums_dtype(max(out, operands, key=_rank))
-    own = checked_dtype(operation, "partials", partials or usual)
-    needed = _needed(own, operands, out)
-    if needed is not None:
-        raise OperationError(
-            f"partials of ops.{operation} cannot hold the sums of its products",
-            given=f"partials={own}, of operands of {operands} and results of {out}",
-            expected=needed,
-            fix=f"partials={str(usual)!r}, or none",
-        )
-    return own
+    out = checked_dtype(operation, "preferred_element_type", preferred_element_type or dtype)
+    sums = checked_dtype(operation, "partials", partials or sums_dtype(out))
+    if jnp.issubdtype(dtype, jnp.inexact):  # results of integers are what JAX makes of them
+        _check_holds(operation, "preferred_element_type", out, dtype)
+    _check_holds(operation, "partials", sums, out)
+    return sums, out
 
 
 def sum_partials(

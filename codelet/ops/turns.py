@@ -7,7 +7,7 @@ import math
 from jax import lax
 
 from codelet.graphs.graph import Graph
-from codelet.ops.blocks import Cut, add_blocks, cuts_of
+from codelet.ops.blocks import Cut, add_blocks
 from codelet.tracing.codelets import codelet
 from codelet.views.tensor import Tensor
 
@@ -30,8 +30,8 @@ def put_row(x, row, place):
 def cut_row(graph: Graph, size: int, grain: int | None) -> Cut:
     """A row, cut over the tiles."""
     block = min(max(FEWEST, -(-size // graph.target.num_tiles)), size)
-    (cut,) = cuts_of([("elements", size)], [block], [block if grain is None else max(1, grain)])
-    return cut
+    grain = block if grain is None else min(block, max(1, grain))
+    return Cut("elements", size, min(-(-block // grain) * grain, size), grain)
 
 
 def take_turn(graph: Graph, x: Tensor, place: Tensor, grain: int | None = None) -> Tensor:

@@ -43,9 +43,8 @@ def shape_as_they_leave(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
             continue
         (own,) = leaving.invars
         maker = makers.get(own)
-        if (
-            maker is not None and uses[own] > 1 and _is_map(maker) and own.aval.shape
-        ):  # a number costs nothing to remake
+        # A number costs nothing to make again; and literals, predicates and bounds are numbers as well.
+        if maker is not None and own.aval.shape and uses[own] > 1 and _is_map(maker):
             shapes.setdefault(own, result.aval.shape)  # type: ignore[attr-defined]
     if not shapes:
         return closed
