@@ -44,20 +44,19 @@ def _computes(dtype: np.dtype) -> bool:
     return _widened(dtype) == dtype
 
 
-def _of_one_dtype(walk: Walk, operands: Sequence[Tensor], kind: np.dtype) -> tuple[list[Tensor], np.dtype]:
-    """Operands in a dtype that holds them all, and that of the product, which is cast where the result is of another.
+def _rounds_to_integers(operands: Sequence[Tensor], kind: np.dtype) -> bool:
+    """Whether XLA makes integers of products of floats, in a way of its own for each dtype."""
+    return not jnp.issubdtype(kind, jnp.inexact) and any(jnp.issubdtype(own.dtype, jnp.inexact) for own in operands)
 
-    Whole numbers of products of floats are rounded in the operands' dtype first, as XLA does.
-    """
+
+def _of_one_dtype(walk: Walk, operands: Sequence[Tensor], kind: np.dtype) -> tuple[list[Tensor], np.dtype]:
+    """Operands in a dtype that holds them all, and that of their product, which is cast to `kind`."""
     first, *others = (own.dtype for own in operands)
-    is_one = all(other == first for other in others) and _computes(first) and _computes(kind)
-    both = first if is_one else np.dtype(functools.reduce(jnp.promote_types, map(_widened, (first, *others))))
-    if jnp.issubdtype(both, jnp.inexact) and not jnp.issubdtype(kind, jnp.inexact):
-        made = both
-    else:
-        holds = is_one or (_computes(kind) and jnp.promote_types(both, _widened(kind)) == kind)
-        made = kind if holds else both
-    return [ops.cast(walk.graph, own, both, grain=walk.grain) for own in operands], made
+    if all(other == first for other in others) and _computes(first) and _computes(kind):
+        return list(operands), kind
+    both = np.dtype(functools.reduce(jnp.promote_types, map(_widened, (first, *others))))
+    holds = _computes(kind) and jnp.promote_types(both, _widened(kind)) == kind
+    return [ops.cast(walk.graph, own, both, grain=walk.grain) for own in operands], kind if holds else both
 
 
 @rule("dot_general", by="`ops.dot_general`")
@@ -66,9 +65,9 @@ def dot_general(
 ) -> Any:
     """A matrix product with any dimensions summed. The machine has one precision of each dtype."""
     x, y = walk.tensor(a), walk.tensor(b)
-    if x.dtype == y.dtype == bool:  # partial results would not be sums
-        return NotImplemented
     kind = _dtype_of(walk)
+    if x.dtype == y.dtype == bool or _rounds_to_integers((x, y), kind):  # partial results would not be sums
+        return NotImplemented
     (x, y), summed = _of_one_dtype(walk, (x, y), kind)
     made = ops.dot_general(
         walk.graph,
@@ -100,9 +99,9 @@ def conv_general_dilated(
 ) -> Any:
     """A convolution, or a gradient of one, which is a convolution too."""
     image, kernel = walk.tensor(lhs), walk.tensor(rhs)
-    if image.dtype == bool:
-        return NotImplemented
     kind = _dtype_of(walk)
+    if image.dtype == bool or _rounds_to_integers((image, kernel), kind):
+        return NotImplemented
     (image, kernel), summed = _of_one_dtype(walk, (image, kernel), kind)
     made = ops.conv_general_dilated(
         walk.graph,
