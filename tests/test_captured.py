@@ -144,7 +144,7 @@ def test_what_may_be_captured(world, kind):
 
 @dataclass
 class _Held:
-    k: float = 2.0
+    k: float | None = 2.0
 
     def times(self, a):
         return self.k * a
@@ -164,9 +164,7 @@ def _held(kind):
         nested[0]["k"][:] = [] if k is None else [np.array(k)]
 
     def in_object(k):
-        vars(held).pop("k", None) if k is None else setattr(held, "k", k)
-        if k is None:
-            held.k = "nothing"
+        held.k = k
 
     return {
         "list": (lambda a: a * listed[0], in_list),

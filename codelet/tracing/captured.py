@@ -7,8 +7,9 @@ names are taken along, where they are of the same module or have variables of th
 
 Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict or an object stays the user's own,
 since a codelet may append to it; what is changed inside it is seen where the function runs, not where it was traced,
-and `unchanged.py` tells the difference. A name that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes
-are taken to be what they were. What `jax.jit` holds is JAX's.
+and `unchanged.py` tells the difference, unless an array in it is changed in place, which a trace may share. A name
+that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes are taken
+to be what they were. What `jax.jit` holds is JAX's.
 """
 
 from __future__ import annotations
