@@ -35,6 +35,8 @@ from codelet.programs.program import Execute, Program, Recording, as_program
 from codelet.programs.program import Sequence as ProgramSequence
 from codelet.programs.tensor_steps import AbortOn, Print, WriteUndef
 from codelet.programs.walk import Touched, check_program
+from codelet.tracing.traced_codelet import TracedCodelet
+from codelet.tracing.unchanged import check_unchanged
 from codelet.views.sources import source_variables
 from codelet.views.tensor import Tensor, views_padding
 
@@ -75,6 +77,7 @@ class _Memory:
         check_names(graph, values)
         self.graph = graph
         self.writes = Touched(is_read=False)
+        self.unchanged: set[TracedCodelet] = set()
         self.arrays: dict[int, np.ndarray] = {}
         self.incoming: dict[Stream, Iterator[np.ndarray]] = {}
         for stream in graph.streams:
@@ -178,6 +181,10 @@ def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
 
 def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
     families = [family for family in memory.graph.families if family.compute_set is compute_set]
+    for family in families:
+        if family.codelet not in memory.unchanged:
+            check_unchanged(family.codelet, family.lines[0] if family.lines else None)
+            memory.unchanged.add(family.codelet)
     vertices = [vertex for family in families for vertex in family_vertices(family)]
     _check_vertices(memory.graph, vertices)
     # All vertices read the state as it was before; then all write.

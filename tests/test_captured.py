@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -139,6 +140,59 @@ def test_what_may_be_captured(world, kind):
         graph.add_vertex("a", codelet, a=x[k], out=y[k])
     change(9)
     _agree(graph, x, y, [2, 6, 12])
+
+
+@dataclass
+class _Held:
+    k: float | None = 2.0
+
+    def times(self, a):
+        return self.k * a
+
+
+def _held(kind):
+    """A codelet that uses what something holds, and what changes that; None takes it away."""
+    listed, named, held, nested = [2.0], {"k": 2.0}, _Held(), ({"k": [np.array(2.0)]},)
+
+    def in_list(k):
+        listed[:] = [] if k is None else [k]
+
+    def in_dict(k):
+        named.pop("k", None) if k is None else named.update(k=k)
+
+    def in_array(k):
+        nested[0]["k"][:] = [] if k is None else [np.array(k)]
+
+    def in_object(k):
+        held.k = k
+
+    return {
+        "list": (lambda a: a * listed[0], in_list),
+        "dict": (lambda a: a * named["k"], in_dict),
+        "nested": (lambda a: a * nested[0]["k"][0], in_array),
+        "object": (lambda a: a * held.k, in_object),
+        "method": (held.times, in_object),
+        "partial": (functools.partial(lambda own, a: a * own[0], listed), in_list),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "nested", "object", "method", "partial"])
+def test_what_changes_inside_of_what_is_captured_is_told(world, kind):
+    """The lowered graph has what was there when it was traced; where the function would say otherwise, it is told."""
+    graph, x, y = world
+    function, change = _held(kind)
+    i = cl.grid(3)
+    graph.add_vertex("a", cl.codelet(function), a=x[i], out=y[i])
+    given = {"x": np.full(3, 3.0, np.float32)}
+    found = lambda: float(cl.interpret(graph, given, [y])["y"][0])  # noqa: E731
+    assert found() == 6
+    for k in (5.0, None):
+        change(k)
+        assert float(cl.lower(graph, inputs=[x], outputs=[y])({**given})["y"][0]) == 6
+        with pytest.raises(cl.CodeletTraceError, match="uses a value that has changed since its vertices were added"):
+            found()
+    change(2.0)
+    assert found() == 6
 
 
 def test_ragged_codelets_are_traced_as_they_were(world):

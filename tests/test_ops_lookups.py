@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from jax import lax
@@ -217,6 +218,60 @@ def test_dynamic_slices(start):
         )
 
     check(Case(build, plain, (x, y, g, i, j), slopes=start == (5, -3)), interpreted=True, on_tiles=start == (1, 2))
+
+
+class TestGradientsBeyondTheEnds:
+    """What JAX 0.10's own derivatives of the greatest and the least get wrong: they forget that places are clipped."""
+
+    @few("op, dtype", itertools.product(["max", "min"], ["int32", "int8", "uint8"]), every=2)
+    def test_clipped(self, op, dtype):
+        x, u = np.array([1.0, 5.0, 3.0]), np.array([10.0, 2.0, -4.0, 7.0])
+        i = np.array([-7, 1, 1, 9] if dtype != "uint8" else [0, 1, 200, 9], dtype)
+        places = np.clip(i, 0, 2)
+
+        def by_hand(x, u):
+            made = x.copy()
+            getattr(np, f"{op}imum").at(made, places, u)
+            return made @ [1.0, -2.0, 0.5]
+
+        def differences(values, run):
+            steps = 1e-6 * np.eye(len(values))
+            return [(run(values + own) - run(values - own)) / 2e-6 for own in steps]
+
+        def plain(x, u):
+            return getattr(lax, f"scatter_{op}")(x, i[:, None], u, S((), (0,), (0,)), mode="clip")
+
+        expected = differences(x, lambda x: by_hand(x, u)), differences(u, lambda u: by_hand(x, u))
+        traced = cl.trace(lambda x, u: plain(x, u) @ jnp.array([1.0, -2.0, 0.5]), *map(jnp.float32, (x, u)))
+        found = cl.gradient(traced.graph, traced.outputs, traced.inputs, program=traced.program)
+        run = cl.lower(
+            traced.graph,
+            cl.Sequence(found.forward, found.backward),
+            inputs=[own.source.name for own in traced.inputs],
+            outputs=[own.source.name for own in found],
+        )
+        made = jax.jit(run)({own.source.name: value for own, value in zip(traced.inputs, (x, u), strict=True)})
+        slopes = jax.jit(jax.grad(traced, (0, 1)))(jnp.float32(x), jnp.float32(u))
+        for own, slope, value in zip(found, slopes, expected, strict=True):
+            np.testing.assert_allclose(made[own.source.name], value, 1e-5, 1e-5)
+            np.testing.assert_allclose(slope, value, 1e-5, 1e-5)
+
+    def test_slices_of_several_dimensions(self):
+        x, u, i = array((5, 4), seed=1), array((3, 2, 2), seed=2), jnp.array([[-3, 9], [1, 1], [7, 0]])
+        numbers, inside = S((1, 2), (), (0, 1)), jnp.clip(i, 0, jnp.array([3, 2]))
+
+        def build(graph, x, u):
+            at = graph.add_constant("i", np.asarray(i))
+            return cl.ops.scatter(graph, x, at, u, numbers, op="max", mode="clip")
+
+        check(Case(build, lambda x, u: lax.scatter_max(x, inside, u, numbers), (x, u)), interpreted=True)
+
+    def test_products_at_places_of_which_it_is_promised_that_none_is_named_twice(self):
+        x, u, i = array((5,), seed=1), array((3,), seed=2), np.array([4, 0, 9])
+        multiply = lambda x, u: x.at[i].multiply(u, mode="drop", unique_indices=True)  # noqa: E731
+        traced = cl.trace(multiply, x, u)
+        slopes = lambda run: jax.vjp(run, x, u)[1](jnp.arange(5.0))  # noqa: E731
+        jax.tree.map(assert_alike, slopes(traced), slopes(multiply))
 
 
 SMALL = cl.IPU(num_tiles=16, bytes_per_tile=5_000)

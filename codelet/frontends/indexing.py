@@ -107,6 +107,7 @@ def _scatter(primitive: str, op: str) -> None:
             numbers,
             op=op,
             mode=mode,
+            unique_indices=unique_indices,
             grain=walk.grain,
             name=primitive.replace("-", "_"),
         )

@@ -287,6 +287,7 @@ def scatter(
     *,
     op: str = "set",
     mode: Any = None,
+    unique_indices: bool = False,
     grain: int | None = None,
     memory_share: float = MEMORY_SHARE,
     name: str = "scatter",
@@ -302,6 +303,8 @@ def scatter(
             the first dimension, counted from the end where they are negative.
         op: "set", "add", "multiply", "min" or "max".
         mode: what indices mean that lead beyond the ends: "clip", "drop" or "promise_in_bounds"; "drop" when left off.
+        unique_indices: whether it is promised that no two name the same element, as JAX asks where "multiply" is
+            differentiated by the updates.
         grain: about how many elements a vertex has.
         memory_share: of a tile's memory, what the plan may take.
         name: of the scope.
@@ -330,6 +333,8 @@ def scatter(
         if by_rows:
             indices = from_beginning(graph, indices, operand.shape[0])
         static = {"numbers": form.numbers, "op": op, "mode": own, "dtype": operand.dtype}
+        if unique_indices:
+            static["unique"] = True
         options = {"cuts_indices": False, "by_rows": scatter_rows}
         lookup = form.lookup("update", True, indices.dtype, "operand", static, **options)
         slices = form.slices_of(updates)

@@ -48,10 +48,24 @@ def gather_block(operand, indices, *, numbers, sizes, columns, mode, fill_value)
     return lax.gather(operand, where, own_numbers, own, mode=mode, fill_value=fill_value)
 
 
+def _within(
+    operand: jax.Array, indices: jax.Array, updates: jax.Array, numbers: lax.ScatterDimensionNumbers
+) -> jax.Array:
+    """Indices of slices that lead beyond the ends as those of the slices at the ends."""
+    windows = iter(updates.shape[d] for d in numbers.update_window_dims)
+    sizes = [1 if d in numbers.inserted_window_dims else next(windows) for d in range(operand.ndim)]
+    last = [operand.shape[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims]
+    return jnp.clip(indices, 0, last[0] if len(set(last)) == 1 else np.asarray(last, indices.dtype))
+
+
 @cl.codelet(issue="assembly")
-def scatter_block(operand, indices, updates, *, numbers, op, mode):
+def scatter_block(operand, indices, updates, *, numbers, op, mode, unique=False):
     """What is indexed, with updates of the slices that indices name."""
-    return SCATTERS[op](operand, positions(indices), updates, lax.ScatterDimensionNumbers(*numbers), mode=mode)
+    where, own = positions(indices), lax.ScatterDimensionNumbers(*numbers)
+    if mode == "clip" and op in ("min", "max"):
+        # JAX's derivatives of these look at the indices as they are, and divide by a count of zero beyond the ends.
+        where, mode = _within(operand, where, updates, own), "promise_in_bounds"
+    return SCATTERS[op](operand, where, updates, own, unique_indices=unique, mode=mode)
 
 
 @cl.codelet(issue="assembly")
@@ -76,10 +90,10 @@ def gather_rows(operand, indices, first, *, numbers, sizes, columns, mode, fill_
 
 
 @cl.codelet(issue="assembly")
-def scatter_rows(operand, indices, updates, first, *, numbers, op, mode):
+def scatter_rows(operand, indices, updates, first, *, numbers, op, mode, unique=False):
     """Rows from a first on, with updates of those that indices name among them."""
-    where = _from_first(indices, first)
-    return SCATTERS[op](operand, where, updates, lax.ScatterDimensionNumbers(*numbers), mode="drop")
+    where, own = _from_first(indices, first), lax.ScatterDimensionNumbers(*numbers)
+    return SCATTERS[op](operand, where, updates, own, unique_indices=unique, mode="drop")
 
 
 @cl.codelet(issue="assembly")

@@ -6,9 +6,10 @@ at other times; and what to look at to see whether anything has changed since. F
 names are taken along, where they are of the same module or have variables of their own.
 
 Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict or an object stays the user's own,
-since a codelet may append to it; what is changed inside it is seen where the function runs, not where it was traced.
-A name that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes
-are taken to be what they were. What `jax.jit` holds is JAX's.
+since a codelet may append to it; what is changed inside it is seen where the function runs, not where it was traced,
+and `unchanged.py` tells the difference, unless an array in it is changed in place, which a trace may share. A name
+that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes are taken
+to be what they were. What `jax.jit` holds is JAX's.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -132,6 +133,11 @@ class Codelet(Unchanging, Capturing):
             made.name, made._origin, made._of_function = self.name, self, (self.function, self._captured[0])
             self._frozen[key] = made, self._captured  # which keeps alive what keys name by identity
         return self._frozen[key][0]
+
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether its function may use more than its arguments: it captures something, or belongs to an object."""
+        return self._origin is not None or not isinstance(self.function, FunctionType)
 
     @property
     def of_function(self) -> tuple[Callable[..., Any], Captured | None]:
