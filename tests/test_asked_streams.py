@@ -23,7 +23,7 @@ def is_large(x):
     return x > 10
 
 
-def until_negative(max_steps=8):
+def until_negative(max_steps: int | None = 8):
     """The squares of what the host feeds, added up until it feeds a negative number."""
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x, total = graph.add_variable("x", ()), graph.add_variable("total", ())
@@ -36,7 +36,7 @@ def until_negative(max_steps=8):
     return graph, [cl.Copy(0.0, total), loop], ["total", "x"]
 
 
-def in_the_body(max_steps=8):
+def in_the_body(max_steps: int | None = 8):
     """The first value before the loop, the others in its body."""
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x, total = graph.add_variable("x", ()), graph.add_variable("total", ())
@@ -49,7 +49,7 @@ def in_the_body(max_steps=8):
     return graph, [cl.Copy(0.0, total), cl.Copy(feed, x), loop], ["total", "x"]
 
 
-def in_a_choice(max_steps=8):
+def in_a_choice(max_steps: int | None = 8):
     """A large number has another behind it."""
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x, total = graph.add_variable("x", ()), graph.add_variable("total", ())
@@ -65,7 +65,7 @@ def in_a_choice(max_steps=8):
     return graph, [cl.Copy(0.0, total), loop], ["total", "x"]
 
 
-def nested(max_steps=8):
+def nested(max_steps: int | None = 8):
     """Two rounds of the loop, in a function, each of whose values is sent as well."""
     graph = cl.Graph(cl.IPU(num_tiles=2))
     x, total = graph.add_variable("x", ()), graph.add_variable("total", ())
@@ -89,7 +89,7 @@ TAKEN = {"until_negative": 4, "in_the_body": 4, "in_a_choice": 4, "nested": 6}
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_asks_for_as_many_values_as_are_taken(kind, bounded):
     graph, program, outputs = KINDS[kind](8 if bounded else None)
-    expected = cl.interpret(graph, {"feed": np.float32(VALUES)}, outputs, program)
+    expected = cl.interpret(graph, {"feed": np.array(VALUES, np.float32)}, outputs, program)
     for execution in ("fused", "tiles", "addresses"):
         engine = cl.Engine(graph, program, execution=execution)
         engine.connect("feed", (np.float32(v) for v in VALUES[: TAKEN[kind]]))
@@ -130,7 +130,7 @@ def test_a_lowered_function_takes_the_most_there_may_be_and_counts(kind):
 def test_runs_go_on_where_the_last_one_stopped_and_a_stream_that_ends_leaves_the_state_whole():
     graph, program, _ = until_negative(None)
     engine = cl.Engine(graph, program)
-    engine.connect("feed", np.float32([*VALUES, 1.0]))
+    engine.connect("feed", np.array([*VALUES, 1.0], np.float32))
     engine.run()
     assert engine.read("total") == 9 + 144 + 16
     engine.run()
@@ -138,7 +138,7 @@ def test_runs_go_on_where_the_last_one_stopped_and_a_stream_that_ends_leaves_the
     with pytest.raises(cl.StreamError, match="ended after 8 values"):
         engine.run()
     assert (engine.read("total"), engine.read("x")) == (4, -5)
-    engine.connect("feed", iter(np.float32([2.0, -1.0])))
+    engine.connect("feed", iter(np.array([2.0, -1.0], np.float32)))
     engine.run()
     assert engine.read("total") == 4
 
@@ -146,10 +146,10 @@ def test_runs_go_on_where_the_last_one_stopped_and_a_stream_that_ends_leaves_the
 def test_a_loop_that_goes_on_beyond_its_bound_aborts():
     graph, program, _ = until_negative(2)
     engine = cl.Engine(graph, program)
-    engine.connect("feed", np.float32([1, 2, 3, 4, -1]))
+    engine.connect("feed", np.array([1, 2, 3, 4, -1], np.float32))
     with pytest.raises(cl.ProgramAbortedError, match="max_steps=2"):
         engine.run()
-    engine.connect("feed", np.float32([1, 2, -1]))
+    engine.connect("feed", np.array([1, 2, -1], np.float32))
     engine.run(progress=False)
     assert engine.read("total") == 5
 
@@ -209,7 +209,7 @@ def test_a_gradient_as_vertices_goes_back_through_the_turns_that_took_values():
     loop = cl.RepeatWhile([cl.Copy(feed, x), look], going, step, max_steps=8)
     found = cl.gradient(graph, total, [w], program=[cl.Copy(0.0, total), loop])
     both = cl.Sequence([found.forward, found.backward])
-    values = np.float32([3, 12, 4, -1, *[9.0] * 5])
+    values = np.array([3, 12, 4, -1, *[9.0] * 5], np.float32)
     for execution in ("fused", "tiles"):
         engine = cl.Engine(graph, both, execution=execution)
         engine.write({"w": 3.0})

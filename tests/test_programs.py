@@ -1138,19 +1138,31 @@ def test_what_an_engine_says_about_streams():
     told(lambda: engine.connect(other, FEED), cl.NotInGraphError, "no such stream")
 
 
-def test_how_many_values_are_copied_may_not_depend_on_data():
+def test_how_many_values_are_copied_has_a_bound():
     s = Fed()
     inputs = ["sum", "x", "y", "n", "value"]
-    words = [
-        "depends on how often a loop runs",
-        "expected: as many whenever the program runs",
-        "copy outside, or in a Repeat",
-    ]
+    words = ["depends on how often a loop without a bound runs", "known not to be exceeded", "max_steps= for the loop"]
     told(lambda: s.lower(cl.RepeatWhile(s.look, s.big, [s.halve, s.turn_body]), inputs=inputs), cl.ProgramError, *words)
     told(lambda: s.engine(cl.RepeatWhile([s.look, s.turn_body], s.big, s.halve)), cl.ProgramError, "values of stream")
-    told(lambda: s.lower(cl.If(s.n, s.turn_body), inputs=inputs), cl.ProgramError, "depends on a choice")
-    switch = cl.Switch(s.n, {0: s.turn_body, 1: cl.Copy(s.sum, s.sums)}, s.turn_body)
-    told(lambda: s.lower(switch, inputs=inputs), cl.ProgramError, "stream 'feed' are copied depends on a choice")
+    takes = cl.RepeatWhile(s.look, s.big, [s.halve, cl.Copy(s.feed, s.x)])
+    told(lambda: s.lower(takes, inputs=inputs), cl.ProgramError, *words, "stream 'feed'", "cl.Engine runs it as it is")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_choice_may_take_more_values_one_way_than_another(n):
+    s = Fed()
+    switch = cl.Switch(s.n, {0: s.turn_body, 1: cl.Copy(s.sum, s.sums)}, [s.turn_body] * 2)
+    program = cl.Repeat(2, switch)
+    values = {"sum": np.zeros(2, "f"), "n": n, "x": VALUES["x"]}
+    expected = cl.interpret(s.graph, {**values, "feed": FEED[:4]}, ["sum", "sums"], program)
+    found = s.lower(program, inputs=["sum", "n", "x"], outputs=["sum"])({**values, "feed": FEED[:4]})
+    np.testing.assert_allclose(found["sum"], expected["sum"], rtol=1e-6)
+    assert int(found["feed"].count) == (2, 0, 4)[n]
+    engine = s.connected(FEED[: (2, 0, 4)[n]], program)
+    engine.write({"n": n, "x": VALUES["x"]})
+    engine.run()
+    np.testing.assert_allclose(engine.read("sum"), expected["sum"], rtol=1e-6)
+    np.testing.assert_allclose(engine.read("sums"), expected["sums"], rtol=1e-6)
 
 
 @few("n, stream_bytes", itertools.product([0, 1, 2], [1, 10**6]))

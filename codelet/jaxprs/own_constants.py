@@ -32,7 +32,7 @@ def _own(value: Any, made: dict[int, Any]) -> Any:
 
 def _atom(atom: Atomic) -> Atomic:
     """A variable, or a literal that holds no array of the host: plain numbers, whose types are weak, are JAX's own."""
-    if not isinstance(atom, jax_core.Literal) or isinstance(atom.val, _UNCHANGING) or atom.aval.weak_type:
+    if not isinstance(atom, jax_core.Literal) or isinstance(atom.val, _UNCHANGING) or atom.aval.weak_type:  # type: ignore[attr-defined]
         return atom
     return jax_core.Literal(copy.deepcopy(atom.val), atom.aval)
 

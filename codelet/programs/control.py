@@ -168,7 +168,7 @@ class RepeatWhile(Program):
     most turns a second time (by equinox's checkpointed loop, which refuses forward mode with a TypeError of JAX).
 
     It may copy from and to streams. With `max_steps` a lowered function takes as many values of an input stream as
-    there may be, and says how many it read; an engine asks the host for each value as it is taken, and needs no bound.
+    there may be, and says how many it read. An engine asks for each value when it is taken, and needs no bound.
 
     Args:
         condition: a program or compute set that gives the predicate its value; it runs before each look.
