@@ -27,16 +27,19 @@ def kinds(closed):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
 def test_every_comparison_on_either_side(dtype):
-    table, limits = jnp.asarray(np.arange(MANY) % 7, dtype), np.iinfo(dtype)
-    x = jnp.arange(float(MANY))
-    for compare in (jax.lax.eq, jax.lax.ne, jax.lax.lt, jax.lax.le, jax.lax.gt, jax.lax.ge):
-        for number in (3, limits.min, limits.max):
-            own = dtype(number)
-            after = made(lambda x, c=compare, n=own: jnp.where(c(table, jnp.broadcast_to(n, (MANY,))), x, -x), x)
-            assert not any(eqn.primitive.name == "gather" for eqn in after.jaxpr.eqns)
-    for number in map(dtype, (3, limits.min, limits.max)):
-        after = made(lambda x, n=number: jnp.where(table <= n, x, -x) + jnp.where(n > table, x, 2 * x), x)
-        assert kinds(after) == (["bool", "bool"] if dtype().itemsize > 1 else [np.dtype(dtype).name])
+    limits, x = np.iinfo(dtype), jnp.arange(float(MANY))
+    table = jnp.asarray(np.resize(np.array([0, 3, 4, limits.min, limits.max], dtype), MANY))
+    numbers = [dtype(number) for number in (3, limits.min, limits.max)]
+    for compare in (jnp.equal, jnp.not_equal, jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal):
+        for number in numbers:
+            for own in ((table, number), (number, table)):
+                assert kinds(made(lambda x, c=compare, own=own: jnp.where(c(*own), x, -x), x)) == ["bool"]
+
+
+@pytest.mark.parametrize(("dtype", "left"), [(np.uint8, ["uint8"]), (np.int16, ["bool", "bool"])])
+def test_answers_take_no_more_memory_than_the_table(dtype, left):
+    table, x = jnp.asarray(np.arange(MANY) % 7, dtype), jnp.arange(float(MANY))
+    assert kinds(made(lambda x: jnp.where(table <= 3, x, -x) + jnp.where(table == 5, x, 2 * x), x)) == left
 
 
 def test_the_same_question_is_answered_once():

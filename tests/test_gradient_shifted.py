@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import codelet as cl
+from tests.examples import few
 from tests.gradients import agree, compare
 
 
@@ -60,7 +61,7 @@ class TestShifted:
         compare(graph, v, [u], None)
         assert self.sums(graph) == ["backward/step", "backward/step/u/sum"]
 
-    @pytest.mark.parametrize(("stride", "window"), [(1, 3), (2, 3), (3, 5), (1, 9)])
+    @pytest.mark.parametrize(("stride", "window"), [(1, 3), (2, 3), (3, 5), pytest.param(1, 9, marks=pytest.mark.slow)])
     def test_windows_that_overlap(self, stride: int, window: int):
         graph, count = cl.Graph(cl.IPU(num_tiles=8)), 5
         x, y = graph.add_variable("x", (3, stride * count + window)), graph.add_variable("y", (3, count))
@@ -111,11 +112,7 @@ class TestShifted:
         both = cl.Sequence(found.forward, found.backward)
         agree(cl.interpret(graph, value, [found[u]], both)[found[u].source.name], expected, "u")
 
-    @pytest.mark.parametrize("pad", [0, 3])
-    @pytest.mark.parametrize(
-        ("stride", "window"),
-        [(12, 13), pytest.param(20, 24, marks=pytest.mark.slow), pytest.param(20, 47, marks=pytest.mark.slow)],
-    )
+    @few("stride, window, pad", [(12, 13, 3), (12, 13, 0), (20, 24, 0), (20, 24, 3), (20, 47, 0), (20, 47, 3)], 6)
     def test_large_patches_with_halos(self, stride: int, window: int, pad: int):
         """Their strides have hundreds of phases; borders cut the halos of the outer, and a margin is read by none."""
         graph, count, margin = cl.Graph(cl.IPU(num_tiles=8)), 3, 1

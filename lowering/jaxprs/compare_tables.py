@@ -38,13 +38,14 @@ def _comparison(eqn: jax_core.JaxprEqn) -> tuple[Any, Comparison] | None:
     if not is_understood(eqn, *_COMPARISONS):
         return None
     first, second = eqn.invars
-    if isinstance(first, jax_core.Literal) == isinstance(second, jax_core.Literal):
-        return None
     is_first = isinstance(first, jax_core.Literal)
     number, variable = (first, second) if is_first else (second, first)
-    if np.ndim(number.val) or not np.issubdtype(variable.aval.dtype, np.integer):
+    if not isinstance(number, jax_core.Literal) or isinstance(variable, jax_core.Literal):
         return None
-    return variable, (eqn.primitive.name, is_first, int(number.val))
+    value = np.asarray(number.val)
+    if value.ndim or not np.issubdtype(value.dtype, np.integer):
+        return None
+    return variable, (eqn.primitive.name, is_first, int(value))
 
 
 def _answer(values: np.ndarray, comparison: Comparison) -> np.ndarray:
