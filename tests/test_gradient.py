@@ -15,7 +15,7 @@ import codelet as cl
 from tests import strategies as s
 from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples, few
-from tests.gradients import agree, compare
+from tests.gradients import agree, compare, ends
 
 
 def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict[str, np.ndarray]:
@@ -49,12 +49,7 @@ class TestGenerated:
     def check(self, data: Any) -> None:
         dtype = data.draw(st.sampled_from(MOSTLY_WIDE))
         case = data.draw(s.cases(dtype, bounded=True))
-        floats = [name for name in case.inputs if case.graph_dtype(name) == dtype]
-        outputs = [name for name in case.outputs if case.graph_dtype(name) == dtype]
-        if not floats or not outputs:
-            return
-        of = data.draw(st.sampled_from(outputs))
-        wrt = data.draw(st.lists(st.sampled_from(floats), min_size=1, max_size=4, unique=True))
+        of, wrt = ends(data.draw, case, dtype)
         shape = case.graph.variable(of).shape
         cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
         expected = slopes(case, of, wrt, cotangent)
