@@ -17,6 +17,8 @@ from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples, few
 from tests.gradients import agree, compare, ends
 
+pytestmark = pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")  # of floats the machine has not
+
 
 def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict[str, np.ndarray]:
     """JAX's gradient of the lowered program."""
@@ -46,9 +48,20 @@ class TestGenerated:
     def test_it_is_that_of_the_lowered_program(self, data):
         self.check(data)
 
-    def check(self, data: Any) -> None:
+    @pytest.mark.slow
+    @examples(500)
+    @given(st.data())
+    def test_many_of_ragged_codelets(self, data):
+        self.check(data, ragged=True)
+
+    @examples(3)
+    @given(st.data())
+    def test_of_ragged_codelets(self, data):
+        self.check(data, ragged=True)
+
+    def check(self, data: Any, ragged: bool = False) -> None:
         dtype = data.draw(st.sampled_from(MOSTLY_WIDE))
-        case = data.draw(s.cases(dtype, bounded=True))
+        case = data.draw(s.cases(dtype, bounded=True, ragged=ragged))
         of, wrt = ends(data.draw, case, dtype)
         shape = case.graph.variable(of).shape
         cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
