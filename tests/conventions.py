@@ -172,8 +172,8 @@ def beginnings(draw: Any, x: Any) -> Convention | None:
     window = tuple(draw(extents) for _ in x.shape)
     strides, base, dilated = (tuple(draw(st.integers(1, 2)) for _ in x.shape) for _ in range(3))
     padding = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in x.shape]
-    how = (axes,) if not is_window else (window, strides, padding, base, dilated)
-    reduce = lax.reduce_window if is_window else lax.reduce
+    how: Any = (axes,) if not is_window else (window, strides, padding, base, dilated)
+    reduce: Any = lax.reduce_window if is_window else lax.reduce
     told = f"{'windows' if is_window else 'reduce'} {name} from {begins} {number} {how}"
 
     def run(own: Any) -> Any:

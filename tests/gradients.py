@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
 
 import codelet as cl
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
 from tests.drawn_dtypes import ROUNDINGS, epsilon
+from tests.strategies import Case
+
+
+def ends(draw: Any, case: Case, dtype: Any) -> tuple[str, list[str]]:
+    """What of a case is differentiated, if there is any something that its program writes, and by what: few or all."""
+    inputs, outputs = ([n for n in own if case.graph_dtype(n) == dtype] for own in (case.inputs, case.outputs))
+    assume(inputs and outputs)
+    steps = flow(collect(case.graph, case.sequence(), (), ())).steps
+    written = {variable.name for step in steps for variable in step.writes}
+    of = draw(st.sampled_from([name for name in outputs if name in written] or outputs))
+    some = st.lists(st.sampled_from(inputs), min_size=1, max_size=4, unique=True)
+    return of, draw(st.one_of(some, st.just(inputs)))
 
 
 def agree(found: np.ndarray, expected: np.ndarray, name: str) -> None:

@@ -482,7 +482,7 @@ def arrived(results: dict[str, Any]) -> dict[str, Any]:
 
 
 FED_IN_LOOPS = False
-"""Whether the host feeds a `RepeatWhile` with a bound: a value for each turn that it takes, of those that there are."""
+"""Whether data may decide how many values of an input stream are taken, of those that there may be at most."""
 
 
 BESIDE: dict[str, Callable[[Any], list[Any]]] = {
@@ -501,7 +501,7 @@ class _Builder:
         self.case = Case(cl.Graph(cl.IPU(num_tiles=8)))
         self.random = np.random.default_rng(draw(st.integers(0, 2**16)))
         self.numbers = itertools.count()
-        self.times = 1  # how often the steps that are being drawn run
+        self.times = 1  # how often the steps that are being drawn run, at most
         self.static = 0  # in how many loops and choices that depend on data they are
         self.unbounded = 0  # in how many of these loops there is no bound
         self.from_jaxprs: dict[Any, FromJaxprs] = {}
@@ -943,14 +943,13 @@ class _Builder:
         graph.add_vertex(look, is_left, left=left, out=goes_on)
         graph.add_vertex(count, one_less, left=left)
         most = draw(st.sampled_from([3, 5] if self.bounded else [None, 3, 5]))
-        fed = FED_IN_LOOPS and most is not None
-        self.static += not fed
+        self.static += 1
         self.unbounded += most is None
-        self.times *= most if fed else 1
+        self.times *= most or 1
         body = cl.Sequence(self.body(depth), count)
-        self.times //= most if fed else 1
+        self.times //= most or 1
         self.unbounded -= most is None
-        self.static -= not fed
+        self.static -= 1
         turns = draw(st.sampled_from([None, 0, 2]))  # which changes no value
         return [cl.RepeatWhile(look, goes_on, body, max_steps=most, turns=turns)]
 
@@ -1112,7 +1111,8 @@ class _Builder:
             "stencil",
             "stencil",
         ]
-        kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"] + ["streamed"] * (not self.static)
+        kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"]
+        kinds += ["streamed"] * (not self.static or (FED_IN_LOOPS and not self.unbounded))
         kinds += (
             ["chained", "either", "empty", "masked", "undefined"]
             + ["sent"] * (not self.unbounded)

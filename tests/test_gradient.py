@@ -17,7 +17,9 @@ from tests import strategies as s
 from tests.at_once import at_once
 from tests.drawn_dtypes import MOSTLY_WIDE
 from tests.examples import examples, few
-from tests.gradients import agree, compare
+from tests.gradients import agree, compare, ends
+
+pytestmark = pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")  # of floats the machine has not
 
 
 def slopes(case: s.Case, of: str, wrt: list[str], cotangent: np.ndarray) -> dict[str, np.ndarray]:
@@ -48,15 +50,21 @@ class TestGenerated:
     def test_it_is_that_of_the_lowered_program(self, data):
         self.check(data)
 
-    def check(self, data: Any) -> None:
+    @pytest.mark.slow
+    @examples(500)
+    @given(st.data())
+    def test_many_of_ragged_codelets(self, data):
+        self.check(data, ragged=True)
+
+    @examples(3)
+    @given(st.data())
+    def test_of_ragged_codelets(self, data):
+        self.check(data, ragged=True)
+
+    def check(self, data: Any, ragged: bool = False) -> None:
         dtype = data.draw(st.sampled_from(MOSTLY_WIDE))
-        case = data.draw(s.cases(dtype, bounded=True))
-        floats = [name for name in case.inputs if case.graph_dtype(name) == dtype]
-        outputs = [name for name in case.outputs if case.graph_dtype(name) == dtype]
-        if not floats or not outputs:
-            return
-        of = data.draw(st.sampled_from(outputs))
-        wrt = data.draw(st.lists(st.sampled_from(floats), min_size=1, max_size=4, unique=True))
+        case = data.draw(s.cases(dtype, bounded=True, ragged=ragged))
+        of, wrt = ends(data.draw, case, dtype)
         shape = case.graph.variable(of).shape
         cotangent = np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
         expected = slopes(case, of, wrt, cotangent)

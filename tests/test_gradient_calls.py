@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 import codelet as cl
@@ -18,9 +18,9 @@ from lowering.plan.dataflow import flow
 from lowering.plan.timeline import without_calls
 from tests import strategies as s
 from tests.examples import examples
-from tests.gradients import agree
+from tests.gradients import agree, ends
 from tests.test_gradient import AGAIN, slopes
-from tests.test_gradient_machine import floats, mapped
+from tests.test_gradient_machine import mapped
 
 
 def kept(case: s.Case) -> set[str]:
@@ -35,10 +35,7 @@ def check(data: Any, *ways: str) -> None:
     """A generated program of calls has the gradient that JAX gives, and leaves what it leaves without it."""
     draw = data.draw
     case = draw(s.cases(max_steps=1, bounded=True, calls=True))
-    inputs, outputs = floats(case, case.inputs, np.float32), floats(case, case.outputs, np.float32)
-    assume(inputs and outputs)
-    of = draw(st.sampled_from(outputs))
-    wrt = draw(st.lists(st.sampled_from(inputs), min_size=1, max_size=4, unique=True))
+    of, wrt = ends(draw, case, np.float32)
     cotangent = np.random.default_rng(0).uniform(-1, 1, case.graph.variable(of).shape).astype(np.float32)
     expected = slopes(case, of, wrt, cotangent)
     plain = cl.interpret(case.graph, case.inputs, case.outputs, case.sequence())

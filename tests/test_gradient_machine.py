@@ -23,7 +23,7 @@ from lowering.plan.steps import ExecuteStep
 from lowering.plan.walk import all_steps
 from tests import strategies as s
 from tests.examples import examples
-from tests.gradients import agree
+from tests.gradients import agree, ends
 from tests.test_gradient import slopes
 
 
@@ -65,10 +65,7 @@ def mapped(case: s.Case, seed: int) -> None:
 @st.composite
 def differentiated(draw: Any, dtype: Any = np.float32, max_steps: int = 3) -> Differentiated:
     case = draw(s.cases(dtype, max_steps=max_steps, bounded=True))
-    inputs, outputs = floats(case, case.inputs, dtype), floats(case, case.outputs, dtype)
-    assume(inputs and outputs)
-    of = draw(st.sampled_from(outputs))
-    wrt = draw(st.lists(st.sampled_from(inputs), min_size=1, max_size=4, unique=True))
+    of, wrt = ends(draw, case, dtype)
     cotangent = np.random.default_rng(0).uniform(-1, 1, case.graph.variable(of).shape).astype(dtype)
     expected = slopes(case, of, wrt, cotangent)
     if draw(st.booleans()):

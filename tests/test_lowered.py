@@ -15,6 +15,8 @@ from tests.examples import examples
 from tests.strategies import Case, cases
 from tests.ways import assert_close, assert_same, check_engine, interpreted, lowered, weighted
 
+pytestmark = pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")  # of floats the machine has not
+
 
 @examples(4)
 @given(st.sampled_from(MOSTLY_WIDE).flatmap(cases))

@@ -34,6 +34,8 @@ from tests.placements import TILES, plan_of
 from tests.strategies import Case, and_its_sum, arrived, as_dtype, backwards, cases, each_alone, running
 from tests.ways import assert_close, assert_same, check_engine, check_slopes, interpreted, lowered
 
+pytestmark = pytest.mark.filterwarnings("ignore::codelet.UnknownCyclesWarning")  # of floats the machine has not
+
 
 def at_random(seed: int, tiles: int = TILES, *, sorted_tiles: bool = False):
     """A placement of all elements and vertices on tiles drawn at random, or in ranges of random lengths."""
