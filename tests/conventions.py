@@ -291,7 +291,8 @@ def many_rows(draw: Any, x: Any) -> Convention | None:
             found = jax.vmap(lambda row, k: lax.dynamic_update_slice(row, row[:1], (k,)))(held, at)[:, -1]
         return found[-7:]
 
-    return Convention(f"{name} of {rows} rows by {dtype}", run)
+    # The backward pass of so many lookups as vertices holds the whole table for each: many GB.
+    return Convention(f"{name} of {rows} rows by {dtype}", run, slopes=dtype != "int16")
 
 
 # --- no rows, and grains that do not divide -----------------------------------------------------------------------
