@@ -955,12 +955,12 @@ class _Builder:
 
     def choice(self, depth: int) -> list[Any]:
         draw = self.draw
-        control = self.number(draw(st.integers(-1, 2)))
+        control, is_if = self.number(draw(st.integers(-1, 2))), draw(st.booleans())
         self.static += 1
-        bodies = [self.body(depth) for _ in range(draw(st.integers(1, 3)))]
+        bodies = [self.body(depth) for _ in range(draw(st.integers(1, 2 if is_if else 3)))]
         self.static -= 1
-        if draw(st.booleans()):
-            return [cl.If(control, *bodies[:2])]
+        if is_if:
+            return [cl.If(control, *bodies)]
         return [cl.Switch(control, dict(enumerate(bodies[1:])), bodies[0])]
 
     def called(self, size: int, *, writes_a: bool, depth: int = 0) -> cl.Function:
