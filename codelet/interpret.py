@@ -183,7 +183,7 @@ def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
     families = [family for family in memory.graph.families if family.compute_set is compute_set]
     for family in families:
         if family.codelet not in memory.unchanged:
-            check_unchanged(family.codelet, family.lines[0] if family.lines else None)
+            check_unchanged(family.codelet, family.lines[0] if family.lines else None, family.lengths)
             memory.unchanged.add(family.codelet)
     vertices = [vertex for family in families for vertex in family_vertices(family)]
     _check_vertices(memory.graph, vertices)

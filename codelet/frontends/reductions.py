@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codelet import ops
-from codelet.frontends.folds import from_start, lines_folded, operation_of
+from codelet.frontends.folds import from_start, lines_folded
 from codelet.frontends.for_each import add_for_each_line
 from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
+from codelet.jaxprs.folds import operation_of
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk

@@ -9,9 +9,10 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from codelet import ops
-from codelet.frontends.folds import add_folds, from_start, is_inside, operation_of, spread
+from codelet.frontends.folds import add_folds, from_start, is_inside, spread
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
+from codelet.jaxprs.folds import operation_of
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk

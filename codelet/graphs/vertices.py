@@ -17,6 +17,7 @@ from codelet.hostcopies import on_device
 from codelet.hostdata import as_array
 from codelet.tracing.returned import returned_fields
 from codelet.tracing.statics import restored
+from codelet.tracing.unchanged import check_unchanged
 from codelet.views.digits import row_major_strides
 from codelet.views.grids import Axis
 from codelet.views.index import Index
@@ -152,9 +153,9 @@ class Vertex:
         Every input is a JAX array, of the dtype it is traced with; a plain number's yields to those it meets.
         """
         with restored(self.family.codelet.settings):
-            return self._call(read)
+            return self._call(self._inputs(read))
 
-    def _call(self, read: Any) -> dict[str, np.ndarray]:
+    def _inputs(self, read: Any) -> list[Any]:
         traced = self.family.codelet
         fields, types = self.fields, {field.name: field.type for field in self.family.fields}
         inputs = []
@@ -165,6 +166,10 @@ class Vertex:
             else:
                 # A copy: what is computed from it may be looked at after the memory that it was read from has changed.
                 inputs.append(on_device(np.asarray(read(value) if isinstance(value, Tensor) else value, kind.dtype)))
+        return inputs
+
+    def _call(self, inputs: list[Any]) -> dict[str, np.ndarray]:
+        traced = self.family.codelet
         named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
@@ -180,6 +185,7 @@ class Vertex:
         Raises:
             NotInGraphError: a variable it reads that `values` does not name.
             ArrayError: a value that does not fit its variable.
+            CodeletTraceError: what its codelet captures has changed since it was traced.
         """
         if not isinstance(values, Mapping):
             raise ArrayError(
@@ -203,7 +209,35 @@ class Vertex:
                 arrays[variable.first_element] = np.asarray(value).reshape(-1)
             return gather(arrays, tensor)
 
-        return self.call(read)
+        with restored(self.family.codelet.settings):
+            inputs = self._inputs(read)
+            try:
+                results = self._call(inputs)
+            except Exception:
+                self._check_unchanged(inputs)
+                raise
+            if not self._is_as_traced(inputs, results):
+                self._check_unchanged(inputs)
+        return results
+
+    def _is_as_traced(self, inputs: list[Any], results: Mapping[str, np.ndarray]) -> bool:
+        """True if its codelet's trace is known to compute these results, which spares running its function again."""
+        traced = self.family.codelet
+        if not traced.codelet.may_hold_more:
+            return True
+        if traced.has_effects or any(kind.is_ragged for kind in traced.inputs.values()):
+            return False
+        return all(np.asarray(own).tobytes() == results[name].tobytes() for name, own in traced.call(*inputs).items())
+
+    def _check_unchanged(self, inputs: list[Any]) -> None:
+        traced = self.family.codelet
+        sizes = {
+            size: np.shape(own)[d]
+            for own, kind in zip(inputs, traced.inputs.values(), strict=True)
+            for d, size in enumerate(kind.shape)
+        }
+        lengths = [{symbol: sizes[symbol] for symbol in self.family.rows}] if self.family.rows else ()
+        check_unchanged(traced, self.line, lengths)
 
     @property
     def number_in_compute_set(self) -> int:

@@ -24,7 +24,9 @@ def _own(value: Any, made: dict[int, Any]) -> Any:
     """A value of a parameter, with copies of the arrays of the host in the jaxprs that it holds."""
     if isinstance(value, (tuple, list)):
         parts = [_own(part, made) for part in value]
-        return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
+        if all(new is old for new, old in zip(parts, value, strict=True)):
+            return value
+        return value._make(parts) if hasattr(value, "_make") else type(value)(parts)  # type: ignore[attr-defined]
     if isinstance(value, jax_core.ClosedJaxpr):
         return _closed(value, made)
     return _opened(value, made) if isinstance(value, jax_core.Jaxpr) else value

@@ -20,6 +20,7 @@ from jax.core import Tracer
 from jax.extend import core as jax_core
 
 from codelet.errors import CapturedTracerError, CodeletDefinitionError, CodeletTraceError
+from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import reduced
 from codelet.tracing.codelets import Codelet
@@ -117,7 +118,8 @@ class JaxprCodelet(Codelet):
         if kinds != expected or any(aval.weak_type for aval in jaxpr.out_avals):
             return super()._trace(inputs, static, least)  # plain numbers become arrays on the way in or out
         outputs = dict(zip(self.outputs, map(_type_of, jaxpr.out_avals), strict=True))
-        return TracedCodelet(self, inputs, static, outputs, jaxpr, has_effects=bool(jaxpr.effects))
+        has_effects = bool(jaxpr.effects)
+        return TracedCodelet(self, inputs, static, outputs, batchable(jaxpr), has_effects=has_effects)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is not None:

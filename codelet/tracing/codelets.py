@@ -30,6 +30,7 @@ from codelet.errors import (
     SavingError,
     UnknownFieldError,
 )
+from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import Unchanging, reduced
 from codelet.tracing.captured import Captured, Capturing, captured
@@ -273,7 +274,7 @@ class Codelet(Unchanging, Capturing):
                 expected="fields, static values, and arrays that are not traced",
                 fix="pass the value in as a field",
             )
-        jaxpr = with_own_constants(jaxpr)
+        jaxpr = batchable(with_own_constants(jaxpr))
         own = {fresh: symbol for symbol, fresh in symbols.items()}
         outputs = {
             name: FieldType(tuple(aval.shape), np.dtype(aval.dtype)).at(own)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.rebuild import inline
 from codelet.tracing.alike import computed_alike
@@ -128,8 +129,16 @@ def product_of(
     """
     structs = {name: kind.struct() for name, kind in types.items()}
 
-    def forward(*fields: Any) -> dict[str, Any]:
+    def as_written(*fields: Any) -> dict[str, Any]:
         return returned_fields(codelet.name, codelet.function(*fields, **static), codelet.static)
+
+    traced, kinds = jax.make_jaxpr(as_written, return_shape=True)(*structs.values())
+    plain = batchable(traced)
+
+    def as_batchable(*fields: Any) -> dict[str, Any]:
+        return jax.tree.unflatten(jax.tree.structure(kinds), jax_core.jaxpr_as_fun(plain)(*fields))
+
+    forward = as_written if plain is traced else as_batchable
 
     def product(fields: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         given = dict(zip(types, fields, strict=True))
@@ -141,7 +150,6 @@ def product_of(
         _, back = jax.vjp(smooth, *(given[name] for name in wrt))
         return back([*cotangents])
 
-    plain, kinds = jax.make_jaxpr(forward, return_shape=True)(*structs.values())
     closed = inline(jax.make_jaxpr(product)([*structs.values()], [kinds[name] for name in of]))
     # What is printed was printed when the vertex itself ran.
     silent = [eqn for eqn in closed.jaxpr.eqns if any(not isinstance(var, jax_core.DropVar) for var in eqn.outvars)]

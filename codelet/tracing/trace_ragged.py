@@ -19,6 +19,7 @@ from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.lengths import FEW, size_at
 from codelet.tracing.traced_codelet import TracedCodelet
+from codelet.tracing.unchanged import check_unchanged
 
 
 def _over_lengths(
@@ -122,8 +123,12 @@ def trace_ragged(
             traced = codelet.trace(inputs, static, least)
         except CodeletTraceError:
             continue
-        return traced.told_apart(_apart(traced, least, lengths))
+        found = traced.told_apart(_apart(traced, least, lengths))
+        check_unchanged(found, lengths=lengths)  # or else some lengths are traced with other values than others
+        return found
     each = [codelet.trace({name: kind.at(some) for name, kind in inputs.items()}, static) for some in lengths]
     outputs = {name: _over_lengths(each, lengths, name, inputs) for name in each[-1].outputs}
     apart = {tuple(some.values()): own for some, own in zip(lengths, each, strict=True)}
-    return replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)
+    found = replace(each[-1], inputs=dict(inputs), outputs=outputs, with_apart={}).told_apart(apart)
+    check_unchanged(found, lengths=lengths)
+    return found

@@ -7,45 +7,76 @@ graph has what was there then, and a function that is called has what is there n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, Line
 from codelet.tracing.alike import alike
+from codelet.tracing.field_types import Lengths
 from codelet.tracing.statics import restored
 from codelet.tracing.traced_codelet import TracedCodelet
 
 
-def _traced_now(traced: TracedCodelet) -> jax_core.ClosedJaxpr | None:
-    """The jaxpr of its function as it is now; None where it cannot be traced any more."""
+def _silent(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr without the equations that only print, or do something else of which nothing is computed."""
+    kept = [eqn for eqn in closed.jaxpr.eqns if eqn.outvars or not eqn.effects]
+    effects = frozenset[object]().union(*(eqn.effects for eqn in kept))
+    return jax_core.ClosedJaxpr(closed.jaxpr.replace(eqns=kept, effects=effects), closed.consts)
+
+
+def _traced_now(traced: TracedCodelet, lengths: Lengths) -> jax_core.ClosedJaxpr | None:
+    """The jaxpr of its function as it is now, at some lengths; None where it cannot be traced any more."""
+    types = {name: kind.at(lengths) for name, kind in traced.inputs.items()}
     try:
         with restored(traced.settings):
-            return traced.codelet.trace_fresh(traced.inputs, traced.static).jaxpr
+            return _silent(traced.codelet.trace_fresh(types, traced.static).jaxpr)
     except Exception:
         return None
 
 
-def check_unchanged(traced: TracedCodelet, line: Line | None = None) -> None:
+def _traces(traced: TracedCodelet, lengths: Sequence[Lengths]) -> Iterator[tuple[jax_core.ClosedJaxpr, Lengths]]:
+    """What it was traced to, each with lengths that it stands for: those that are apart, and one of the others."""
+    together = [some for some in lengths if tuple(some.values()) not in traced.apart]
+    if together or not lengths:
+        yield _silent(traced.jaxpr), together[0] if together else {}
+    for some in lengths:
+        if tuple(some.values()) in traced.apart:
+            yield _silent(traced.at(some).jaxpr), some
+
+
+def _has_changed(traced: TracedCodelet, then: jax_core.ClosedJaxpr, lengths: Lengths) -> bool:
+    """True if its function says now, and says again, something else than then."""
+    now = _traced_now(traced, lengths)
+    if now is not None and alike(then, {str(symbol): length for symbol, length in lengths.items()}, now):
+        return False
+    again = _traced_now(traced, lengths)
+    return now is again is None or (now is not None and again is not None and alike(now, {}, again))
+
+
+def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Sequence[Lengths] = ()) -> None:
     """See that a codelet's function computes what it computed when it was traced.
 
-    What has effects, or fields of several lengths, is not looked at, nor what captures nothing; and a function that
-    says something else every time, as one that makes a callback anew, is none that changed.
+    What computes by an effect is not looked at, nor what captures nothing; and a function that says something else
+    every time, as one that makes a callback anew, is none that changed.
+
+    Args:
+        traced: what it was traced to.
+        line: the user's, for an error.
+        lengths: of a codelet with ragged fields those that are looked at.
 
     Raises:
         CodeletTraceError: it computes something else.
     """
     ragged = any(kind.is_ragged for kind in traced.inputs.values())
-    if not traced.codelet.may_hold_more or traced.has_effects or ragged:
+    if not traced.codelet.may_hold_more or (ragged and not lengths):
         return
-    now = _traced_now(traced)
-    if now is not None and alike(now, {}, traced.jaxpr):
-        return
-    again = _traced_now(traced)
-    is_settled = now is again is None or (now is not None and again is not None and alike(now, {}, again))
-    if is_settled:
-        raise CodeletTraceError(
-            f"codelet {traced.name!r} uses a value that has changed since its vertices were added",
-            given="something else in a list, a dict or an object that it captures",
-            expected="what was there when it was traced, as a lowered graph has it",
-            fix="a static value or vertex state, or a number or a tuple, which are taken as they are then",
-            line=line,
-        )
+    for then, some in _traces(traced, lengths):
+        if not then.effects and _has_changed(traced, then, some):
+            raise CodeletTraceError(
+                f"codelet {traced.name!r} uses a value that has changed since its vertices were added",
+                given="something else in a list, a dict or an object that it captures",
+                expected="what was there when it was traced, as a lowered graph has it",
+                fix="a static value or vertex state, or a number or a tuple, which are taken as they are then",
+                line=line,
+            )

@@ -16,6 +16,7 @@ from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
 from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
+from codelet.tracing.unchanged import check_unchanged
 from codelet.tracing.field_types import FieldType
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
@@ -181,8 +182,11 @@ class Flows:
             connected = field.is_read and field.tensor is not None and field.tensor.size
             if connected and not self.touched(family, field).is_empty:
                 wrt.append(field.name)
-        with at_line(family.lines[0] if family.lines else None):
-            adjoint = adjoint_of(family.codelet, wrt, of, family.lengths) if of and wrt else None
+        line, adjoint = family.lines[0] if family.lines else None, None
+        with at_line(line):
+            if of and wrt:
+                check_unchanged(family.codelet, line, family.lengths)  # since its function is traced anew
+                adjoint = adjoint_of(family.codelet, wrt, of, family.lengths)
         names = () if adjoint is None else adjoint.fields.contributions
         received = {name: self.touched(family, family.by_name[name]) for name in names}
         return FamilyFlow(family, adjoint, written, received)
