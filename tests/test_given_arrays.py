@@ -336,6 +336,27 @@ def test_traced_functions_keep_the_arrays_that_they_use():
     np.testing.assert_array_equal(engine.read(traced.outputs), 2 * EXPECTED + 3)
 
 
+def test_solutions_keep_the_arrays_that_they_use():
+    """Their jaxprs lie in a tuple with names, of JAX's own."""
+    factor = 1 + counted()
+    given = factor.copy()
+
+    def solve(x):
+        return jax.lax.custom_linear_solve(lambda own: own * factor, x, lambda _, right: right / factor, symmetric=True)
+
+    x = np.ones(SIZE, np.float32)
+    traced = cl.trace(solve, x)
+    codelet = cl.codelet(solve)
+    graph = cl.Graph()
+    tensors = {name: graph.add_variable(name, (SIZE,)) for name in ("x", "out")}
+    graph.add_vertex(graph.add_compute_set("solve"), codelet, **tensors)
+    run = cl.lower(graph, inputs=["x"], outputs=["out"])
+    factor[...] = 7
+    np.testing.assert_allclose(traced(x), 1 / given)
+    np.testing.assert_allclose(run({"x": x})["out"], 1 / given)
+    np.testing.assert_allclose(jax.grad(lambda own: run({"x": own})["out"].sum())(x), 1 / given)
+
+
 def test_checkpoints_are_of_what_was_saved(tmp_path):
     graph, x, y = doubling()
     engine, other = cl.Engine(graph), cl.Engine(graph)

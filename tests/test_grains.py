@@ -1,5 +1,8 @@
 """Grains: a graph of blocks lowers to the program of the whole, whatever the blocks are, wherever it may."""
 
+import functools
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -295,3 +298,81 @@ def test_uneven_blocks_of_a_function_with_its_own_derivative_are_one_map():
     assert "concatenate" not in jaxpr
     slope = jax.grad(lambda own: layer(own).sum())
     np.testing.assert_array_equal(slope(x), (x > 0).astype(np.float32))
+
+
+def _with_jvp(slope):
+    @jax.custom_jvp
+    def doubled(x):
+        return 2 * x
+
+    doubled.defjvp(lambda primals, tangents: (doubled(*primals), slope * tangents[0]))
+    return doubled
+
+
+def _with_vjp(slope):
+    @jax.custom_vjp
+    def doubled(x):
+        return 2 * x
+
+    doubled.defvjp(lambda x: (doubled(x), None), lambda _, cotangent: (slope * cotangent,))
+    return doubled
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _doubled_by_jvp(x, slope):
+    return 2 * x
+
+
+@_doubled_by_jvp.defjvp
+def _(slope, primals, tangents):
+    return 2 * primals[0], slope * tangents[0]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _doubled_by_vjp(x, slope):
+    return 2 * x
+
+
+_doubled_by_vjp.defvjp(lambda x, _: (2 * x, None), lambda slope, _, cotangent: (slope * cotangent,))
+
+
+def _of(function):
+    return cl.codelet(lambda x: function(x))
+
+
+RULES = ["jvp", "vjp", "static jvp", "static vjp", "one alone", "one of each"]
+PLACES = ["a codelet", "a jitted function", "a loop", "a choice"]
+
+
+@few("rule, inside", itertools.product(RULES, PLACES), 5)
+def test_blocks_that_differ_in_their_derivative_alone_are_no_map(rule, inside):
+    of_three, of_seven = {
+        "jvp": lambda: (_with_jvp(3.0), _with_jvp(7.0)),
+        "vjp": lambda: (_with_vjp(3.0), _with_vjp(7.0)),
+        "static jvp": lambda: tuple(lambda x, own=own: _doubled_by_jvp(x, own) for own in (3.0, 7.0)),
+        "static vjp": lambda: tuple(lambda x, own=own: _doubled_by_vjp(x, own) for own in (3.0, 7.0)),
+        "one alone": lambda: (lambda x: 2 * x, _with_jvp(7.0)),
+        "one of each": lambda: (_with_jvp(3.0), _with_vjp(7.0)),
+    }[rule]()
+    within = {
+        "a codelet": lambda function: function,
+        "a jitted function": jax.jit,
+        "a loop": lambda function: lambda x: lax.scan(lambda own, _: (function(own), None), x, None, length=1)[0],
+        "a choice": lambda function: lambda x: lax.cond(x < 99, function, lambda x: x, x),
+    }[inside]
+    graph = cl.Graph()
+    x, y = (graph.add_variable(name, (10,)) for name in "xy")
+    doubled = graph.add_compute_set("double")
+    for start, function in ((0, of_three), (4, of_seven), (7, of_three)):
+        i = cl.grid(3 + (start == 0))
+        graph.add_vertex(doubled, _of(within(function)), x=x[start + i], out=y[start + i])
+    values = {"x": normal(10)}
+    first = 2.0 if rule == "one alone" else 3.0
+    expected = [first] * 4 + [7.0] * 3 + [first] * 3
+    run = cl.lower(graph, doubled, inputs=[x], outputs=[y])
+    found = cl.gradient(graph, y, [x], program=doubled, cotangent=np.ones(10, np.float32))
+    made = cl.lower(graph, cl.Sequence(found.forward, found.backward), inputs=[x], outputs=[*found])
+    value, by_jax, by_vertices = at_once(run, jax.grad(lambda own: run(own)["y"].sum()), made)(values)
+    np.testing.assert_allclose(value["y"], 2 * values["x"], rtol=1e-6)
+    np.testing.assert_array_equal(by_jax["x"], expected)
+    np.testing.assert_array_equal(by_vertices[found[x].source.name], expected)

@@ -65,6 +65,24 @@ def _parts(values: Iterable[Any]) -> list[Any]:
     return [part for value in values for part in (value if isinstance(value, tuple | list) else (value,))]
 
 
+def with_parts(value: Any, parts: Iterable[Any]) -> Any:
+    """A parameter that is a tuple, a named one or a list, with other parts; itself where they are its own.
+
+    JAX keeps the jaxprs of a linear solve in a named tuple.
+
+    >>> from typing import NamedTuple
+    >>> class Solve(NamedTuple):
+    ...     left: int
+    ...     right: int
+    >>> with_parts(Solve(1, 2), [3, 4]), with_parts([1, 2], [3, 4])
+    (Solve(left=3, right=4), [3, 4])
+    """
+    made = list(parts)
+    if all(new is old for new, old in zip(made, value, strict=True)):
+        return value
+    return getattr(type(value), "_make", type(value))(made)
+
+
 def bodies_of(eqn: jax_core.JaxprEqn) -> list[jax_core.ClosedJaxpr]:
     """The bodies of a loop, the branches of a choice."""
     return _parts(eqn.params[name] for name in _BODIES.get(eqn.primitive.name, ()))

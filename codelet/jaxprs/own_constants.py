@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic
+from codelet.jaxprs.equations import Atomic, with_parts
 
 _UNCHANGING = (jax.Array, np.generic, bool, int, float, complex)
 
@@ -23,10 +23,7 @@ _UNCHANGING = (jax.Array, np.generic, bool, int, float, complex)
 def _own(value: Any, made: dict[int, Any]) -> Any:
     """A value of a parameter, with copies of the arrays of the host in the jaxprs that it holds."""
     if isinstance(value, (tuple, list)):
-        parts = [_own(part, made) for part in value]
-        if all(new is old for new, old in zip(parts, value, strict=True)):
-            return value
-        return value._make(parts) if hasattr(value, "_make") else type(value)(parts)  # type: ignore[attr-defined]
+        return with_parts(value, [_own(part, made) for part in value])
     if isinstance(value, jax_core.ClosedJaxpr):
         return _closed(value, made)
     return _opened(value, made) if isinstance(value, jax_core.Jaxpr) else value

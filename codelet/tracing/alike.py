@@ -95,8 +95,11 @@ class _Numbers:
             return type(value).__name__, repr(value)
         if isinstance(value, Symbol):
             return "int", repr(size(value))
-        # What cannot be compared is its own alone.
-        return value if isinstance(value, Hashable) else ("object", id(value))
+        try:
+            hash(value)
+        except TypeError:  # what cannot be compared is its own alone: a rule of JAX's that holds static arguments, say
+            return "object", id(value)
+        return value
 
     def results(self, jaxpr: Any, size: Callable[[Any], int]) -> list[int]:
         """The numbers of what a jaxpr returns."""

@@ -20,7 +20,7 @@ import jax.export
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError
-from codelet.jaxprs.equations import inner_jaxprs
+from codelet.jaxprs.equations import inner_jaxprs, with_parts
 from codelet.tracing.alike import alike
 from codelet.tracing.captured import Captured
 from codelet.tracing.codelets import Codelet
@@ -85,8 +85,8 @@ def _parameter(value: Any, numbers: Numbers) -> Any:
         return jax_core.ClosedJaxpr(_with_numbers(value.jaxpr, numbers), value.consts)
     if isinstance(value, jax_core.Jaxpr):
         return _with_numbers(value, numbers)
-    if type(value) in (tuple, list):
-        return type(value)(_parameter(part, numbers) for part in value)
+    if isinstance(value, (tuple, list)):
+        return with_parts(value, (_parameter(part, numbers) for part in value))
     if type(value) is dict:
         return {name: _parameter(part, numbers) for name, part in value.items()}
     return value
