@@ -24,7 +24,9 @@ from pathlib import Path
 
 import pytest
 
-COUNTS = re.compile(r"(\d+) passing examples?, (\d+) failing examples?")
+COUNTS = re.compile(r"(\d+) passing\D+?(\d+) failing")
+"""What statistics say of each phase, in the words of all releases of hypothesis."""
+
 STATISTICS = "_hypothesis_stats"
 """Where hypothesis' plugin of pytest keeps in a report what it drew."""
 

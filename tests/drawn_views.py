@@ -73,7 +73,7 @@ def view_step(draw: Any, graph: cl.Graph, tensor: cl.Tensor, array: np.ndarray, 
         full = np.broadcast_to(widths, (array.ndim, 2))
         extends_nothing = any(n == 0 and pair.any() for n, pair in zip(array.shape, full, strict=True))
         mode = "constant" if extends_nothing else draw(st.sampled_from(["constant", "edge", "wrap", "reflect"]))
-        value = draw(st.integers(0, 2)) if mode == "constant" else 0
+        value = draw(st.integers(0, 1 if tensor.dtype == np.bool_ else 2)) if mode == "constant" else 0
         return tensor.pad(widths, mode, value), padded_numbers(array, widths, mode, value)
     items = draw(items_for(array.shape))
     return tensor[items], array[items]
