@@ -55,6 +55,15 @@ class Place(Protocol):
     def dtype(self) -> np.dtype: ...
 
 
+_KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+"""Kinds of numbers, each of which stands for those before; NumPy knows the kind of no short float."""
+
+
+def _kind(dtype: np.dtype) -> int:
+    """The place in `_KINDS` of what a dtype holds."""
+    return next(k for k, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind))
+
+
 def as_array(value: Any, variable: Place) -> jax.Array:
     """`value` as a JAX array for a variable, converted as `jnp.asarray` converts.
 
@@ -73,10 +82,8 @@ def as_array(value: Any, variable: Place) -> jax.Array:
     fits = array.dtype == variable.dtype
     if not fits and plain:
         # Plain Python numbers have no dtype to lose: integers may stand for floats, not the reverse.
-        whole = array.dtype.kind in "iu" and variable.dtype.kind in "iu"
-        fits = jnp.promote_types(array.dtype, variable.dtype) == variable.dtype or (
-            (array.dtype.kind == variable.dtype.kind or whole) and _holds(variable.dtype, value)
-        )
+        own, wanted = _kind(array.dtype), _kind(variable.dtype)
+        fits = own < wanted or (own == wanted and _holds(variable.dtype, value))
     if array.shape != variable.shape or not fits:
         what = "shape" if array.shape != variable.shape else "dtype"
         raise ArrayError(
@@ -100,9 +107,9 @@ def as_own_array(value: Any, variable: Place) -> jax.Array:
 
 def _holds(dtype: np.dtype, value: Any) -> bool:
     """Whether plain numbers keep their kind's values in another dtype; traced ones among them may not."""
-    if dtype.kind not in "iu":
+    if not jnp.issubdtype(dtype, jnp.integer):
         return True
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
         return False
-    numbers, limits = known_array(value), np.iinfo(dtype)
+    numbers, limits = known_array(value), jnp.iinfo(dtype)
     return not numbers.size or (int(numbers.min()) >= limits.min and int(numbers.max()) <= limits.max)

@@ -109,3 +109,24 @@ def test_arrays_of_equal_bytes_and_other_dtypes_are_not_one():
         graph.add_vertex("all", cl.codelet(lambda: own.astype(jnp.float32)[0]), out=y[k])
     found = cl.lower(graph, inputs=[], outputs=[y])({})["y"]
     assert found.tolist() == [1.0, float(numbers.view(ml_dtypes.float8_e4m3fn)[0])]
+
+
+@few("dtype", ["bool", "int4", "uint32", "float8_e5m2", "bfloat16", "float16", "complex64"], every=7)
+def test_plain_numbers_stand_for_what_holds_them(dtype):
+    """Truth values for integers, integers for floats, floats for complex numbers, whatever their width."""
+    kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+    held = next(k for k, kind in enumerate(kinds) if jnp.issubdtype(jnp.dtype(dtype), kind))
+    for own, value in enumerate((True, 3, [0.5, 1.5], 1j)):
+        graph = cl.Graph(cl.IPU(num_tiles=2))
+        x = graph.add_variable("x", np.shape(value), dtype)
+        engine = cl.Engine(graph, cl.Sequence())
+        if own > held:
+            with pytest.raises(cl.ArrayError, match="wrong dtype"):
+                engine.write({x: value})
+            with pytest.raises(cl.ArrayError, match="wrong dtype"):
+                cl.lower(graph, cl.Copy(value, x), inputs=[], outputs=[x])
+            continue
+        engine.write({x: value})
+        copied = cl.lower(graph, cl.Copy(value, x), inputs=[], outputs=[x])({})["x"]
+        for found in (engine.read(x), copied):
+            np.testing.assert_array_equal(np.asarray(found).astype(np.complex64), np.asarray(value, np.complex64))

@@ -268,7 +268,10 @@ def _custom_of_one_element(codelet: TracedCodelet, lengths: Sequence[int]) -> li
         return []
 
     symbols = {size for kind in codelet.inputs.values() for size in kind.shape if not isinstance(size, int)}
-    known = functools.cache(lambda length: codelet.at(dict.fromkeys(symbols, length)).jaxpr)
+
+    @functools.cache
+    def known(length: int) -> jax_core.ClosedJaxpr:
+        return codelet.at(dict.fromkeys(symbols, length)).jaxpr
 
     def at(length: int) -> list[jax_core.JaxprEqn]:
         return _custom(known(length))
