@@ -65,6 +65,8 @@ class _Numbers:
         """The number of a constant."""
         if not isinstance(dtype, np.dtype):
             return self.number(("constant", id(value)))
+        if dtype.kind in "biufc":  # where a process has used 64 bits before, JAX may keep an array as it was
+            dtype = jax.dtypes.canonicalize_dtype(dtype)
         array = np.asarray(value, dtype)
         if not self.of_one:
             number = self.number(("constant", str(dtype), array.shape, array.tobytes()))

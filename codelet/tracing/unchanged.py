@@ -29,8 +29,7 @@ def _traced_now(traced: TracedCodelet, lengths: Lengths) -> jax_core.ClosedJaxpr
     """The jaxpr of its function as it is now, at some lengths; None where it cannot be traced any more."""
     types = {name: kind.at(lengths) for name, kind in traced.inputs.items()}
     try:
-        with restored(traced.settings):
-            return _silent(traced.codelet.trace_fresh(types, traced.static).jaxpr)
+        return _silent(traced.codelet.trace_fresh(types, traced.static).jaxpr)
     except Exception:
         return None
 
@@ -72,7 +71,9 @@ def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Se
     if not traced.codelet.may_hold_more or (ragged and not lengths):
         return
     for then, some in _traces(traced, lengths):
-        if not then.effects and _has_changed(traced, then, some):
+        with restored(traced.settings):
+            has_changed = not then.effects and _has_changed(traced, then, some)
+        if has_changed:
             raise CodeletTraceError(
                 f"codelet {traced.name!r} uses a value that has changed since its vertices were added",
                 given="something else in a list, a dict or an object that it captures",
