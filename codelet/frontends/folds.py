@@ -18,6 +18,7 @@ from codelet.views.tensor import Tensor
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
 
+
 def add_folds(
     walk: Walk,
     closed: jax_core.ClosedJaxpr,

@@ -22,6 +22,7 @@ from codelet.jaxprs.equations import Atomic, inner_jaxprs, scan_counts
 from codelet.jaxprs.folds import reduced, windows_reduced
 from codelet.jaxprs.rebuild import Builder
 
+
 def _reduce(eqn: jax_core.JaxprEqn, *operands: Any) -> Sequence[Any]:
     half = len(operands) // 2
     return reduced(eqn.params["jaxpr"], operands[:half], operands[half:], eqn.params["dimensions"])
