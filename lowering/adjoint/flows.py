@@ -16,8 +16,8 @@ from codelet.errors import at_line
 from codelet.graphs.family import Family, Field
 from codelet.programs.compute_sets import ComputeSet
 from codelet.tracing.adjoints import AdjointCodelet, adjoint_of, is_smooth
-from codelet.tracing.unchanged import check_unchanged
 from codelet.tracing.field_types import FieldType
+from codelet.tracing.unchanged import check_unchanged
 from codelet.views.sources import Variable, source_variables
 from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.fields import is_injective, places_of
