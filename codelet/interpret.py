@@ -181,14 +181,19 @@ def _check_vertices(graph: Graph, vertices: Sequence[Vertex]) -> None:
 
 def _execute(memory: _Memory, compute_set: ComputeSet) -> None:
     families = [family for family in memory.graph.families if family.compute_set is compute_set]
+    checked = set()
     for family in families:
         if family.codelet not in memory.unchanged:
+            checked.add(family)
             check_unchanged(family.codelet, family.lines[0] if family.lines else None, family.lengths)
             memory.unchanged.add(family.codelet)
     vertices = [vertex for family in families for vertex in family_vertices(family)]
     _check_vertices(memory.graph, vertices)
     # All vertices read the state as it was before; then all write.
-    results = [vertex.call(lambda tensor, by=vertex: memory.read(tensor, by)) for vertex in vertices]
+    results = []
+    for vertex in vertices:
+        results.append(vertex.call(lambda tensor, by=vertex: memory.read(tensor, by), check=vertex.family in checked))
+        checked.discard(vertex.family)
     for vertex, result in zip(vertices, results, strict=True):
         for name, value in result.items():
             memory.write(vertex.fields[name], value)

@@ -195,6 +195,74 @@ def test_what_changes_inside_of_what_is_captured_is_told(world, kind):
     assert found() == 6
 
 
+class _Shared:
+    k = 2.0
+
+
+ZERO_DIMENSIONAL = [lambda k, kind=kind: np.array(k, kind) for kind in (np.float32, np.float64, np.int32)]
+
+EXECUTIONS = ("fused", "tiles", "addresses")
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["rows", "ragged"])
+@pytest.mark.parametrize("held", ["dict", "class"])
+@pytest.mark.parametrize("make", [float, *ZERO_DIMENSIONAL], ids=["float", "f32", "f64", "int"])
+def test_what_changes_is_told_by_vertices_and_gradients_too(make, held, ragged, monkeypatch):
+    """Before it changes all say one thing; then the lowered function still does, or whatever traces anew tells it."""
+    named = {"k": make(2)}
+    monkeypatch.setattr(_Shared, "k", make(2))
+    function = {"dict": lambda a: (a * named["k"]).sum(), "class": lambda a: (a * _Shared.k).sum()}[held]
+    graph = cl.Graph(cl.IPU(num_tiles=4))
+    x, i = graph.add_variable("x", (5,)), cl.grid(2)
+    rows = cl.table(np.arange(5), offsets=[0, 2, 5])[i] if ragged else slice(2 * i, 2 * i + 2)
+    y = graph.add_vertex("run", cl.codelet(function), a=x[rows])
+    given = {"x": np.ones(5, np.float32)}
+    found = lambda: cl.interpret(graph, given, [y])["run/out"].tolist()  # noqa: E731
+    expected = [4, 6] if ragged else [4, 4]
+    before = cl.lower(graph, inputs=[x], outputs=[y])
+    assert found() == [float(own.run(given)["out"]) for own in graph.vertices()] == expected
+    own = named["k"]
+    if isinstance(own, np.ndarray) and held == "dict":
+        own[...] = 5
+    else:
+        named["k"] = _Shared.k = make(5)
+    for run in (before, *(cl.Engine(graph, execution=e).function(inputs=[x], outputs=[y]) for e in EXECUTIONS)):
+        assert run(given)["run/out"].tolist() == expected
+    # Of an array of 64 bits JAX may hold what it was, so that traces say nothing new.
+    message = "uses a value that has changed since its vertices were added|computes something else when it is called"
+    vertex = next(iter(graph.vertices()))
+    is_held = isinstance(own, np.ndarray) and own.dtype == np.float64 and held == "dict"
+    for tell in (found, lambda: vertex.run(given), lambda: cl.gradient(graph, y, [x], cotangent=1.0))[: 3 - is_held]:
+        with pytest.raises(cl.CodeletTraceError, match=message):
+            tell()
+    if ragged and not is_held:
+        with pytest.raises(cl.CodeletTraceError, match=message):
+            graph.add_vertex("more", graph.families[0].codelet.codelet, a=x[rows])
+
+
+def test_what_prints_is_told_as_well(world):
+    graph, x, y = world
+    named, i = {"k": 2.0}, cl.grid(3)
+
+    def printed(a):
+        jax.debug.print("{}", a)
+        return a * named["k"]
+
+    graph.add_vertex("a", cl.codelet(printed), a=x[i], out=y[i])
+    named["k"] = 5.0
+    with pytest.raises(cl.CodeletTraceError, match="uses a value that has changed"):
+        cl.interpret(graph, {"x": np.ones(3)}, [y])
+
+
+def test_constants_of_a_solve_are_copied(world):
+    graph, x, y = world
+    table = np.full(3, 2, np.float32)
+    solve = lambda a: jax.lax.custom_linear_solve(lambda z: table * z, a, lambda f, b: b / table)  # noqa: E731
+    graph.add_vertex("a", cl.codelet(solve), a=x, out=y)
+    table[:] = 7
+    np.testing.assert_array_equal(cl.lower(graph, inputs=[x], outputs=[y])({"x": np.ones(3)})["y"], [0.5] * 3)
+
+
 def test_ragged_codelets_are_traced_as_they_were(world):
     """Lengths are traced for later than their vertices are added."""
     graph, x, _ = world

@@ -5,11 +5,11 @@ same code with copies of these variables, so that it means later what it means n
 at other times; and what to look at to see whether anything has changed since. Functions that it calls by such
 names are taken along, where they are of the same module or have variables of their own.
 
-Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict or an object stays the user's own,
-since a codelet may append to it; what is changed inside it is seen where the function runs, not where it was traced,
-and `unchanged.py` tells the difference, unless an array in it is changed in place, which a trace may share. A name
-that the function assigns to itself (`global`, `nonlocal`) stays the user's as well, and modules and classes are taken
-to be what they were. What `jax.jit` holds is JAX's.
+Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict, an object, a class or a module
+stays the user's own, since a codelet may append to it; what is changed inside it is seen where the function runs, not
+where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to itself (`global`,
+`nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they were. What
+`jax.jit` holds is JAX's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import dis
 import enum
 import functools
 import operator
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import is_dataclass
 from decimal import Decimal
@@ -33,6 +34,9 @@ _MISSING = object()
 
 _TAKEN_AS_THEY_ARE = ModuleType, type, BuiltinFunctionType
 
+_LIBRARIES = sys.stdlib_module_names | {"codelet", "jax", "jaxlib", "ml_dtypes", "numpy"}
+"""Packages whose modules and classes nobody changes."""
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice, np.generic, np.dtype)
 _PLAIN = (*_PLAIN, Decimal, enum.Enum)
 """What is the same where it is equal, type by type."""
@@ -47,6 +51,7 @@ class Captured(NamedTuple):
         cells: variables of functions around it, with what they held.
         names: globals, with what they stood for.
         arrays: arrays, with copies.
+        reads_attributes: whether it uses a class or a module of the user's, whose attributes may change.
     """
 
     function: Any
@@ -54,6 +59,7 @@ class Captured(NamedTuple):
     cells: list[tuple[CellType, Any]]
     names: list[tuple[dict[str, Any], str, Any]]
     arrays: list[tuple[np.ndarray, np.ndarray]]
+    reads_attributes: bool
 
     @property
     def is_empty(self) -> bool:
@@ -124,6 +130,12 @@ def _array_key(array: np.ndarray) -> Hashable:
     return array.dtype.name, array.dtype.str, array.shape, array.tobytes()
 
 
+def _is_users(held: Any) -> bool:
+    """Whether something is a class or a module of no library's."""
+    home = held.__name__ if isinstance(held, ModuleType) else held.__module__ if isinstance(held, type) else "builtins"
+    return home.split(".")[0] not in _LIBRARIES
+
+
 def _own_function(function: Any) -> FunctionType | None:
     """The Python function that something callable runs."""
     while isinstance(function, (functools.partial, MethodType)):
@@ -142,6 +154,7 @@ class _Freezing:
         self.arrays: list[tuple[np.ndarray, np.ndarray]] = []
         self.functions: dict[int, tuple[Any, int]] = {}
         self.keys_of_names: dict[str, Hashable] = {}
+        self.reads_attributes = False
 
     def value(self, held: Any) -> tuple[Any, Hashable]:
         """What stands for a value later, and its key."""
@@ -165,6 +178,7 @@ class _Freezing:
                 self.cells += part.cells
                 self.names += part.names
                 self.arrays += part.arrays
+                self.reads_attributes |= part.reads_attributes
             return frozen, ("codelet", id(frozen))
         if type(held) is np.ndarray and held.dtype != object:
             copy = held.copy()
@@ -220,6 +234,7 @@ class _Freezing:
         if name not in self.home:
             builtins = self.home.get("__builtins__", {})
             return name not in (builtins if isinstance(builtins, dict) else vars(builtins))
+        self.reads_attributes |= _is_users(self.home[name])
         return not isinstance(self.home[name], _TAKEN_AS_THEY_ARE)
 
     def cell(self, cell: CellType, copy: CellType) -> Hashable:
@@ -228,6 +243,7 @@ class _Freezing:
             return "the user's"
         held = _contents(cell)
         if isinstance(held, _TAKEN_AS_THEY_ARE):
+            self.reads_attributes |= _is_users(held)
             copy.cell_contents = held
             return id(held)
         self.cells.append((cell, held))
@@ -269,4 +285,4 @@ def captured(function: Callable[..., Any]) -> Captured:
     own = _own_function(function)
     walk = _Freezing(None if own is None else own.__globals__)
     frozen, key = walk.value(function)
-    return Captured(frozen, key, walk.cells, walk.names, walk.arrays)
+    return Captured(frozen, key, walk.cells, walk.names, walk.arrays, walk.reads_attributes)

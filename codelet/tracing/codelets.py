@@ -138,7 +138,8 @@ class Codelet(Unchanging, Capturing):
     @property
     def may_hold_more(self) -> bool:
         """Whether its function may use more than its arguments: it captures something, or belongs to an object."""
-        return self._origin is not None or not isinstance(self.function, FunctionType)
+        reads = any(part.reads_attributes for part in self._captured)
+        return reads or self._origin is not None or not isinstance(self.function, FunctionType)
 
     @property
     def of_function(self) -> tuple[Callable[..., Any], Captured | None]:

@@ -26,10 +26,11 @@ def _silent(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 
 def _traced_now(traced: TracedCodelet, lengths: Lengths) -> jax_core.ClosedJaxpr | None:
-    """The jaxpr of its function as it is now, at some lengths; None where it cannot be traced any more."""
-    types = {name: kind.at(lengths) for name, kind in traced.inputs.items()}
+    """The jaxpr of its function as it is now, as it was traced for some lengths; None where it cannot be any more."""
+    is_apart = tuple(lengths.values()) in traced.apart
+    types = {name: kind.at(lengths) if is_apart else kind for name, kind in traced.inputs.items()}
     try:
-        return _silent(traced.codelet.trace_fresh(types, traced.static).jaxpr)
+        return _silent(traced.codelet.trace_fresh(types, traced.static, traced.least).jaxpr)
     except Exception:
         return None
 
@@ -38,7 +39,7 @@ def _traces(traced: TracedCodelet, lengths: Sequence[Lengths]) -> Iterator[tuple
     """What it was traced to, each with lengths that it stands for: those that are apart, and one of the others."""
     together = [some for some in lengths if tuple(some.values()) not in traced.apart]
     if together or not lengths:
-        yield _silent(traced.jaxpr), together[0] if together else {}
+        yield _silent(traced.jaxpr), together[-1] if together else {}
     for some in lengths:
         if tuple(some.values()) in traced.apart:
             yield _silent(traced.at(some).jaxpr), some
@@ -46,11 +47,12 @@ def _traces(traced: TracedCodelet, lengths: Sequence[Lengths]) -> Iterator[tuple
 
 def _has_changed(traced: TracedCodelet, then: jax_core.ClosedJaxpr, lengths: Lengths) -> bool:
     """True if its function says now, and says again, something else than then."""
+    known = {str(symbol): length for symbol, length in lengths.items()}
     now = _traced_now(traced, lengths)
-    if now is not None and alike(then, {str(symbol): length for symbol, length in lengths.items()}, now):
+    if now is not None and alike(then, known, now):
         return False
     again = _traced_now(traced, lengths)
-    return now is again is None or (now is not None and again is not None and alike(now, {}, again))
+    return now is again is None or (now is not None and again is not None and alike(now, known, again))
 
 
 def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Sequence[Lengths] = ()) -> None:

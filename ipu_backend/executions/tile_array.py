@@ -38,6 +38,7 @@ from lowering.arrays import SMALL, Array, Arrays, arranged, constant, reshape, t
 from lowering.fast.execution import Execution
 from lowering.fast.over_grid import mapped_axes, over_grid
 from lowering.fast.steps import emit
+from lowering.fast.unbatched import telling_unbatched
 from lowering.jaxprs.simplify import trace_simplified
 from lowering.machine.exchange import Exchange
 from lowering.machine.placement import Placement
@@ -103,7 +104,8 @@ def over_rows(codelet: TracedCodelet, axes: Sequence[Axis], operands: Sequence[F
         operands: for each of its inputs.
     """
     mapped = mapped_axes([keys for _, keys in operands], axes)
-    results = over_grid(codelet.jaxpr, operands, mapped)
+    with telling_unbatched(codelet):
+        results = over_grid(codelet.jaxpr, operands, mapped)
     found = {}
     for (name, kind), result in zip(codelet.outputs.items(), results, strict=True):
         own = tuple(range(len(kind.shape)))

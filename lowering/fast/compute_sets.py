@@ -24,6 +24,7 @@ from lowering.fast.over_grid import Operand
 from lowering.fast.partition import Division, split
 from lowering.fast.short_axes import merge_short_axes
 from lowering.fast.sources import Piece, Viewed, origin_array, plan_view_of, repeats, source_array, write_view
+from lowering.fast.unbatched import telling_unbatched
 from lowering.fast.writes import Writes, plan_writes
 from lowering.plan.plan import Plan
 from lowering.plan.steps import CopyStep, ExecuteStep, Step
@@ -104,7 +105,10 @@ class Running:
         for variable, division in self.divided:
             pieces = split(source_array(before, variable), division)
             before.update({Piece(variable, division, k): piece for k, piece in enumerate(pieces)})
-        results = [kernel.run(before) for kernel, _ in self.choices]
+        results = []
+        for family, (kernel, _) in zip(self.merged, self.choices, strict=True):
+            with telling_unbatched(family.codelet, family.lines[0] if family.lines else None):
+                results.append(kernel.run(before))
         for store in self.stores:
             store.into(arrays, [results[k][name] for k, name in store.fields])
 
