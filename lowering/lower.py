@@ -18,6 +18,7 @@ from codelet.errors import ArrayError, ForeignGraphError, ProgramError, SavingEr
 from codelet.graphs.family import Family
 from codelet.graphs.graph import Graph
 from codelet.hostdata import Place, as_array
+from codelet.jaxprs.winners import with_steady_winners
 from codelet.programs.copies import Stream
 from codelet.programs.program import Program, as_program
 from codelet.programs.walk import check_program
@@ -57,8 +58,9 @@ class _Compiled:
         self.runs = plan_fast(plan) if closed is None else plan
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
-        self.consts = tuple(closed.consts)
         self.jaxpr = closed
+        called = with_steady_winners(closed)
+        self.called, self.consts = called.jaxpr, tuple(called.consts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Compiled) and self.key == other.key
@@ -114,8 +116,7 @@ class Lowered(Unchanging):
 
     def flat(self, arrays: Sequence[Any]) -> list[Any]:
         """The outputs, in order, from the inputs, in order."""
-        jaxpr = self._compiled.jaxpr
-        closed = jax_core.ClosedJaxpr(jaxpr.jaxpr, list(self._tables))
+        closed = jax_core.ClosedJaxpr(self._compiled.called, list(self._tables))
         results = list(jax_core.jaxpr_as_fun(closed)(*arrays))
         return raising(results, self.plan.messages) if self._compiled.has_flag else results
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, inner_jaxprs, scan_counts
+from codelet.jaxprs.equations import Atomic, inner_jaxprs, scan_counts, with_inner
 from codelet.jaxprs.folds import reduced, windows_reduced
 from codelet.jaxprs.rebuild import Builder
 
@@ -89,19 +89,10 @@ def _within(eqn: jax_core.JaxprEqn, depends: Sequence[bool]) -> Callable[[str, j
     return lambda _, inner: depends if len(inner.invars) == len(depends) else [True] * len(inner.invars)
 
 
-def _inner(value: Any, depends: Callable[[jax_core.Jaxpr], Sequence[bool]]) -> Any:
-    """A value of a parameter, with the jaxprs in it written so."""
-    if isinstance(value, (tuple, list)):
-        parts = [_inner(part, depends) for part in value]
-        if all(new is old for new, old in zip(parts, value, strict=True)):
-            return value
-        return value._make(parts) if hasattr(value, "_make") else type(value)(parts)  # type: ignore[attr-defined]
-    if isinstance(value, jax_core.ClosedJaxpr):
-        return _written(value, depends(value.jaxpr)) if _may_lack_a_rule(value.jaxpr) else value
-    if isinstance(value, jax_core.Jaxpr) and not value.constvars and _may_lack_a_rule(value):
-        made = _written(jax_core.ClosedJaxpr(value, ()), depends(value))
-        return value if made.consts else made.jaxpr  # which has no place for constants
-    return value
+def _inner(
+    within: Callable[[str, jax_core.Jaxpr], Sequence[bool]], name: str, body: jax_core.ClosedJaxpr
+) -> jax_core.ClosedJaxpr:
+    return _written(body, within(name, body.jaxpr)) if _may_lack_a_rule(body.jaxpr) else body
 
 
 def _written(closed: jax_core.ClosedJaxpr, depends: Sequence[bool]) -> jax_core.ClosedJaxpr:
@@ -115,9 +106,7 @@ def _written(closed: jax_core.ClosedJaxpr, depends: Sequence[bool]) -> jax_core.
         if write is not None and applies is not None and applies(own):
             results = builder.traced(functools.partial(write, eqn), operands)
         elif inner_jaxprs(eqn):
-            within = _within(eqn, own)
-            params = {name: _inner(value, functools.partial(within, name)) for name, value in eqn.params.items()}
-            results = builder.equation(eqn.replace(params=params), operands)
+            results = builder.equation(with_inner(eqn, functools.partial(_inner, _within(eqn, own))), operands)
         else:
             results = builder.equation(eqn, operands)
         made = any(own) or bool(eqn.effects) or eqn.primitive.name == "dim_as_value"

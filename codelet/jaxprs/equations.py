@@ -99,6 +99,29 @@ def with_bodies(
     return eqn.replace(params={**eqn.params, **made})
 
 
+def with_inner(
+    eqn: jax_core.JaxprEqn, change: Callable[[str, jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
+) -> jax_core.JaxprEqn:
+    """An equation with all jaxprs in its parameters changed, which `change` gets with the name of the parameter.
+
+    A parameter that has no place for constants is given the jaxpr closed where it gets any.
+    """
+
+    def changed(name: str, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return with_parts(value, [changed(name, part) for part in value])
+        if isinstance(value, jax_core.ClosedJaxpr):
+            return change(name, value)
+        if isinstance(value, jax_core.Jaxpr) and not value.constvars:
+            before = jax_core.ClosedJaxpr(value, ())
+            after = change(name, before)
+            return value if after is before else after if after.consts else after.jaxpr
+        return value
+
+    params = {name: changed(name, value) for name, value in eqn.params.items()}
+    return eqn if all(new is eqn.params[name] for name, new in params.items()) else eqn.replace(params=params)
+
+
 def inlines(eqn: jax_core.JaxprEqn) -> bool:
     """Whether an equation calls a jitted function that may be inlined."""
     return is_understood(eqn, *CALLS) and not is_function(eqn)

@@ -19,6 +19,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.equations import Atomic, variables
 from codelet.jaxprs.rebuild import inline
+from codelet.jaxprs.winners import with_steady_winners
 from codelet.tracing.alike import computed_alike
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType
@@ -135,10 +136,12 @@ def product_of(
     traced, kinds = jax.make_jaxpr(as_written, return_shape=True)(*structs.values())
     plain = batchable(traced)
 
-    def as_batchable(*fields: Any) -> dict[str, Any]:
-        return jax.tree.unflatten(jax.tree.structure(kinds), jax_core.jaxpr_as_fun(plain)(*fields))
+    steady = with_steady_winners(plain, once=True)
 
-    forward = as_written if plain is traced else as_batchable
+    def rewritten(*fields: Any) -> dict[str, Any]:
+        return jax.tree.unflatten(jax.tree.structure(kinds), jax_core.jaxpr_as_fun(steady)(*fields))
+
+    forward = as_written if steady is traced else rewritten
 
     def product(fields: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         given = dict(zip(types, fields, strict=True))

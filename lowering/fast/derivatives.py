@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.winners import with_steady_winners
 from codelet.views.sources import Variable
 from lowering.fast.execution import Execution
 from lowering.plan.steps import FunctionBody
@@ -30,6 +31,7 @@ def with_derivative(run: Run, function: FunctionBody, execution: Execution, read
     derivative = function.derivative
     assert derivative is not None
     inputs = [reads.index(variable) for variable in derivative.inputs]
+    differentiated = with_steady_winners(derivative.codelet.jaxpr)
     smooth = [k for k, own in enumerate(derivative.inputs) if jnp.issubdtype(own.dtype, jnp.inexact)]
 
     @jax.custom_jvp
@@ -46,7 +48,7 @@ def with_derivative(run: Run, function: FunctionBody, execution: Execution, read
             own_fields = list(fields)
             for k, value in zip(smooth, own, strict=True):
                 own_fields[k] = value
-            made = jax_core.jaxpr_as_fun(derivative.codelet.jaxpr)(*own_fields)
+            made = jax_core.jaxpr_as_fun(differentiated)(*own_fields)
             return [value for value in made if jnp.issubdtype(value.dtype, jnp.inexact)]
 
         _, made = jax.jvp(of_smooth, [fields[k] for k in smooth], [unload(slopes, k) for k in smooth])

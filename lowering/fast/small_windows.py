@@ -26,6 +26,7 @@ from codelet.graphs.family import Field
 from codelet.jaxprs.equations import bind, evaluate
 from codelet.jaxprs.primitives import ELEMENTWISE, REDUCTIONS, UNDERSTOOD, is_understood
 from codelet.jaxprs.rebuild import inline, struct
+from codelet.jaxprs.winners import winners_of_both
 from codelet.views.digits import are_nested
 from codelet.views.index import Index
 from codelet.views.tensor import Tensor
@@ -88,10 +89,9 @@ def _extreme(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
     @function.defjvp
     def _(numbers: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-        extreme = function(*numbers)
-        chosen = [(number == extreme).astype(extreme.dtype) for number in numbers]
-        slope = sum(tangent * own for tangent, own in zip(tangents, chosen, strict=True))
-        return extreme, slope / sum(chosen)
+        parts = [[number, jnp.ones_like(number), slope] for number, slope in zip(numbers, tangents, strict=True)]
+        extreme, ties, slope = functools.reduce(winners_of_both(combine), parts)
+        return extreme, slope / ties
 
     return function
 

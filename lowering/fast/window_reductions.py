@@ -26,6 +26,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.primitives import REDUCTIONS
+from codelet.jaxprs.winners import winners_of_both
 from codelet.views.grids import Key
 from lowering.arrays import Array, Arrays, reshape, slice_
 from lowering.fast.lines import Line
@@ -44,7 +45,7 @@ class Moving(NamedTuple):
     step: int
 
 
-Parts = tuple[Array, ...]
+Parts = Sequence[Array]
 """Arrays of one shape that are reduced together."""
 
 Combine = Callable[[Parts, Parts], Parts]
@@ -58,7 +59,7 @@ def _shifted(arrays: Parts, at: int, start: int, length: int, stride: int = 1) -
         starts[at], stops[at], steps[at] = start, start + (length - 1) * stride + 1, stride
         return slice_(array, starts, stops, steps)
 
-    return tuple(map(one, arrays))
+    return [one(array) for array in arrays]
 
 
 def _by_slices(arrays: Parts, moving: Moving, combine: Combine) -> Parts:
@@ -106,16 +107,10 @@ def _extreme(operation: Callable[[Any, Any], Any], windows: Sequence[Moving]) ->
     plain: Combine = lambda one, other: (operation(one[0], other[0]),)  # noqa: E731
     function = jax.custom_jvp(lambda array: _reduced((array,), windows, plain)[0])
 
-    def combine(one: Parts, other: Parts) -> Parts:
-        (a, ties, slope), (b, other_ties, other_slope) = one, other
-        best = operation(a, b)
-        mine, theirs = (a == best).astype(slope.dtype), (b == best).astype(slope.dtype)
-        return best, ties * mine + other_ties * theirs, slope * mine + other_slope * theirs
-
     @function.defjvp
     def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
         (array,), (tangent,) = primals, tangents
-        best, ties, slope = _reduced((array, jnp.ones_like(array), tangent), windows, combine)
+        best, ties, slope = _reduced((array, jnp.ones_like(array), tangent), windows, winners_of_both(operation))
         return best, slope / ties
 
     return function

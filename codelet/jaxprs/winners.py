@@ -1,0 +1,198 @@
+"""Winners: derivatives of the greatest and the least, which hold whatever a compiler computes twice.
+
+JAX's own rules say who won by comparing elements with the result. XLA computes an operand again wherever it is read,
+and may add products in another way there, by one rounding or two: then no element is equal to the result, and all of
+the slope is lost without a word. (Seen with jax 0.10.2 on a CPU, in plain JAX as well; `lax.optimization_barrier` does
+not help there, since it is taken away before anything is fused.) So here the place of a winner is an integer that is
+found by comparing elements with one another, elements that are equal to the result only join it, and of two values each
+is compared with the other.
+
+Slopes are those of JAX's rules: elements that tie share theirs, and where the result is NaN the slope is.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import inner_jaxprs, with_inner
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+
+Function = Callable[..., Any]
+Parts = Sequence[Any]
+
+_REDUCTIONS: dict[str, tuple[Function, Function]] = {
+    "reduce_max": (lax.reduce_max, lax.argmax),
+    "reduce_min": (lax.reduce_min, lax.argmin),
+}
+
+_OF_TWO: dict[str, Function] = {"max": lax.max, "min": lax.min}
+
+WINS: dict[Function, Function] = {lax.max: lax.ge, lax.min: lax.le}
+"""What says that one of two values is the greater or the lesser, or that both are."""
+
+_RUNNING: dict[str, tuple[Function, str]] = {"cummax": (lax.cummax, "max"), "cummin": (lax.cummin, "min")}
+
+_WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
+"""What has derivatives of its own."""
+
+
+def places_along(array: Any, axes: Sequence[int]) -> Any:
+    """The place of every element along some axes, counted in row-major order."""
+    places = lax.broadcasted_iota(jnp.int32, array.shape, axes[0])
+    for axis in axes[1:]:
+        places = places * array.shape[axis] + lax.broadcasted_iota(jnp.int32, array.shape, axis)
+    return places
+
+
+def slope_of_winners(tangent: Any, array: Any, result: Any, place: Any, axes: Sequence[int]) -> Any:
+    """The slope of the greatest or the least along some axes.
+
+    Args:
+        tangent: the slope of each element.
+        array: what was reduced.
+        result: of the reduction.
+        place: of an element that is it, as `places_along` counts; of the shape of the result.
+        axes: they, in order.
+    """
+    won = (places_along(array, axes) == jnp.expand_dims(place, axes)) | (array == jnp.expand_dims(result, axes))
+    chosen = (won & (array == array)).astype(tangent.dtype)
+    return lax.reduce_sum(tangent * chosen, tuple(axes)) / lax.reduce_sum(chosen, tuple(axes))
+
+
+def _place(find: Function, array: Any, axes: Sequence[int]) -> Any:
+    kept = [d for d in range(array.ndim) if d not in axes]
+    if len(axes) == 1:
+        return find(array, axes[0], jnp.int32)
+    lines = array.transpose([*kept, *axes]).reshape([*(array.shape[d] for d in kept), -1])
+    return find(lines, len(kept), jnp.int32)
+
+
+def winners_of_both(operation: Function) -> Callable[[Parts, Parts], Parts]:
+    """What joins two parts of what is reduced by `lax.max` or `lax.min`, as they are joined themselves.
+
+    Each part is its result, how many of its elements tie, and the sum of the slopes of these, which divided by their
+    number is the slope of the result.
+    """
+    wins = WINS[operation]
+
+    def join(one: Parts, other: Parts) -> Parts:
+        (a, ties, slope), (b, other_ties, other_slope) = one, other
+        mine, theirs = wins(a, b).astype(slope.dtype), wins(b, a).astype(slope.dtype)
+        return [operation(a, b), ties * mine + other_ties * theirs, slope * mine + other_slope * theirs]
+
+    return join
+
+
+@functools.cache
+def _reduction(name: str, axes: tuple[int, ...], once: bool) -> Function:
+    reduce, find = _REDUCTIONS[name]
+    plain = lambda array: reduce(array, axes)  # noqa: E731
+    function = jax.custom_jvp(plain)
+
+    @function.defjvp
+    def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        (array,), (tangent,) = primals, tangents
+        result = (plain if once else function)(array)
+        return result, slope_of_winners(tangent, array, result, _place(find, array, axes), axes)
+
+    return function
+
+
+@functools.cache
+def _of_two(name: str, once: bool) -> Function:
+    plain = _OF_TWO[name]
+    function, wins = jax.custom_jvp(plain), WINS[plain]
+
+    def share(mine: Any, theirs: Any) -> Any:
+        one, half, none = (jnp.full_like(mine, part) for part in (1, 0.5, 0))
+        return lax.select(wins(mine, theirs), lax.select(wins(theirs, mine), half, one), none)
+
+    def rule(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+        pairs = zip(tangents, (primals, primals[::-1]), strict=True)
+        slopes = [tangent * share(*own) for tangent, own in pairs if not isinstance(tangent, SymbolicZero)]
+        return (plain if once else function)(*primals), sum(slopes[1:], slopes[0])
+
+    function.defjvp(rule, symbolic_zeros=True)
+    return function
+
+
+@functools.cache
+def _running(name: str, axis: int, reverse: bool, once: bool) -> Function:
+    running, of_two = _RUNNING[name]
+    function = jax.custom_jvp(lambda array: running(array, axis, reverse))
+
+    @function.defjvp
+    def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        return jax.jvp(
+            lambda array: lax.associative_scan(_of_two(of_two, once), array, reverse, axis), primals, tangents
+        )
+
+    return function
+
+
+def _function(eqn: jax_core.JaxprEqn, once: bool) -> Function | None:
+    """What computes the same as an equation, with a derivative that holds; None where JAX's does."""
+    name, (kind, *_) = eqn.primitive.name, (var.aval for var in eqn.outvars)
+    if not is_understood(eqn, *_REDUCTIONS, *_OF_TWO, *_RUNNING) or not jnp.issubdtype(kind.dtype, jnp.floating):  # type: ignore[attr-defined]
+        return None
+    if name in _OF_TWO:
+        return _of_two(name, once)
+    shape, params = eqn.invars[0].aval.shape, eqn.params  # type: ignore[attr-defined]
+    if name in _RUNNING:
+        return _running(name, int(params["axis"]), bool(params["reverse"]), once)
+    axes = tuple(sorted(map(int, params["axes"])))
+    return _reduction(name, axes, once) if axes and all(shape[axis] != 0 for axis in axes) else None
+
+
+def _is_steady(jaxpr: jax_core.Jaxpr, known: dict[int, bool]) -> bool:
+    if id(jaxpr) not in known:
+        eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive.name not in _WITH_RULES]
+        inner = itertools.chain.from_iterable(map(inner_jaxprs, eqns))
+        has_own = any(_function(eqn, True) for eqn in eqns)
+        known[id(jaxpr)] = not has_own and all(_is_steady(body, known) for body in inner)
+    return known[id(jaxpr)]
+
+
+def with_steady_winners(closed: jax_core.ClosedJaxpr, *, once: bool = False) -> jax_core.ClosedJaxpr:
+    """A jaxpr that computes the same, where no derivative compares what may be computed twice.
+
+    Args:
+        closed: the jaxpr; itself, where it has no such derivative.
+        once: that it is differentiated once, and the derivative is looked at again before that is.
+
+    >>> closed = jax.make_jaxpr(lambda x: x.max())(jnp.ones(4))
+    >>> jax.grad(lambda x: jax_core.jaxpr_as_fun(with_steady_winners(closed))(x)[0])(jnp.array([1.0, 3, 3, 2])).tolist()
+    [0.0, 0.5, 0.5, 0.0]
+    """
+    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
+    known: dict[int, bool] = {}
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
+        if eqn.primitive.name in _WITH_RULES:
+            return builder.equation(eqn, operands)
+        function = _function(eqn, once)
+        if function is None:
+            return builder.equation(with_inner(eqn, lambda _, body: steady(body)), operands)
+        dtype = eqn.outvars[0].aval.dtype  # type: ignore[attr-defined]
+        return builder.traced(lambda *own: [function(*(jnp.asarray(each, dtype) for each in own))], operands)
+
+    def steady(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        """A function of the graph that is called at many places stays one."""
+        if _is_steady(body.jaxpr, known):
+            return body
+        key = (id(body.jaxpr), *map(id, body.consts))
+        if key not in made:
+            made[key] = rebuild(body, run)
+        return made[key]
+
+    return steady(closed)
