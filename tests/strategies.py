@@ -1043,7 +1043,7 @@ class _Builder:
         return calls
 
     def streamed(self) -> list[Any]:
-        """A value in, something done with it, and a value out: of data that decide how often, as many as may be taken."""
+        """Values in, something done with them, and a value out: as many values in as may be taken."""
         graph, number = self.case.graph, next(self.numbers)
         shape = tuple(self.draw(st.lists(st.sampled_from([1, 2, 3, 3, 0]), min_size=0, max_size=2)))
         depth = self.draw(st.sampled_from([1, 2]))  # which changes no value

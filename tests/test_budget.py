@@ -112,10 +112,13 @@ def in_each_turn(source, made, control):
     return cl.Repeat(2, cl.Copy(source, made))
 
 
+WRITES = [whole, in_two_parts, in_both_branches, in_each_turn]
+
+
 class TestInputsThatAreOverwritten:
     """What is counted does not depend on which variables are inputs, of those that a program writes before it reads."""
 
-    @few("write, ends", product([whole, in_two_parts, in_both_branches, in_each_turn], [(), ("s",), ("s", "e")]), every=5)
+    @few("write, ends", product(WRITES, [(), ("s",), ("s", "e")]), every=5)
     def test_the_plan_keeps_the_least_and_more(self, write: Any, ends: Any):
         graph, i = cl.Graph(cl.IPU(num_tiles=2)), cl.grid(64)
         x, d, e, s, y = (graph.add_variable(name, (64,)) for name in "xdesy")

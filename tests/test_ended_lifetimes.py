@@ -169,7 +169,7 @@ def test_the_memory_of_an_engine_keeps_the_variables_of_all_its_programs():
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_input_that_is_written_before_it_is_read_has_no_place_of_its_own(ends):
     """Neither what it was given nor what it holds afterwards is asked for, unless it is an output."""
-    graph, state, look, busy = _graph()
+    graph, state, _, busy = _graph()
     kept, other, made, short = state["kept"], state["other"], state["made"], graph.add_variable("short", (8,))
     later = [cl.Copy(other[::-1], kept), cl.Copy(kept[::-1], short)]
     program = cl.Sequence(busy, *later, *([cl.WriteUndef(made)] * ends))

@@ -9,7 +9,8 @@ Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a di
 stays the user's own, since a codelet may append to it; what is changed inside it is seen where the function runs, not
 where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to itself (`global`,
 `nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they were. What
-`jax.jit` holds is JAX's.
+`jax.jit` holds is JAX's, and so is what it remembers of the arrays that are held there, or in a list, a dict or an
+object, from when other numbers of bits were allowed.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def _own_function(function: Any) -> FunctionType | None:
 class _Freezing:
     """One walk through what a function captures, and through what that captures."""
 
-    def __init__(self, home: dict[str, Any] | None):
-        self.home = home
+    def __init__(self, home: dict[str, Any] | None, copied: Callable[[np.ndarray], np.ndarray] = np.copy):
+        self.home, self.copied = home, copied
         self.frozen_home: dict[str, Any] | None = None
         self.cells: list[tuple[CellType, Any]] = []
         self.names: list[tuple[dict[str, Any], str, Any]] = []
@@ -181,7 +182,7 @@ class _Freezing:
                 self.reads_attributes |= part.reads_attributes
             return frozen, ("codelet", id(frozen))
         if type(held) is np.ndarray and held.dtype != object:
-            copy = held.copy()
+            copy = self.copied(held)
             self.arrays.append((held, copy))
             return copy, ("array", _array_key(copy))
         if isinstance(held, _PLAIN) or is_dataclass(held):
@@ -286,3 +287,20 @@ def captured(function: Callable[..., Any]) -> Captured:
     walk = _Freezing(None if own is None else own.__globals__)
     frozen, key = walk.value(function)
     return Captured(frozen, key, walk.cells, walk.names, walk.arrays, walk.reads_attributes)
+
+
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A frozen function with views of the arrays that it captures, and functions of its own.
+
+    JAX remembers by its identity what it has made of an array of the host, as long as anything holds that: an array of
+    64 bits that it has seen while it allowed 32 stays one of 32 to it, and the other way round.
+
+    >>> table = np.arange(3.0)
+    >>> def make(table):
+    ...     return lambda: table
+    >>> frozen = captured(make(table)).function
+    >>> apart(frozen)() is frozen(), np.shares_memory(apart(frozen)(), frozen())
+    (False, True)
+    """
+    own = _own_function(function)
+    return _Freezing(None if own is None else own.__globals__, np.ndarray.view).value(function)[0]
