@@ -249,19 +249,38 @@ class Codelet(Unchanging, Capturing):
         return adjoints.adjoint_for(self, fields, wrt, of)
 
     def trace_fresh(
-        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], least: int = 1
+        self,
+        inputs: Mapping[str, FieldType],
+        static: Mapping[str, Hashable],
+        least: int = 1,
+        function: Callable[..., Any] | None = None,
     ) -> TracedCodelet:
-        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""
-        return self._trace(dict(inputs), dict(static), least)
+        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`.
 
-    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
+        Args:
+            inputs: the type of every input field.
+            static: all its static values.
+            least: what the first symbol for a length stands for at least.
+            function: a copy of its function, to be traced in its place.
+        """
+        return self._trace(dict(inputs), dict(static), least, function)
+
+    def _trace(
+        self,
+        inputs: dict[str, FieldType],
+        static: dict[str, Hashable],
+        least: int,
+        function: Callable[..., Any] | None = None,
+    ) -> TracedCodelet:
         names: list[str] = []
         ragged = any(kind.is_ragged for kind in inputs.values())
         symbols = dict(zip(length_symbols(), fresh_lengths(least), strict=True)) if ragged else {}
         structs = [kind.at(symbols).struct() for kind in inputs.values()]
 
+        run = self.function_now if function is None else function
+
         def by_name(*fields: Any) -> list[Any]:
-            named = returned_fields(self.name, self.function_now(*fields, **static), self.static)
+            named = returned_fields(self.name, run(*fields, **static), self.static)
             names.extend(named)
             return list(named.values())
 
