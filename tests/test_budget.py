@@ -145,7 +145,7 @@ class TestInputsThatAreOverwritten:
 
         def most(found: cl.Gradient, inputs: list[cl.Tensor]) -> int:
             both = cl.Sequence(found.forward, found.backward)
-            plan = plan_graph(graph, both, [own.source for own in inputs], [*found])
+            plan = plan_graph(graph, both, [v for own in inputs for v in source_variables(own.source)], [*found])
             return plan_machine(plan, "linear").liveness.most_bytes_at_times
 
         least, free = least_bytes(differentiated), most(differentiated(None), [x])

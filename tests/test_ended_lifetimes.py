@@ -182,7 +182,7 @@ def test_an_input_that_is_written_before_it_is_read_has_no_place_of_its_own(ends
             run = engine.function(inputs=[*values], outputs=outputs)
             for name, own in run(values).items():
                 np.testing.assert_array_equal(own, expected[name], err_msg=execution)
-    inputs = [graph.variable(name).source for name in values]
+    inputs = [variable for variable in graph.variables if variable.name in values]
     is_always = {}
     for outputs in ([short], [short, kept]):
         held = lifetimes(without_calls(plan_graph(graph, program, inputs, outputs)))

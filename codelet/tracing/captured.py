@@ -155,9 +155,7 @@ class _Freezing:
 
     def __init__(self, home: dict[str, Any] | None, copied: Callable[[np.ndarray], np.ndarray] = np.copy):
         self.home, self.copied = home, copied
-        self.within: dict[int, Any] | None = (
-            None  # what stands for lists, dicts and objects, where these are copied too
-        )
+        self.within: dict[int, Any] | None = None  # copies of lists, dicts and objects, where these are made
         self.frozen_home: dict[str, Any] | None = None
         self.cells: list[tuple[CellType, Any]] = []
         self.names: list[tuple[dict[str, Any], str, Any]] = []

@@ -98,7 +98,7 @@ class Codelet(Unchanging, Capturing):
         self._frozen: dict[Hashable, tuple[Codelet, tuple[Captured, ...]]] = {}
         self._origin: Codelet | None = None
         self._of_function: tuple[Callable[..., Any], Captured | None] = function, None
-        self._by_bits: dict[bool, Callable[..., Any]] = {}
+        self._by_bits: dict[int, Callable[..., Any]] = {}
         functools.update_wrapper(self, function)
 
     def frozen(self) -> Codelet:
@@ -156,7 +156,7 @@ class Codelet(Unchanging, Capturing):
         captures = self._of_function[1]
         if captures is None or not captures.arrays:
             return self.function
-        bits = jax.config.jax_enable_x64
+        bits = jax.dtypes.canonicalize_dtype(np.int64).itemsize
         if bits not in self._by_bits:
             self._by_bits[bits] = apart(self.function)
         return self._by_bits[bits]
