@@ -40,4 +40,4 @@ def test_constants_tell_codelets_apart(how):
 
     table = np.array([1, 2, 3], np.float32)
     assert found(table) == found(table.copy())
-    assert len({found(own) for own in (table, 2 * table, table + np.float32([0, 0, 1e-6]))}) == 3
+    assert len({found(own) for own in (table, 2 * table, table + np.array([0, 0, 1e-6], np.float32))}) == 3
