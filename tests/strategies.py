@@ -481,10 +481,6 @@ def arrived(results: dict[str, Any]) -> dict[str, Any]:
     return {k: np.asarray(v.values)[: int(v.count)] if isinstance(v, Sent) else v for k, v in results.items()}
 
 
-FED_IN_LOOPS = False
-"""Whether data may decide how many values of an input stream are taken, of those that there may be at most."""
-
-
 BESIDE: dict[str, Callable[[Any], list[Any]]] = {
     own.__name__: own for own in (rewritten, blocked, operated, masked, undefined)
 }
@@ -1047,7 +1043,7 @@ class _Builder:
         return calls
 
     def streamed(self) -> list[Any]:
-        """A value in, something done with it, and a value out."""
+        """Values in, something done with them, and a value out: as many values in as may be taken."""
         graph, number = self.case.graph, next(self.numbers)
         shape = tuple(self.draw(st.lists(st.sampled_from([1, 2, 3, 3, 0]), min_size=0, max_size=2)))
         depth = self.draw(st.sampled_from([1, 2]))  # which changes no value
@@ -1112,12 +1108,8 @@ class _Builder:
             "stencil",
         ]
         kinds += ["loop", "choice"] * (depth < 2) + ["calls", "ended", "blocked"]
-        kinds += ["streamed"] * (not self.static or (FED_IN_LOOPS and not self.unbounded))
-        kinds += (
-            ["chained", "either", "empty", "masked", "undefined"]
-            + ["sent"] * (not self.unbounded)
-            + ["nested"] * (depth < 1)
-        )
+        kinds += ["chained", "either", "empty", "masked", "undefined"] + ["nested"] * (depth < 1)
+        kinds += ["streamed", "sent"] * (not self.unbounded)
         kind = self.draw(st.sampled_from(kinds))
         if kind == "passing":
             return self.passing()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import event, given
@@ -19,7 +21,7 @@ from ipu_backend.jobs.adjoint import network_loss
 from ipu_backend.model.profile_plan import profile_machine
 from lowering.pipeline import plan_graph, plan_machine
 from tests import strategies as s
-from tests.examples import examples
+from tests.examples import examples, few
 
 
 def least_bytes(differentiate: Any) -> int:
@@ -87,6 +89,72 @@ class TestGenerated:
         if least:
             with pytest.raises(cl.ProgramError, match=f"at least {least:,} bytes"):
                 differentiate(cl.Recompute.bytes(least - 1))
+
+
+@cl.codelet
+def bend(x):
+    return jnp.sin(x)
+
+
+def whole(source, made, control):
+    return cl.Copy(source, made)
+
+
+def in_two_parts(source, made, control):
+    return cl.Sequence(cl.Copy(source[:20], made[:20]), cl.Copy(source[20:], made[20:]))
+
+
+def in_both_branches(source, made, control):
+    return cl.If(control, cl.Copy(source, made), in_two_parts(source, made, control))
+
+
+def in_each_turn(source, made, control):
+    return cl.Repeat(2, cl.Copy(source, made))
+
+
+WRITES = [whole, in_two_parts, in_both_branches, in_each_turn]
+
+
+class TestInputsThatAreOverwritten:
+    """What is counted does not depend on which variables are inputs, of those that a program writes before it reads."""
+
+    @few("write, ends", product(WRITES, [(), ("s",), ("s", "e")]), every=5)
+    def test_the_plan_keeps_the_least_and_more(self, write: Any, ends: Any):
+        graph, i = cl.Graph(cl.IPU(num_tiles=2)), cl.grid(64)
+        x, d, e, s, y = (graph.add_variable(name, (64,)) for name in "xdesy")
+        control = graph.add_constant("control", 1)
+        program: list[Any] = []
+
+        def bent(source: cl.Tensor, out: cl.Tensor) -> cl.Tensor:
+            with graph.record() as made:
+                graph.add_vertex(f"bend{len(program)}", bend, x=source[i], out=out[i])
+            program.append(made)
+            return out
+
+        last = bent(x, s)
+        for own in (d, e):
+            program.append(write(last, own, control))
+            last = own
+            for number in range(5):
+                last = bent(last, graph.add_variable(f"{own.name}{number}", (64,)))
+        bent(last, y)
+        program += [cl.WriteUndef(graph.variable(name)) for name in ends]
+
+        def differentiated(again: cl.Recompute | None) -> cl.Gradient:
+            return cl.gradient(graph, y, [x], program=program, cotangent=1.0, recompute=again)
+
+        def most(found: cl.Gradient, inputs: list[cl.Tensor]) -> int:
+            both = cl.Sequence(found.forward, found.backward)
+            plan = plan_graph(graph, both, [v for own in inputs for v in source_variables(own.source)], [*found])
+            return plan_machine(plan, "linear").liveness.most_bytes_at_times
+
+        least, free = least_bytes(differentiated), most(differentiated(None), [x])
+        assert least < free
+        for budget in {least, (least + free) // 2, free}:
+            found = differentiated(cl.Recompute.bytes(budget))
+            taken = {most(found, inputs) for inputs in ([x], [x, d], [x, d, e], [x, d, e, s, y])}
+            assert len(taken) == 1
+            assert taken.pop() <= budget
 
 
 class TestNetworks:

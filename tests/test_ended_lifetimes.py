@@ -7,6 +7,7 @@ import pytest
 
 import codelet as cl
 from lowering.machine.live_variables import lifetimes
+from lowering.pipeline import plan_graph
 from lowering.plan.timeline import without_calls
 
 
@@ -163,3 +164,28 @@ def test_the_memory_of_an_engine_keeps_the_variables_of_all_its_programs():
     memory = engine._machine.memory
     assert apart(memory, [a.source, b.source, c.source])
     assert "54" in str(engine.read_tile(1)) or "54" in str(engine.read_tile(0))
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_input_that_is_written_before_it_is_read_has_no_place_of_its_own(ends):
+    """Neither what it was given nor what it holds afterwards is asked for, unless it is an output."""
+    graph, state, _, busy = _graph()
+    kept, other, made, short = state["kept"], state["other"], state["made"], graph.add_variable("short", (8,))
+    later = [cl.Copy(other[::-1], kept), cl.Copy(kept[::-1], short)]
+    program = cl.Sequence(busy, *later, *([cl.WriteUndef(made)] * ends))
+    values = {"kept": np.arange(8, dtype=np.float32) + 1, "other": -np.arange(8, dtype=np.float32) - 3}
+    values["short"] = values["kept"] + 50
+    expected = cl.interpret(graph, values, [short, kept, state["ended"]], program)
+    for execution in ("fused", "tiles", "addresses"):
+        engine = cl.Engine(graph, program, execution=execution)
+        for outputs in (["short"], ["short", "kept"], ["ended"]):
+            run = engine.function(inputs=[*values], outputs=outputs)
+            for name, own in run(values).items():
+                np.testing.assert_array_equal(own, expected[name], err_msg=execution)
+    inputs = [variable for variable in graph.variables if variable.name in values]
+    is_always = {}
+    for outputs in ([short], [short, kept]):
+        held = lifetimes(without_calls(plan_graph(graph, program, inputs, outputs)))
+        assert other.source in held.kept
+        is_always[len(outputs)] = [own.source in held.kept | held.results for own in (kept, short)]
+    assert is_always == {1: [False, True], 2: [True, True]}

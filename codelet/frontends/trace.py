@@ -37,6 +37,7 @@ from codelet.jaxprs.own_constants import with_own_constants
 from codelet.ops.arguments import checked_grain
 from codelet.programs.tensor_steps import WriteUndef
 from codelet.target import Target
+from codelet.tracing.captured import apart
 from codelet.views.sources import source_variables
 
 
@@ -95,9 +96,10 @@ def _traced(
 ) -> Traced:
     given = flatten(examples).described
     kept: list[tuple[list[Any], list[bool], Any]] = []
+    fresh = apart(function)
 
     def of_arrays(*arrays: Any) -> list[Any]:
-        result = function(*given.filled(arrays))
+        result = fresh(*given.filled(arrays))
         leaves, tree = jax.tree.flatten(result)
         arrays_of = [is_array(leaf) for leaf in leaves]
         kept.append(([None if own else leaf for own, leaf in zip(arrays_of, leaves, strict=True)], arrays_of, tree))

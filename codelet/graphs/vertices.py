@@ -190,7 +190,7 @@ class Vertex:
 
     def _call(self, inputs: list[Any]) -> dict[str, np.ndarray]:
         traced = self.family.codelet
-        named = returned_fields(traced.name, traced.codelet.function(*inputs, **traced.static), traced.static)
+        named = returned_fields(traced.name, traced.codelet.function_now(*inputs, **traced.static), traced.static)
         return {name: np.asarray(named[name], kind.dtype) for name, kind in traced.outputs.items()}
 
     def run(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -24,11 +24,13 @@ import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, FieldTypeError, MissingFieldError, UnknownFieldError
+from codelet.jaxprs.own_constants import with_own_constants
 from codelet.tracing.codelets import Codelet
 from codelet.tracing.field_types import FieldType, Lengths
 from codelet.tracing.hints import Hints
 from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
 from codelet.tracing.products import Product, product_of
+from codelet.tracing.statics import trace_settings
 from codelet.tracing.traced_codelet import TracedCodelet
 
 Names = Mapping[str, str]
@@ -100,7 +102,7 @@ class AdjointCodelet(Codelet):
     ):
         self.forward, self.types, self.settled, self.outputs = forward, dict(types), dict(settled), dict(outputs)
         self.fields, self.added = fields, added
-        self._jaxprs: dict[tuple[FieldType, ...], jax_core.ClosedJaxpr] = {}
+        self._jaxprs: dict[Hashable, jax_core.ClosedJaxpr] = {}
         self._adding: dict[frozenset[str], AdjointCodelet] = {}
         held = [own for name, own in fields.contributions.items() if name in added]
         names = dict.fromkeys([*fields.given, *held])
@@ -148,13 +150,13 @@ class AdjointCodelet(Codelet):
         kinds += [self.outputs[name] for name in (*fields.results, *fields.cotangents)]
         lengths = _lengths(kinds, shapes)
         types = {name: kind.at(lengths) for name, kind in self.types.items()}
-        key = tuple(types.values())
+        key = tuple(types.values()), trace_settings()
         if key not in self._jaxprs:
             product = product_of(self.forward, types, self.settled, [*fields.contributions], [*fields.cotangents])
             made = product.closed([*fields.inputs], [*fields.results], [*fields.cotangents], [*fields.contributions])
-            if any(kind.is_ragged for kind in key):
+            if any(kind.is_ragged for kind in types.values()):
                 return made  # JAX's symbols are of one trace
-            self._jaxprs[key] = made
+            self._jaxprs[key] = with_own_constants(made)
         return self._jaxprs[key]
 
     def adding(self, names: Collection[str]) -> AdjointCodelet:

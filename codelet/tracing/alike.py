@@ -65,7 +65,7 @@ class _Numbers:
         """The number of a constant."""
         if not isinstance(dtype, np.dtype):
             return self.number(("constant", id(value)))
-        if dtype.kind in "biufc":  # where a process has used 64 bits before, JAX may keep an array as it was
+        if dtype.kind in "biufc":  # JAX may keep an array in a list or an object as it was with 64 bits: see `apart`
             dtype = jax.dtypes.canonicalize_dtype(dtype)
         array = np.asarray(value, dtype)
         if not self.of_one:

@@ -9,7 +9,8 @@ Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a di
 stays the user's own, since a codelet may append to it; what is changed inside it is seen where the function runs, not
 where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to itself (`global`,
 `nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they were. What
-`jax.jit` holds is JAX's.
+`jax.jit` holds is JAX's, and so is what it remembers of the arrays that are held there, or in a list, a dict or an
+object, from when other numbers of bits were allowed.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import enum
 import functools
 import operator
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import is_dataclass
 from decimal import Decimal
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from codelet.tracing.statics import static_key
@@ -136,6 +138,11 @@ def _is_users(held: Any) -> bool:
     return home.split(".")[0] not in _LIBRARIES
 
 
+def _is_plain(parts: Iterable[Any]) -> bool:
+    """Whether all parts of something are numbers, text and the like."""
+    return {*map(type, parts)} <= {bool, int, float, complex, str, bytes, type(None)}
+
+
 def _own_function(function: Any) -> FunctionType | None:
     """The Python function that something callable runs."""
     while isinstance(function, (functools.partial, MethodType)):
@@ -146,8 +153,9 @@ def _own_function(function: Any) -> FunctionType | None:
 class _Freezing:
     """One walk through what a function captures, and through what that captures."""
 
-    def __init__(self, home: dict[str, Any] | None):
-        self.home = home
+    def __init__(self, home: dict[str, Any] | None, copied: Callable[[np.ndarray], np.ndarray] = np.copy):
+        self.home, self.copied = home, copied
+        self.within: dict[int, Any] | None = None  # copies of lists, dicts and objects, where these are made
         self.frozen_home: dict[str, Any] | None = None
         self.cells: list[tuple[CellType, Any]] = []
         self.names: list[tuple[dict[str, Any], str, Any]] = []
@@ -171,7 +179,9 @@ class _Freezing:
             return held if same else frozen, ("partial", key, values, tuple(held.keywords))
         if isinstance(held, MethodType):
             inner, key = self.value(held.__func__)
-            return held if inner is held.__func__ else MethodType(inner, held.__self__), (key, id(held.__self__))
+            own = held.__self__ if self.within is None else self.value(held.__self__)[0]
+            same = inner is held.__func__ and own is held.__self__
+            return held if same else MethodType(inner, own), (key, id(held.__self__))
         if isinstance(held, Capturing):
             frozen = held.frozen()
             for part in held.captured:
@@ -181,15 +191,36 @@ class _Freezing:
                 self.reads_attributes |= part.reads_attributes
             return frozen, ("codelet", id(frozen))
         if type(held) is np.ndarray and held.dtype != object:
-            copy = held.copy()
+            copy = self.copied(held)
             self.arrays.append((held, copy))
             return copy, ("array", _array_key(copy))
+        if self.within is not None:
+            return self.copy_within(held, self.within), ("object", id(held))
         if isinstance(held, _PLAIN) or is_dataclass(held):
             try:
                 return held, static_key(held)
             except TypeError:  # it holds something that may change
                 pass
         return held, ("object", id(held))
+
+    def copy_within(self, held: Any, made: dict[int, Any]) -> Any:
+        """A list, a tuple, a dict or an object of a class of the user's, with what stands for its parts."""
+        if id(held) in made:
+            return made[id(held)]
+        if type(held) in (list, tuple) and not _is_plain(held):
+            made[id(held)] = own = [*held]
+            own[:] = [self.value(part)[0] for part in held]
+            made[id(held)] = own = own if type(held) is list else tuple(own)
+            return own
+        if type(held) is dict and not _is_plain(held.values()):
+            made[id(held)] = own = dict(held)
+            own.update((name, self.value(part)[0]) for name, part in held.items())
+            return own
+        if type(held).__reduce_ex__ is object.__reduce_ex__ and hasattr(held, "__dict__") and _is_users(type(held)):
+            made[id(held)] = own = object.__new__(type(held))
+            vars(own).update((name, self.value(part)[0]) for name, part in vars(held).items())
+            return own
+        return held
 
     def function(self, held: FunctionType) -> tuple[Any, Hashable]:
         """A function with its variables as they are now."""
@@ -286,3 +317,41 @@ def captured(function: Callable[..., Any]) -> Captured:
     walk = _Freezing(None if own is None else own.__globals__)
     frozen, key = walk.value(function)
     return Captured(frozen, key, walk.cells, walk.names, walk.arrays, walk.reads_attributes)
+
+
+def _walk_apart(function: Callable[..., Any]) -> _Freezing:
+    own = _own_function(function)
+    return _Freezing(None if own is None else own.__globals__, np.ndarray.view)
+
+
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with views of the arrays that it captures, and functions of its own.
+
+    JAX remembers by its identity what it has made of an array of the host, as long as anything holds that: an array of
+    64 bits that it has seen while it allowed 32 stays one of 32 to it, and the other way round; and one that it had to
+    convert stays what it was then, whatever is written to it.
+
+    >>> table = np.arange(3.0)
+    >>> def make(table):
+    ...     return lambda: table
+    >>> frozen = captured(make(table)).function
+    >>> apart(frozen)() is frozen(), np.shares_memory(apart(frozen)(), frozen())
+    (False, True)
+    """
+    return _walk_apart(function).value(function)[0]
+
+
+def apart_within(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """It with copies of lists, dicts and objects too, and views of the arrays in them; None if JAX converts none.
+
+    >>> named = {"table": np.arange(3.0)}
+    >>> def make(named):
+    ...     return lambda: named["table"]
+    >>> apart_within(make(named))() is named["table"], apart_within(make({"k": 2.0})) is None
+    (False, True)
+    """
+    walk = _walk_apart(function)
+    walk.within = {}
+    found, _ = walk.value(function)
+    is_converted = any(jax.dtypes.canonicalize_dtype(own.dtype) != own.dtype for own, _ in walk.arrays)
+    return found if is_converted else None

@@ -112,11 +112,17 @@ class JaxprCodelet(Codelet):
     def _of(self, *functions: Callable[..., Any]) -> Codelet:
         return JaxprCodelet(self.jaxprs, tuple(self.inputs), self.outputs, self.name, self.hints.of(*functions))
 
-    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Any], least: int) -> TracedCodelet:
+    def _trace(
+        self,
+        inputs: dict[str, FieldType],
+        static: dict[str, Any],
+        least: int,
+        function: Callable[..., Any] | None = None,
+    ) -> TracedCodelet:
         kinds = tuple(inputs.values())
         jaxpr, expected = self.fitting(kinds)
         if kinds != expected or any(aval.weak_type for aval in jaxpr.out_avals):
-            return super()._trace(inputs, static, least)  # plain numbers become arrays on the way in or out
+            return super()._trace(inputs, static, least, function)  # plain numbers become arrays on the way in or out
         outputs = dict(zip(self.outputs, map(_type_of, jaxpr.out_avals), strict=True))
         has_effects = bool(jaxpr.effects)
         return TracedCodelet(self, inputs, static, outputs, batchable(jaxpr), has_effects=has_effects)

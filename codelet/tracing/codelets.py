@@ -33,7 +33,7 @@ from codelet.errors import (
 from codelet.jaxprs.batchable import batchable
 from codelet.jaxprs.own_constants import with_own_constants
 from codelet.saving import Unchanging, reduced
-from codelet.tracing.captured import Captured, Capturing, captured
+from codelet.tracing.captured import Captured, Capturing, apart, captured
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.hints import NO_HINTS, Hints, Issue, check_hints
 from codelet.tracing.lengths import fresh_lengths, length_symbols, watched
@@ -98,6 +98,7 @@ class Codelet(Unchanging, Capturing):
         self._frozen: dict[Hashable, tuple[Codelet, tuple[Captured, ...]]] = {}
         self._origin: Codelet | None = None
         self._of_function: tuple[Callable[..., Any], Captured | None] = function, None
+        self._by_bits: dict[int, Callable[..., Any]] = {}
         functools.update_wrapper(self, function)
 
     def frozen(self) -> Codelet:
@@ -149,9 +150,20 @@ class Codelet(Unchanging, Capturing):
         """
         return self._of_function
 
+    @property
+    def function_now(self) -> Callable[..., Any]:
+        """The function with arrays that JAX has seen with as many bits as it allows now, if ever: see `apart`."""
+        captures = self._of_function[1]
+        if captures is None or not captures.arrays:
+            return self.function
+        bits = jax.dtypes.canonicalize_dtype(np.int64).itemsize
+        if bits not in self._by_bits:
+            self._by_bits[bits] = apart(self.function)
+        return self._by_bits[bits]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, called as Python calls it."""
-        return self.function(*args, **kwargs)
+        return self.function_now(*args, **kwargs)
 
     def static_values(self, given: Mapping[str, Any]) -> tuple[dict[str, Hashable], Hashable]:
         """The static values of a vertex, those given and the defaults of the others; and what they have in common.
@@ -237,19 +249,38 @@ class Codelet(Unchanging, Capturing):
         return adjoints.adjoint_for(self, fields, wrt, of)
 
     def trace_fresh(
-        self, inputs: Mapping[str, FieldType], static: Mapping[str, Hashable], least: int = 1
+        self,
+        inputs: Mapping[str, FieldType],
+        static: Mapping[str, Hashable],
+        least: int = 1,
+        function: Callable[..., Any] | None = None,
     ) -> TracedCodelet:
-        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`."""
-        return self._trace(dict(inputs), dict(static), least)
+        """It traced for types whose sizes may be any of JAX's symbols, which nothing remembers; see `any_size.py`.
 
-    def _trace(self, inputs: dict[str, FieldType], static: dict[str, Hashable], least: int) -> TracedCodelet:
+        Args:
+            inputs: the type of every input field.
+            static: all its static values.
+            least: what the first symbol for a length stands for at least.
+            function: a copy of its function, to be traced in its place.
+        """
+        return self._trace(dict(inputs), dict(static), least, function)
+
+    def _trace(
+        self,
+        inputs: dict[str, FieldType],
+        static: dict[str, Hashable],
+        least: int,
+        function: Callable[..., Any] | None = None,
+    ) -> TracedCodelet:
         names: list[str] = []
         ragged = any(kind.is_ragged for kind in inputs.values())
         symbols = dict(zip(length_symbols(), fresh_lengths(least), strict=True)) if ragged else {}
         structs = [kind.at(symbols).struct() for kind in inputs.values()]
 
+        run = self.function_now if function is None else function
+
         def by_name(*fields: Any) -> list[Any]:
-            named = returned_fields(self.name, self.function(*fields, **static), self.static)
+            named = returned_fields(self.name, run(*fields, **static), self.static)
             names.extend(named)
             return list(named.values())
 

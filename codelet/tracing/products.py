@@ -131,7 +131,7 @@ def product_of(
     structs = {name: kind.struct() for name, kind in types.items()}
 
     def as_written(*fields: Any) -> dict[str, Any]:
-        return returned_fields(codelet.name, codelet.function(*fields, **static), codelet.static)
+        return returned_fields(codelet.name, codelet.function_now(*fields, **static), codelet.static)
 
     traced, kinds = jax.make_jaxpr(as_written, return_shape=True)(*structs.values())
     plain = batchable(traced)

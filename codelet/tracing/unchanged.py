@@ -7,12 +7,14 @@ graph has what was there then, and a function that is called has what is there n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, Line
 from codelet.tracing.alike import alike
+from codelet.tracing.captured import apart_within
 from codelet.tracing.field_types import Lengths
 from codelet.tracing.statics import restored
 from codelet.tracing.traced_codelet import TracedCodelet
@@ -25,12 +27,14 @@ def _silent(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     return jax_core.ClosedJaxpr(closed.jaxpr.replace(eqns=kept, effects=effects), closed.consts)
 
 
-def _traced_now(traced: TracedCodelet, lengths: Lengths) -> jax_core.ClosedJaxpr | None:
+def _traced_now(
+    traced: TracedCodelet, lengths: Lengths, function: Callable[..., Any] | None
+) -> jax_core.ClosedJaxpr | None:
     """The jaxpr of its function as it is now, as it was traced for some lengths; None where it cannot be any more."""
     is_apart = tuple(lengths.values()) in traced.apart
     types = {name: kind.at(lengths) if is_apart else kind for name, kind in traced.inputs.items()}
     try:
-        return _silent(traced.codelet.trace_fresh(types, traced.static, traced.least).jaxpr)
+        return _silent(traced.codelet.trace_fresh(types, traced.static, traced.least, function).jaxpr)
     except Exception:
         return None
 
@@ -45,14 +49,21 @@ def _traces(traced: TracedCodelet, lengths: Sequence[Lengths]) -> Iterator[tuple
             yield _silent(traced.at(some).jaxpr), some
 
 
-def _has_changed(traced: TracedCodelet, then: jax_core.ClosedJaxpr, lengths: Lengths) -> bool:
-    """True if its function says now, and says again, something else than then."""
+def _has_changed(
+    traced: TracedCodelet,
+    then: jax_core.ClosedJaxpr,
+    lengths: Lengths,
+    function: Callable[..., Any] | None = None,
+) -> bool:
+    """True if its function, or a copy of it, says now, and says again, something else than then."""
     known = {str(symbol): length for symbol, length in lengths.items()}
-    now = _traced_now(traced, lengths)
+    now = _traced_now(traced, lengths, function)
     if now is not None and alike(then, known, now):
         return False
-    again = _traced_now(traced, lengths)
-    return now is again is None or (now is not None and again is not None and alike(now, known, again))
+    again = _traced_now(traced, lengths, function)
+    if now is None or again is None:  # a copy may fail where the function does not
+        return now is again and function is None
+    return alike(now, known, again)
 
 
 def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Sequence[Lengths] = ()) -> None:
@@ -75,6 +86,8 @@ def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Se
     for then, some in _traces(traced, lengths):
         with restored(traced.settings):
             has_changed = not then.effects and _has_changed(traced, then, some)
+            if not then.effects and not has_changed and (function := apart_within(traced.codelet.function)) is not None:
+                has_changed = _has_changed(traced, then, some, function)  # by no array that JAX remembers
         if has_changed:
             raise CodeletTraceError(
                 f"codelet {traced.name!r} uses a value that has changed since its vertices were added",

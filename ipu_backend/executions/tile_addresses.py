@@ -244,7 +244,8 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
     steps = execution.steps(plan.steps, iter(range(len(machine.liveness.timeline.moments))))
     memories = tuple(execution.memories.values())
     outputs = tuple(map(whole_view, memories))
-    later = lifetimes(plan).results  # another variable may be in their place before
+    held = lifetimes(plan)
+    before = held.kept | held.given  # another variable may be in the place of a result until it is written
     run = emit(
         replace(plan, variables=(), added=execution.plan.added, inputs=memories, outputs=outputs, steps=steps),
         execution,
@@ -252,7 +253,7 @@ def compile_addresses(plan: Plan, machine: MachinePlan) -> jax_core.ClosedJaxpr:
 
     def function(*given: Array) -> list[Array]:
         arrays: Arrays = {own: jnp.full(own.shape, poison_of(own.dtype), own.dtype) for own in memories}
-        values = {v: own for v, own in zip(plan.inputs, given, strict=False) if v not in later}
+        values = {v: own for v, own in zip(plan.inputs, given, strict=False) if v in before}
         values.update({v: constant(v.value) for v in plan.variables if v.value is not None})
         for variable, value in values.items():
             if execution.is_held(variable):

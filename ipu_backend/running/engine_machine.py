@@ -95,7 +95,9 @@ class EngineMachine:
         """All programs, one after another."""
         plans = [loaded.plan for loaded in self._programs.values()]
         steps = tuple(step for plan in plans for step in plan.steps)
-        return replace(plans[0], steps=steps)
+        inputs = dict.fromkeys(variable for plan in plans for variable in plan.inputs)
+        outputs = {tensor.source: tensor for plan in plans for tensor in plan.outputs}
+        return replace(plans[0], steps=steps, inputs=tuple(inputs), outputs=tuple(outputs.values()))
 
     @cached_property
     def _placed(self) -> Placement:

@@ -105,8 +105,9 @@ class Recompute:
 
         Args:
             budget: the most bytes that variables which are not always live take at once, over all tiles, as the plan of
-                `cl.Sequence(found.forward, found.backward)` tells it (`machine.liveness.most_bytes_at_times`), where
-                what it is given is kept, and the gradients that were asked for. Exchange buffers are not counted.
+                `cl.Sequence(found.forward, found.backward)` tells it (`machine.liveness.most_bytes_at_times`), whose
+                outputs are the gradients that were asked for, whatever its inputs are. Exchange buffers are not
+                counted.
 
         Raises:
             ProgramError: a number that counts no bytes; by `cl.gradient`, fewer than can be kept, and how many can.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection
 
 from codelet.errors import OutOfTileMemoryError, SizeError
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from lowering.plan.plan import Plan
 
 ELEMENT_BYTES = 16
@@ -68,15 +68,14 @@ def check_machine_size(plan: Plan, keep: Collection[Variable] | None = None) -> 
 
     Args:
         plan: the plan.
-        keep: the variables that are always there; the plan's inputs and outputs when left off.
+        keep: the variables that are always there; `plan.lasting` when left off.
 
     Raises:
         OutOfTileMemoryError: they do not: naming the largest.
     """
     target = plan.graph.target
     there = target.num_tiles * target.bytes_per_tile
-    outputs = [variable for tensor in plan.outputs for variable in source_variables(tensor.source)]
-    always, ended = [*plan.inputs, *outputs] if keep is None else keep, plan.ended
+    always, ended = plan.lasting if keep is None else keep, plan.ended
     kept = dict.fromkeys(variable for variable in always if variable not in ended)
     # Of what is not always there one variable at least is there at once.
     others = {variable for step in plan.steps for variable in (*step.reads, *step.writes)} - kept.keys()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codelet.views.sources import Variable, source_variables
+from codelet.views.sources import Variable
 from codelet.views.tensor import whole_view
 from lowering.check.initialized import read_and_written, read_before_written
 from lowering.plan.elements import ElementSet
@@ -47,7 +47,8 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
     """Which variables hold a value beyond a program.
 
     Kept are those that the caller names, constants, and those of which the program may read elements that it has
-    not written yet, on whatever way it takes; but for those whose life the program itself ends last.
+    not written yet, on whatever way it takes; but for those whose life the program itself ends last. An input that it
+    writes and that is no output is none of them unless it is read first: what it was given nobody reads.
 
     A program that ends any says what it needs of what it was given: what is kept of the rest, and all of it written
     before any of it is read, its results, then is live from there on. What is written in part, in one branch of a
@@ -55,10 +56,9 @@ def lifetimes(plan: Plan, keep: Collection[Variable] | None = None) -> Lifetimes
 
     Args:
         plan: the plan.
-        keep: what must be kept; the plan's inputs and outputs when left off.
+        keep: what must be kept; `plan.lasting` when left off.
     """
-    outputs = {variable for tensor in plan.outputs for variable in source_variables(tensor.source)}
-    kept = {*plan.inputs, *outputs} if keep is None else set(keep)
+    kept = set(plan.lasting if keep is None else keep)
     kept |= {variable for variable in plan.variables if variable.value is not None}
     ended = plan.ended
     if not ended:

@@ -3,8 +3,9 @@
 In come a placement and its exchange. Out comes for each variable the moments at which it is live, and the
 bytes it takes on each tile. A variable is live where something may have written it and something may read it
 before all of it is written anew (`live_variables.py`); what a loop carries is therefore live throughout the loop, by
-the edge from its end to its head. Inputs, outputs, constants and what an engine keeps are always live. What arrives in
-a step is live while it computes, and so is what it sends home.
+the edge from its end to its head. Inputs, outputs, constants and what an engine keeps are always live, but for an input
+that a program writes before it reads any of it, unless it is an output too. What arrives in a step is live while it
+computes, and so is what it sends home.
 
 An output takes its input's place where this is the input's last use, both lie on the same tiles element by
 element, and each vertex reads of the input exactly what it writes of the output, each element for itself: see
@@ -238,8 +239,8 @@ def live_ranges(exchange: Exchange, keep: Collection[Variable] | None = None) ->
 
     Args:
         exchange: what the steps of the placed plan move.
-        keep: the variables that hold a value before and after the program; the inputs and outputs of the plan
-            when left off. Constants, and what the program reads before it has written it, always do.
+        keep: the variables that hold a value before and after the program; `plan.lasting` when left off. Constants,
+            and what the program reads before it has written it, always do.
 
     >>> import codelet as cl
     >>> from lowering.machine.exchange import plan_exchange

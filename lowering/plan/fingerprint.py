@@ -1,23 +1,30 @@
 """Fingerprints: a short number that tells one thing from another in every process alike.
 
 `structure.py` gives keys that are compared within one process: they hold codelets, which are equal where they are one
-object. Here what such a key is made of is written out, a codelet by its equations, and hashed.
+object. Here what such a key is made of is written out, a codelet by its equations and constants, and hashed.
+
+Known weakness: derivative rules of a codelet's own (`jax.custom_jvp`, `jax.custom_vjp`) are not looked at, since a rule
+is asked only where somebody differentiates. The vertices that `cl.gradient` adds are told apart by their own equations.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
+from jax.extend import core as jax_core
 
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.traced_codelet import TracedCodelet
 
 SIZE = 16
 """Bytes."""
+
+_JAXPRS = jax_core.Jaxpr, jax_core.ClosedJaxpr
 
 _PLACE = re.compile(r" at 0x[0-9a-f]+")
 """Where something lies in the memory of this process."""
@@ -27,8 +34,19 @@ def _told(own: object) -> str:
     return _PLACE.sub("", repr(own))
 
 
+def _constants(closed: jax_core.ClosedJaxpr) -> Iterator[tuple[Hashable, ...]]:
+    """The constants of a jaxpr and of all within it, which its text does not show."""
+    for const in closed.consts:
+        array = np.asarray(const)
+        yield str(array.dtype), array.shape, array.tobytes()
+    for eqn in closed.jaxpr.eqns:
+        for own in jax.tree.leaves([*eqn.params.values()], is_leaf=lambda own: isinstance(own, _JAXPRS)):
+            if isinstance(own, _JAXPRS):
+                yield from _constants(own if isinstance(own, jax_core.ClosedJaxpr) else jax_core.ClosedJaxpr(own, ()))
+
+
 def _codelet(own: TracedCodelet) -> tuple[Hashable, ...]:
-    consts = tuple(np.asarray(const).tobytes() for const in own.jaxpr.consts)
+    consts = tuple(_constants(own.jaxpr))
     return own.name, _PLACE.sub("", str(own)), consts, sorted(own.apart)  # type: ignore[return-value]
 
 

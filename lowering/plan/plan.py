@@ -65,6 +65,13 @@ class Plan:
             written.update(step.writes)
         return frozenset(found)
 
+    @property
+    def lasting(self) -> tuple[Variable, ...]:
+        """The variables of whose values after the program the caller knows: outputs, and inputs that no step writes."""
+        written = {variable for step in self.steps for variable in step.writes}
+        outputs = (variable for tensor in self.outputs for variable in source_variables(tensor.source))
+        return (*(variable for variable in self.inputs if variable not in written), *outputs)
+
     def add_variable(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Plan, Variable]:
         """The plan with a variable more, which prints as `<name>`, and that variable.
 
