@@ -27,6 +27,11 @@ WITH_TIES = ["max", "pool", "running", "sort"]
 """Where elements are equal, slopes by finite differences are none."""
 
 
+def less(a: Any, b: Any) -> Any:
+    """A function of elements; one with a name can be pickled."""
+    return a - b * a
+
+
 def _added(kind: str, graph: cl.Graph, x: cl.Tensor, y: cl.Tensor, axis: int, grain: int | None) -> cl.Tensor:
     """An operation of some kind on two matrices of one shape."""
     if kind == "sum":
@@ -36,7 +41,7 @@ def _added(kind: str, graph: cl.Graph, x: cl.Tensor, y: cl.Tensor, axis: int, gr
     if kind == "product":
         return ops.matmul(graph, x, y.T, grain=grain)
     if kind == "map":
-        return ops.map(graph, lambda a, b: a - b * a, x, y[:1], grain=grain)  # type: ignore[return-value]
+        return ops.map(graph, less, x, y[:1], grain=grain)  # type: ignore[return-value]
     if kind == "prefix sums":
         return ops.cumsum(graph, x, axis, grain=grain)
     if kind == "sort":

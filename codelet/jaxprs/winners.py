@@ -142,8 +142,10 @@ def _running(name: str, axis: int, reverse: bool, once: bool) -> Function:
 
 def _function(eqn: jax_core.JaxprEqn, once: bool) -> Function | None:
     """What computes the same as an equation, with a derivative that holds; None where JAX's does."""
-    name, (kind, *_) = eqn.primitive.name, (var.aval for var in eqn.outvars)
-    if not is_understood(eqn, *_REDUCTIONS, *_OF_TWO, *_RUNNING) or not jnp.issubdtype(kind.dtype, jnp.floating):  # type: ignore[attr-defined]
+    name = eqn.primitive.name
+    if not is_understood(eqn, *_REDUCTIONS, *_OF_TWO, *_RUNNING):
+        return None
+    if not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):  # type: ignore[attr-defined]
         return None
     if name in _OF_TWO:
         return _of_two(name, once)
