@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from types import FunctionType
 from typing import Any, NoReturn
@@ -56,6 +56,29 @@ def _found(module: str, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
+def _held_by(value: Any) -> Mapping[str, Any]:
+    """What a dict holds by names, and a named tuple."""
+    if isinstance(value, tuple):
+        return {part: getattr(value, part) for part in getattr(value, "_fields", ())}
+    return {name: own for name, own in value.items() if isinstance(name, str)} if type(value) is dict else {}
+
+
+def _path_to(wanted: object, value: Any, depth: int = 2) -> tuple[str, ...] | None:
+    """By which names something is found in a value: none where it is this itself; None where it is not."""
+    if value is wanted:
+        return ()
+    for name, part in _held_by(value).items() if depth else ():
+        path = _path_to(wanted, part, depth - 1)
+        if path is not None:
+            return (name, *path)
+    return None
+
+
+def _at(module: str, path: Sequence[str]) -> Any:
+    """What a module has by a name, and that by others."""
+    return functools.reduce(lambda value, name: _held_by(value)[name], path[1:], _found(module, path[0]))
+
+
 def _has(module: str, name: str, wanted: object) -> bool:
     try:
         return _found(module, name) is wanted
@@ -66,7 +89,7 @@ def _has(module: str, name: str, wanted: object) -> bool:
 def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     """How something made of a function is pickled: by its name in a module, or if it has none, made again.
 
-    Its name may be that of a field of a named tuple there.
+    It may be held by a dict there, by its name, and by a named tuple.
 
     Args:
         made: what was made of it, by a decorator, say.
@@ -83,11 +106,9 @@ def reduced(made: Any, function: Callable[..., Any], otherwise: tuple[Any, ...],
         if _has(module, name, made):
             return _found, (module, name)
         for other, value in vars(sys.modules.get(module, object)).items():
-            if value is made:
-                return _found, (module, other)
-            for part in getattr(value, "_fields", ()) if isinstance(value, tuple) else ():
-                if getattr(value, part) is made:
-                    return _found, (module, f"{other}.{part}")
+            path = _path_to(made, value)
+            if path is not None:
+                return _at, (module, (other, *path))
         if isinstance(function, FunctionType) and not _has(module, name, function):
             raise SavingError(
                 f"{what} cannot be pickled: it is written as a reference to its function, which has no name to import",

@@ -197,6 +197,21 @@ def test_any_graph_comes_back(case):
         assert after == before or any(family.codelet.apart for family in before.families)
 
 
+def _halve(x):
+    return x / 2
+
+
+IN_A_DICT = {"halves": {"codelet": cl.codelet(_halve)}}
+
+
+def test_a_codelet_that_a_dict_of_its_module_holds_is_found_there():
+    own = IN_A_DICT["halves"]["codelet"]
+    assert saved(own) is own
+    graph = cl.Graph()
+    cl.ops.max_pool(graph, graph.add_variable("x", (1, 3, 3, 1)), (2, 2), (1, 1))
+    assert saved(graph).families[0].codelet == graph.families[0].codelet
+
+
 SCRIPT = """
 import pickle, sys, numpy as np
 with open(sys.argv[1], "rb") as file:
