@@ -59,7 +59,7 @@ class _Compiled:
         closed = compile_fast(self.runs) if closed is None else closed
         self.arguments = arguments(plan) if places is None else list(places)
         self.jaxpr = closed
-        called = with_steady_winners(closed)
+        called = with_steady_winners(closed, of_arrays=True)
         self.called, self.consts = called.jaxpr, tuple(called.consts)
 
     def __eq__(self, other: object) -> bool:

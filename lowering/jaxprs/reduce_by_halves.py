@@ -31,11 +31,8 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import rewrite
-from codelet.jaxprs.winners import WINS, places_along, slope_of_winners
+from codelet.jaxprs.winners import WINS, slope_of_winners
 from lowering.arrays import Array
-
-Join = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
-"""What joins two halves of arrays that are reduced together."""
 
 LEAST_BENEATH = 1 << 15
 """Elements of the results beneath the reduced dimension in memory from which XLA's own reduction is slow."""
@@ -50,34 +47,22 @@ def _is_slow(eqn: jax_core.JaxprEqn) -> bool:
     return inner is not None and 0 not in shape and math.prod(shape[inner + 1 :]) >= LEAST_BENEATH
 
 
-def _halves(join: Join, arrays: Sequence[Array], axes: tuple[int, ...]) -> list[Array]:
-    """Arrays of one shape reduced together over `axes`, which the results have not, by halves."""
-    parts = list(arrays)
+def _halves(operation: Callable[[Any, Any], Any], array: Array, axes: Sequence[int]) -> Array:
+    """A reduction of `array` over `axes`, which its result has not, by halves."""
     for axis in sorted(axes, reverse=True):
-        while (extent := parts[0].shape[axis]) > 1:
+        while (extent := array.shape[axis]) > 1:
             half = extent // 2
-            firsts, seconds, odd = zip(*(lax.split(own, (half, half, extent % 2), axis) for own in parts), strict=True)
-            parts = list(join(firsts, seconds))
-            if extent % 2:
-                parts = [lax.concatenate([own, last], axis) for own, last in zip(parts, odd, strict=True)]
-    return [lax.squeeze(own, axes) for own in parts]
-
-
-def _place(wins: Callable[[Any, Any], Any], array: Array, axes: tuple[int, ...]) -> Array:
-    """Where the greatest or the least of an array over `axes` is, or a NaN, as `places_along` counts."""
-
-    def join(one: Sequence[Array], other: Sequence[Array]) -> list[Array]:
-        first = wins(one[0], other[0]) | (one[0] != one[0])
-        return [lax.select(first, mine, theirs) for mine, theirs in zip(one, other, strict=True)]
-
-    return _halves(join, [array, places_along(array, axes)], axes)[1]
+            first, second, odd = lax.split(array, (half, half, extent % 2), axis)
+            array = operation(first, second)
+            array = lax.concatenate([array, odd], axis) if extent % 2 else array
+    return lax.squeeze(array, axes)
 
 
 def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
     """A slow reduction as a function with JAX's own derivative, in which ties of a greatest share the slope."""
     name, axes = eqn.primitive.name, tuple(sorted(int(axis) for axis in eqn.params["axes"]))
     operation = REDUCTIONS[name]
-    reduced = lambda array: _halves(lambda one, other: [operation(*one, *other)], [array], axes)[0]  # noqa: E731
+    reduced = lambda array: _halves(operation, array, axes)  # noqa: E731
     if name in ("reduce_and", "reduce_or", "reduce_xor", "reduce_prod"):
         return reduced
     function = jax.custom_jvp(reduced)
@@ -88,8 +73,7 @@ def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
         result = function(array)
         if name == "reduce_sum":
             return result, lax.reduce_sum(tangent, axes)
-        place = _place(WINS[operation], array, axes)
-        return result, slope_of_winners(tangent, array, result, place, axes)
+        return result, slope_of_winners(tangent, array, result, WINS[operation], axes, _halves)
 
     return function
 
