@@ -230,6 +230,13 @@ def twice(x):
     return lax.dynamic_update_slice(blocks, read, (0, 0, 0)).reshape(64) * 3
 
 
+def after_one(x):
+    """An update of one element of a reshape by itself, and of more by the same elements."""
+    blocks = lax.dynamic_update_slice(x.reshape(4, 2, 2), x[:1, :1].reshape(1, 1, 1) / 2 + 1, (0, 0, 0))
+    read = blocks.reshape(16)[:6].reshape(3, 2, 1) / 2 + 1
+    return lax.dynamic_update_slice(blocks, read, (0, 0, 0)).reshape(16) * 3
+
+
 def moved_by(x):
     """An update whose place is read from what it overwrites."""
     blocks = lax.dynamic_update_slice(
@@ -293,6 +300,22 @@ OWN_SHAPES = {
 def test_updates_of_arrays_in_shapes_of_xlas_own(name):
     assert updates_in_danger(jax.make_jaxpr(OWN_SHAPES[name])(SQUARE))
     agrees(OWN_SHAPES[name], jnp.asarray(SQUARE))
+
+
+def test_an_update_of_one_element_stays_in_place_and_what_follows_it_is_right():
+    assert not updates_in_danger(jax.make_jaxpr(after_one)(SQUARE))
+    agrees(after_one, jnp.asarray(SQUARE))
+
+
+def test_many_updates_of_one_array_leave_it_in_place():
+    """The first of them makes it known in its own shape: those after it cost what they cost anyway."""
+
+    def function(x):
+        for _ in range(40):
+            x = by_rows(x)
+        return x
+
+    assert len(updates_in_danger(jax.make_jaxpr(function)(SQUARE))) == 1
 
 
 # --- programs of rearrangements and updates ----------------------------------------------------------------

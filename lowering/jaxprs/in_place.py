@@ -74,14 +74,18 @@ def _size(kind: Any) -> int:
     return math.prod(kind.shape) if hasattr(kind, "shape") else 1
 
 
+def _shape(atom: Any) -> tuple[int, ...]:
+    return atom.aval.shape
+
+
 def _in_place(eqn: jax_core.JaxprEqn) -> bool:
     """Whether XLA makes an update in place of an equation that writes to an array."""
-    return eqn.primitive.name == "dynamic_update_slice" or math.prod(eqn.invars[1].aval.shape[:-1]) == 1
+    return eqn.primitive.name == "dynamic_update_slice" or math.prod(_shape(eqn.invars[1])[:-1]) == 1
 
 
 def _is_by_element(eqn: jax_core.JaxprEqn) -> bool:
     """Whether a scatter writes single elements, which XLA does in a loop that carries the array in its own shape."""
-    numbers, every = eqn.params["dimension_numbers"], tuple(range(eqn.invars[0].aval.ndim))
+    numbers, every = eqn.params["dimension_numbers"], tuple(range(len(_shape(eqn.invars[0]))))
     return numbers.inserted_window_dims == numbers.scatter_dims_to_operand_dims == every
 
 
@@ -157,8 +161,14 @@ def _is_in_danger(array: _Value, others: Sequence[_Value]) -> bool:
         return False
     overwritten = _held_by(array)
     first = min(own.number for own in overwritten)
-    recent = lambda values: [own for own in values if own.number >= first]  # noqa: E731
-    return not overwritten.isdisjoint(_reached(recent(others), lambda own: recent(own.sources)))
+
+    def recent(values: Iterable[_Value]) -> list[_Value]:
+        return [own for own in values if own.number >= first]
+
+    def following(own: _Value) -> list[_Value]:
+        return recent(own.sources)
+
+    return not overwritten.isdisjoint(_reached(recent(others), following))
 
 
 def _constant(value: Any) -> _Value:
@@ -189,7 +199,7 @@ def _keeps_pins(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
         return True  # it is no part alone, and XLA moves reshapes past an operation where all its operands are such
     if not is_understood(eqn, *ELEMENTWISE, "broadcast_in_dim"):
         return False
-    shapes, own = [atom.aval.shape for atom in eqn.invars], eqn.outvars[0].aval.shape
+    shapes, own = [*map(_shape, eqn.invars)], _shape(eqn.outvars[0])
     return all(not shape or (shape == own and value.is_pinned) for shape, value in zip(shapes, inputs, strict=True))
 
 
