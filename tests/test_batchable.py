@@ -37,6 +37,9 @@ FUNCTIONS = {
     "a line": lambda a: lax.reduce(a, a[0], turned, (0,)),
     "a longer line": lambda a: lax.reduce(0.3 * jnp.tile(a, 5), a[0], turned, (0,)),
     "nothing": lambda a: lax.reduce(a[:0], a[1], turned, (0,)),
+    "one": lambda a: lax.reduce(a[:1], a[1], turned, (0,)),
+    "sums of one": lambda a: lax.reduce(lines(a)[:1], a[0], lax.add, (0,)),
+    "several of one": lambda a: lax.reduce((a[:1], a[1:2]), (a[0], a[1]), lambda p, q: (p[0] * q[1], p[1]), (0,))[0],
     "no axes": lambda a: lax.reduce(a, a[1], turned, ()),
     "sums": lambda a: lax.reduce(lines(a), a[0], lax.add, (0,)),
     "largest": lambda a: lax.reduce(a[1:], a[0], lax.max, (0,)),
@@ -118,7 +121,7 @@ def test_slopes_are_those_of_differences():
 
 
 def test_beginnings_of_rows_of_many_lengths():
-    lengths = [0, 2, 3, 5, 8, 20, 21]  # of one element XLA's own reduction forgets the beginning
+    lengths = [0, 1, 2, 3, 5, 8, 20, 21]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     x = np.random.default_rng(2).uniform(0.5, 1.5, offsets[-1]).astype(np.float32)
     graph = cl.Graph(cl.IPU(num_tiles=4))

@@ -144,6 +144,17 @@ FURTHER: dict[str, tuple[Any, ...]] = {
         ),
         *(of(4, 24), of(4, 24, dtype=I), of(4, 24, dtype=B)),
     ),
+    "one element reduced from any beginning": (
+        lambda x, n, p: (
+            [lax.reduce(x, np.float32(1.5), op, (1,)) for op in (lax.add, lax.mul, lax.max, lambda a, b: a + b * b)],
+            [lax.reduce(x[:1], x[1, 0], op, (0, 1)) for op in (lax.add, lambda a, b: a + b * b)],
+            [lax.reduce(n, np.int32(5), op, (1,)) for op in (lax.add, lax.bitwise_and)],
+            lax.reduce(p, p[0, 0], lax.bitwise_or, (1,)),
+            lax.reduce((x, n), (x[1, 0], np.int32(1)), lambda a, b: (a[0] + b[0], a[1] * b[1]), (1,)),
+            [lax.reduce_window(x, np.float32(1.5), op, (1, 1), (1, 1), "VALID") for op in (lax.add, lax.mul)],
+        ),
+        *(of(4, 1), of(4, 1, dtype=I), of(4, 1, dtype=B)),
+    ),
     "windows from any beginning": (
         lambda x, n, p: (
             [

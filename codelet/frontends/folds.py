@@ -12,7 +12,7 @@ from jax.extend import core as jax_core
 from codelet import ops
 from codelet.frontends.for_each import add_for_each_view
 from codelet.frontends.values import Value, number_of
-from codelet.jaxprs.folds import COMBINED, folded
+from codelet.jaxprs.folds import COMBINED, begins_with_nothing, folded
 from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def lines_folded(
     along = sorted(int(axis) for axis in axes)
     rest = [d for d in range(tensors[0].ndim) if d not in along]
     shape = tuple(tensors[0].shape[d] for d in rest)
-    if not along:  # XLA begins with nothing where nothing is reduced
-        return list(tensors)
+    if begins_with_nothing(tensors[0].shape, along):
+        return [own.reshape(shape) for own in tensors]
     if not tensors[0].size:
         return [spread(walk, own, shape) for own in starts]
     turned = [own.transpose([*rest, *along]) for own in tensors]

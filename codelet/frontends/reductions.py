@@ -12,7 +12,7 @@ from codelet.frontends.folds import from_start, lines_folded
 from codelet.frontends.for_each import add_for_each_line
 from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
-from codelet.jaxprs.folds import operation_of
+from codelet.jaxprs.folds import begins_with_nothing, operation_of
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -62,7 +62,8 @@ def reduce(walk: Walk, *operands: Value, computation: Any, jaxpr: Any, dimension
     half = len(operands) // 2
     tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]
     operation, kind = operation_of(jaxpr), tensors[0].dtype.kind
-    if operation in _PLAIN and kind in _PLAIN[operation][1] and tensors[0].size and dimensions:
+    begins = tensors[0].size and not begins_with_nothing(tensors[0].shape, dimensions)
+    if operation in _PLAIN and kind in _PLAIN[operation][1] and begins:
         name, _ = _PLAIN[operation]
         more = {"dtype": tensors[0].dtype} if name in ("sum", "prod") else {}
         axes = tuple(map(int, dimensions))

@@ -1,8 +1,10 @@
 """Folds: reductions by any function, from any beginning, as loops over the elements.
 
 XLA's reductions begin with a value that is combined once with the elements, in their order, and skip padding; so do
-these. `jax.vmap` has no rule for a reduction whose beginning is mapped over, as on tiles every field of a vertex is.
-It has rules for a loop over the elements, which has derivatives too.
+these. Where a reduction that is not one of windows has a single element for each result, XLA takes it as it is and
+begins with nothing, compiled or not, and JAX's slopes follow; so do these. `jax.vmap` has no rule for a reduction whose
+beginning is mapped over, as on tiles every field of a vertex is. It has rules for a loop over the elements, which has
+derivatives too.
 """
 
 from __future__ import annotations
@@ -67,21 +69,41 @@ def folded(closed: jax_core.ClosedJaxpr, starts: Sequence[Any], arrays: Sequence
     return lax.scan(lambda held, row: (_turn(function, held, *split(row)), None), held, rows)[0]
 
 
-def reduced(
-    closed: jax_core.ClosedJaxpr, arrays: Sequence[Any], starts: Sequence[Any], axes: Sequence[int]
+def begins_with_nothing(shape: Sequence[Any], axes: Sequence[int]) -> bool:
+    """Whether XLA's reductions of such an array along some axes take each element as a result, as it is."""
+    return all(isinstance(shape[d], int) and shape[d] == 1 for d in axes)
+
+
+def _reduced(
+    closed: jax_core.ClosedJaxpr, arrays: Sequence[Any], starts: Sequence[Any], axes: Sequence[int], count: Any
 ) -> list[Any]:
-    """`lax.reduce` of arrays along some axes, by a function of numbers."""
-    if not axes:  # XLA begins with nothing where nothing is reduced
-        return list(arrays)
+    """Arrays reduced along some axes, of `count` elements, from a beginning."""
     operation = operation_of(closed)
     if operation in COMBINED and arrays[0].dtype.kind in _KINDS[operation]:
         reduce = {"add": lax.reduce_sum, "mul": lax.reduce_prod, "max": lax.reduce_max, "min": lax.reduce_min}
         made = reduce[operation](arrays[0], tuple(axes))
         return [COMBINED[operation](jnp.broadcast_to(starts[0], made.shape), made)]
     rest = [d for d in range(arrays[0].ndim) if d not in axes]
-    count = np.prod([arrays[0].shape[d] for d in axes], dtype=object)
     shape = (count, *(arrays[0].shape[d] for d in rest))
     return folded(closed, starts, [own.transpose([*sorted(axes), *rest]).reshape(shape) for own in arrays])
+
+
+def reduced(
+    closed: jax_core.ClosedJaxpr, arrays: Sequence[Any], starts: Sequence[Any], axes: Sequence[int]
+) -> list[Any]:
+    """`lax.reduce` of arrays along some axes, by a function of numbers."""
+    if begins_with_nothing(arrays[0].shape, axes):
+        return [lax.squeeze(own, tuple(axes)) for own in arrays]
+    count = np.prod([arrays[0].shape[d] for d in axes], dtype=object)
+    made = _reduced(closed, arrays, starts, axes, count)
+    if isinstance(count, int):
+        return made
+    # A length that is known late may be one: the sum is then the only element.
+    alone = [own.astype(jnp.int32) if own.dtype == bool else own for own in arrays]
+    return [
+        jnp.where(jnp.asarray(count) == 1, jnp.sum(only, tuple(axes)).astype(own.dtype), own)
+        for only, own in zip(alone, made, strict=True)
+    ]
 
 
 def _along_first(array: Any, moves: Sequence[tuple[int, int, int, int]]) -> Any:

@@ -139,7 +139,7 @@ UNDERSTOOD: Mapping[str, Known] = {
         "gather", "dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted", "mode", "fill_value"
     ),
     **_named(
-        "scatter scatter-add scatter-mul scatter-min scatter-max",
+        "scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max",
         *("dimension_numbers", "unique_indices", "indices_are_sorted", "mode", "update_consts", "update_jaxpr"),
     ),
     **_named("cumsum cumprod cummax cummin cumlogsumexp", "axis", "reverse"),

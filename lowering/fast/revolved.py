@@ -152,7 +152,7 @@ def revolved_scan(turn: Callable[..., Any], start: Any, fed: Any, count: int, sn
         snapshots: the most states at once.
     """
     some = jax.tree.map(lambda own: own[0], fed)
-    closed = trace_simplified(turn, start, some, inlined=True)
+    closed = trace_simplified(turn, start, some)
     state, kinds = jax.tree.flatten(start)
     sends = jax.tree.structure(jax.eval_shape(turn, start, some)[1])
     loop = _Loop(closed.jaxpr, len(state), schedule(count, snapshots))

@@ -145,7 +145,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         ]
     else:
         # The loop's own derivative rule hides its body from the rules on what was emitted.
-        body = trace_simplified(turn, start, inlined=step.max_steps == 1)
+        body = trace_simplified(turn, start, carried=step.max_steps > 1)
         kinds = jax.tree.structure(start)
         run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
         values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind=state.execution.loops)
@@ -202,7 +202,7 @@ def _jitted(
         structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), (list(values), sent))
         feeds = [state.streams.kind(stream, n) for stream, n in streams.inputs]
         results = jax.tree.structure(([0] * len(function.writes), [Sent(0, 0)] * len(sent), [0] * len(streams.outputs)))  # type: ignore[arg-type]
-        closed = trace_simplified(run, *structs, feeds, inlined=True)
+        closed = trace_simplified(run, *structs, feeds)
 
         def call(tables: Sequence[Any], *given: Any) -> Any:
             def run(tables: Sequence[Any], given: Sequence[Any]) -> list[Any]:

@@ -1,21 +1,32 @@
 """In place: updates that XLA would miscompile are made in another way.
 
-In comes a jaxpr, out comes one without the `dynamic_update_slice`s that are in danger. XLA's CPU backend runs an
-update in place, fused with what computes the new values. Where the array to be updated is another array's elements
-in another shape, and the new values are computed from that other array, the fusion holds both, and reads what it has
-overwritten (jax 0.10.2, and 0.12.0 as reported; `tests/test_in_place.py` has it in five lines). XLA checks this where
-the array is updated in its own shape, and compiles that rightly. So an update is in danger just if, on the way back
-from the updated array through whatever may leave its elements as they are, something changes its shape, and its
-new values depend on what stands there or before. XLA does not look through loops, and so what they carry is no other
-array. Functions of the graph are inlined, and what they are given may be anything.
+In comes a jaxpr, out comes one without the updates that are in danger: of `dynamic_update_slice`, and of scatters to
+one place, which XLA makes the same of. XLA's CPU backend runs an update in place, fused with what computes the new
+values and the place. It looks whether these read the array that is overwritten, but not whether they read it in
+another shape: where the array is another one's elements, and they are computed from that other one, the fusion reads
+what it has overwritten (jax 0.10.2, and 0.12.0 as reported; `tests/test_in_place.py` has it in five lines).
 
-Known weaknesses: of what is given to the whole, two arrays count as one only where they could be each other's
-reshapes, so that whoever jits it together with reshapes and slices of their own may still meet XLA's mistake, as in
-plain JAX; and updates inside derivative rules of a codelet's own are left as they are.
+Which shape an array has there is XLA's own matter: it multiplies, gathers and slices in shapes of its own, moves
+reshapes past operations by element, and leaves out what does nothing. So an update is in danger unless one of these
+holds, which no rewriting changes:
+
+- its array is pinned: carried by a loop that XLA keeps, a constant, what an update in place or a scatter of elements
+  made, or computed from such by element. XLA knows it in its own shape, and compiles the update rightly;
+- its new values and its place depend on nothing whose elements the array may hold, itself above all. An array may
+  hold those of whatever it is computed from through values with at least as many elements, and, where parts are put
+  together, through values with at least as many as a part;
+- it writes one element, of which all is read before.
+
+Functions of the graph are inlined, and what the whole is given may be computed in whatever program it is jitted in:
+such inputs may be anything of each other.
+
+Known weaknesses: two arrays that a loop carries count as two, though XLA joins those that never differ; and updates
+inside derivative rules of a codelet's own are left as they are.
 
 In danger, what is an eighth of the array or more is padded to its whole and chosen by a mask, what is less is
-scattered to known positions. Measured with jax 0.10.2 on two cores of a CPU, in ms for 20 updates in a loop of
-float32, 2048 x 2048 or 2^22, in which new values are computed from old ones (and, in brackets, from others):
+scattered to known positions; the array is pinned by either. Measured with jax 0.10.2 on two cores of a CPU, in ms for
+20 updates in a loop of float32, 2048 x 2048 or 2^22, in which new values are computed from old ones (and, in brackets,
+from others):
 
                    in place     pad, select   concatenate   scatter, flat   scatter, by dimension
     [:, 1::2]      62 (7)         22 (20)        30 (23)         60 (40)         490 (450)
@@ -31,30 +42,69 @@ chosen only where little is written.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import bodies_of, evaluate, inner_jaxprs, is_function, scan_counts
-from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.equations import bodies_of, evaluate, is_function, scan_counts, variables
+from codelet.jaxprs.primitives import ELEMENTWISE, is_understood
 from codelet.jaxprs.rebuild import rewrite
-from codelet.views.digits import row_major_strides
 from lowering.arrays import Array
-
-Item = TypeVar("Item")
 
 MOST_SCATTERED = 1 / 8
 """The part of an array from which on an update is padded and chosen by a mask rather than scattered."""
 
-_RESHAPING = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose")
-"""The primitives whose result may be its operand in another shape, without a copy."""
+_SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
+
+_JOINING = ("concatenate", "stack")
+"""Primitives that put parts together: of the parts of an array, XLA sees that they make the array."""
+
+Item = TypeVar("Item")
+
+
+def _size(kind: Any) -> int:
+    return math.prod(kind.shape) if hasattr(kind, "shape") else 1
+
+
+def _shape(atom: Any) -> tuple[int, ...]:
+    return atom.aval.shape
+
+
+def _in_place(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether XLA makes an update in place of an equation that writes to an array."""
+    return eqn.primitive.name == "dynamic_update_slice" or math.prod(_shape(eqn.invars[1])[:-1]) == 1
+
+
+def _is_by_element(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether a scatter writes single elements, which XLA does in a loop that carries the array in its own shape."""
+    numbers, every = eqn.params["dimension_numbers"], tuple(range(len(_shape(eqn.invars[0]))))
+    return numbers.inserted_window_dims == numbers.scatter_dims_to_operand_dims == every
+
+
+def _grows(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an equation's result has more elements than what it is made of."""
+    return _size(eqn.outvars[0].aval) > _size(eqn.invars[0].aval)
+
+
+def _written(eqn: jax_core.JaxprEqn) -> int:
+    """How many elements an update writes."""
+    return _size(eqn.invars[1 if eqn.primitive.name == "dynamic_update_slice" else 2].aval)
+
+
+def _is_scattered(eqn: jax_core.JaxprEqn) -> bool:
+    """Whether an update in danger is scattered: a small one to places that are known."""
+    if eqn.primitive.name != "dynamic_update_slice" or variables(eqn.invars[2:]):
+        return False
+    return _written(eqn) < MOST_SCATTERED * _size(eqn.invars[0].aval)
+
 
 # --- what is in danger ----------------------------------------------------------------------------------
 
@@ -64,46 +114,101 @@ class _Value:
     """A value that XLA sees, after it has inlined what it inlines.
 
     Attributes:
-        sources: what it is computed from.
-        same: those of them whose very elements it may hold; and whether it may hold them in another shape.
-        changed: whether it may hold those of any value before it in another shape. It is known here since most
-            hold none, and would be searched in vain.
+        size: how many elements it has.
+        sources: what it is computed from, unless XLA surely makes it before whatever reads it.
+        held: those of the sources whose very elements it may hold.
+        is_joined: whether it may hold those of another value where each of its parts holds some of them.
+        is_written: whether it is a part written to something, or padded.
+        is_pinned: whether XLA surely knows it in its own shape.
+        is_known: whether it is computed from constants alone, so that XLA may know its elements.
+        number: greater than those of all that it is computed from.
     """
 
+    size: float
     sources: tuple[_Value, ...] = ()
-    same: tuple[tuple[_Value, bool], ...] = ()
-    changed: bool = field(init=False)
+    held: tuple[_Value, ...] = ()
+    is_joined: bool = False
+    is_written: bool = False
+    is_pinned: bool = False
+    is_known: bool = False
+    number: int = field(default_factory=itertools.count().__next__)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "changed", any(changes or source.changed for source, changes in self.same))
 
-
-def _reached(first: Item, following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
-    """What is reached from something, itself first, each once."""
-    found, left = {first}, [first]
+def _reached(first: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> set[Item]:
+    """What is reached from some items, themselves with them."""
+    found, left = set(first), [*first]
     while left:
-        yield (own := left.pop())
-        fresh = set(following(own)) - found
+        fresh = set(following(left.pop())) - found
         found |= fresh
         left.extend(fresh)
+    return found
 
 
-def _other_shapes(value: _Value) -> set[_Value]:
-    """The values whose elements a value may hold in another shape."""
+def _held_by(array: _Value) -> set[_Value]:
+    """The values whose elements an array may hold all of, itself among them."""
 
-    def held_by(own: tuple[_Value, bool]) -> list[tuple[_Value, bool]]:
-        held, changed = own
-        return [(source, changed or changes) for source, changes in held.same]
+    def following(own: tuple[_Value, float]) -> list[tuple[_Value, float]]:
+        value, least = own
+        each = [(held, min(least, held.size) if value.is_joined else least) for held in value.held]
+        return [(held, size) for held, size in each if held.size >= size]
 
-    return {held for held, changed in _reached((value, False), held_by) if changed}
+    return {held for held, _ in _reached([(array, array.size)], following) if held.size >= array.size}
 
 
-def _is_in_danger(array: _Value, value: _Value) -> bool:
-    """Whether an update of an array with a value may run where it still reads what it overwrites."""
-    if not array.changed:
+def _is_in_danger(array: _Value, others: Sequence[_Value]) -> bool:
+    """Whether an update of an array may run where it still reads what it overwrites, for its values or its place."""
+    if array.is_pinned:
         return False
-    overwritten = _other_shapes(array)
-    return any(own in overwritten for own in _reached(value, lambda own: own.sources))
+    overwritten = _held_by(array)
+    first = min(own.number for own in overwritten)
+
+    def recent(values: Iterable[_Value]) -> list[_Value]:
+        return [own for own in values if own.number >= first]
+
+    def following(own: _Value) -> list[_Value]:
+        return recent(own.sources)
+
+    return not overwritten.isdisjoint(_reached(recent(others), following))
+
+
+def _constant(value: Any) -> _Value:
+    return _Value(np.size(value), is_pinned=True, is_known=True)
+
+
+def _pinned(var: Any) -> _Value:
+    """What XLA makes before whatever reads it, in its own shape."""
+    return _Value(_size(var.aval), is_pinned=True)
+
+
+def _anything(var: Any, sources: Sequence[_Value], **attributes: bool) -> _Value:
+    """What may have been made of its sources."""
+    own = tuple(sources)
+    return _Value(_size(var.aval), own, own, is_known=all(source.is_known for source in own), **attributes)
+
+
+def _of_one_origin(variables: Iterable[Any], sources: Iterable[_Value] = ()) -> list[_Value]:
+    """What may have been made of its sources in any way, and each of them of another."""
+    own = tuple(sources)
+    origin = _Value(math.inf, own, own, is_known=bool(own) and all(source.is_known for source in own))
+    return [_anything(var, [origin]) for var in variables]
+
+
+def _keeps_pins(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
+    """Whether a result is pinned: by element of pinned operands or one number, or a part that is chosen."""
+    if is_understood(eqn, "select_n") and inputs[0].is_written and any(own.is_written for own in inputs[1:]):
+        return True  # it is no part alone, and XLA moves reshapes past an operation where all its operands are such
+    if not is_understood(eqn, *ELEMENTWISE, "broadcast_in_dim"):
+        return False
+    shapes, own = [*map(_shape, eqn.invars)], _shape(eqn.outvars[0])
+    return all(not shape or (shape == own and value.is_pinned) for shape, value in zip(shapes, inputs, strict=True))
+
+
+def _is_counted(eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> bool:
+    """Whether XLA may know how often a loop on a condition runs: it leaves out one that runs once, or never."""
+    condition, num_consts = eqn.params["cond_jaxpr"].jaxpr, eqn.params["cond_nconsts"]
+    used = {atom for one in condition.eqns for atom in variables(one.invars)} | set(variables(condition.outvars))
+    given = [*inputs[:num_consts], *inputs[num_consts + eqn.params["body_nconsts"] :]]
+    return all(value.is_known for var, value in zip(condition.invars, given, strict=True) if var in used)
 
 
 class _Search:
@@ -114,36 +219,44 @@ class _Search:
 
     def run(self, jaxpr: jax_core.ClosedJaxpr, inputs: Iterable[_Value]) -> list[_Value]:
         """What a jaxpr makes of its inputs."""
-        return evaluate(jaxpr, list(inputs), self.results, known=lambda _: _Value())
+        return evaluate(jaxpr, list(inputs), self.results, known=_constant)
 
     def results(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> list[_Value]:
-        name, bodies = eqn.primitive.name, bodies_of(eqn)
+        name = eqn.primitive.name
         if is_function(eqn):
             return _Search().run(eqn.params["jaxpr"], inputs)  # its own updates were looked at when it was made
-        if name == "while" or (name == "scan" and eqn.params["length"] // eqn.params["unroll"] > 1):
+        if name == "while" and not _is_counted(eqn, inputs):
+            return self.loop(eqn, inputs)
+        if name == "scan" and eqn.params["length"] // eqn.params["unroll"] > 1:
             return self.loop(eqn, inputs)
         if name == "cond":
-            made = [self.run(body, inputs[1:]) for body in bodies]
-            return [_Value(own, tuple((value, False) for value in own)) for own in zip(*made, strict=True)]
-        if is_understood(eqn, "dynamic_update_slice") and _is_in_danger(*inputs[:2]):
-            self.found.add(eqn)
-            return [_Value(tuple(inputs))]  # made another way, it is a new array
-        # Of a short loop's body, of which XLA makes none, it is only known that all comes from its inputs.
-        inner = [self.anything(eqn, inputs, var.aval) for body in bodies for var in body.jaxpr.invars]
-        for body in bodies:
-            self.run(body, inner)
-        return [self.anything(eqn, inputs, var.aval) for var in eqn.outvars]
-
-    def anything(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value], kind: Any) -> _Value:
-        """What an equation may have made of its inputs."""
-        size, dtype = _size(kind), getattr(kind, "dtype", None)
-        reshapes = eqn.primitive.name in _RESHAPING or bool(inner_jaxprs(eqn))
-        alike = [
-            (value, reshapes)
-            for atom, value in zip(eqn.invars, inputs, strict=True)
-            if (_size(atom.aval), getattr(atom.aval, "dtype", None)) == (size, dtype)
+            made = zip(*(self.run(body, inputs[1:]) for body in bodies_of(eqn)), strict=True)
+            return [
+                _anything(var, (inputs[0], *own), is_pinned=all(value.is_pinned for value in own))
+                for var, own in zip(eqn.outvars, made, strict=True)
+            ]
+        if is_understood(eqn, "dynamic_update_slice", *_SCATTERS):
+            return [self.update(eqn, inputs)]
+        if bodies := bodies_of(eqn):  # a loop of which XLA makes none
+            made = [one for body in bodies for one in self.run(body, _of_one_origin(body.jaxpr.invars, inputs))]
+            return _of_one_origin(eqn.outvars, [*inputs, *made])
+        is_pinned, is_joined = _keeps_pins(eqn, inputs), name in _JOINING
+        return [
+            _anything(var, inputs, is_joined=is_joined, is_written=name == "pad" and _grows(eqn), is_pinned=is_pinned)
+            for var in eqn.outvars
         ]
-        return _Value(tuple(inputs), tuple(alike))
+
+    def update(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> _Value:
+        """What comes of an update."""
+        (var,), array, written = eqn.outvars, inputs[0], _written(eqn)
+        if written in (0, array.size):
+            return _anything(var, inputs)  # XLA sees that it is the array, or the new values
+        if _in_place(eqn) and written > 1 and _is_in_danger(array, inputs[1:]):
+            self.found.add(eqn)
+            if not _is_scattered(eqn):
+                return _anything(var, inputs, is_pinned=True)
+        is_pinned, is_known = _in_place(eqn) or _is_by_element(eqn), all(own.is_known for own in inputs)
+        return _Value(array.size, tuple(inputs), is_written=True, is_pinned=is_pinned, is_known=is_known)
 
     def loop(self, eqn: jax_core.JaxprEqn, inputs: Sequence[_Value]) -> list[_Value]:
         """What comes of a loop that XLA keeps. What never changes in it is what it was before."""
@@ -153,42 +266,31 @@ class _Search:
             carried = range(kept, kept + num_carried)
             outside = list(inputs)
         else:
-            _, body = bodies_of(eqn)
+            condition, body = bodies_of(eqn)
             outside, kept = list(inputs[params["cond_nconsts"] :]), params["body_nconsts"]
+            self.run(condition, _of_one_origin(condition.jaxpr.invars, inputs))
             carried = range(kept, len(outside))
         jaxpr = body.jaxpr
-        for k in range(kept, len(outside)):
-            if k not in carried or jaxpr.outvars[k - kept] is not jaxpr.invars[k]:
-                outside[k] = _Value()
-        self.run(body, outside)
-        return [_Value() for _ in eqn.outvars]
+        inside = list(outside)
+        for k, var in enumerate(jaxpr.invars):
+            if k in carried and jaxpr.outvars[k - kept] is not var:
+                inside[k] = _pinned(var)
+            elif k >= kept and k not in carried:
+                inside[k] = _anything(var, [outside[k]])  # a part of what is scanned over
+        self.run(body, inside)
+        return [_pinned(var) for var in eqn.outvars]
 
 
-def _size(kind: Any) -> int | None:
-    return math.prod(kind.shape) if hasattr(kind, "shape") else None
-
-
-def _given(jaxpr: jax_core.Jaxpr, inlined: bool) -> list[_Value]:
-    """The inputs of a jaxpr: where it is inlined they may all come from one array, else one may be another reshaped."""
-    types = [var.aval for var in jaxpr.invars]
-    kinds = [None if inlined else (_size(kind), getattr(kind, "dtype", None)) for kind in types]
-    shaped = set(zip(kinds, (getattr(kind, "shape", ()) for kind in types), strict=True))
-    shapes, origins = Counter(kind for kind, _ in shaped), {kind: _Value() for kind in kinds}
-    return [
-        _Value((origins[kind],), ((origins[kind], True),)) if inlined or shapes[kind] > 1 else _Value()
-        for kind in kinds
-    ]
-
-
-def updates_in_danger(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> set[jax_core.JaxprEqn]:
+def updates_in_danger(closed: jax_core.ClosedJaxpr, *, carried: bool = False) -> set[jax_core.JaxprEqn]:
     """The equations of a jaxpr, and of those within it, that update an array as XLA would miscompile it.
 
     Args:
         closed: what is to run.
-        inlined: whether it will stand in another one of ours, so that its inputs may be computed from each other.
+        carried: whether a loop carries its inputs; otherwise they may be computed in any way, and from each other.
     """
     search = _Search()
-    search.run(closed, _given(closed.jaxpr, inlined))
+    own = closed.jaxpr.invars
+    search.run(closed, [_pinned(var) for var in own] if carried else _of_one_origin(own))
     return search.found
 
 
@@ -196,24 +298,21 @@ def updates_in_danger(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) ->
 
 
 def _scattered(array: Array, value: Array, starts: Sequence[int]) -> Array:
-    """An array with a value at known positions."""
-    dtype = np.int32 if array.size < 2**31 else np.int64
-    places = np.zeros((), dtype)
-    for d, (start, weight) in enumerate(zip(starts, row_major_strides(array.shape), strict=True)):
-        if value.shape[d] == 1:
-            places = places + np.asarray(start * weight, dtype)
-        else:
-            along = lax.broadcasted_iota(dtype, value.shape, d)
-            places = (along + np.asarray(start, dtype)) * np.asarray(weight, dtype) + places
-    flat = lax.reshape(array, (array.size,)).at[jnp.broadcast_to(places, value.shape).reshape(-1)]
-    made = flat.set(
-        lax.reshape(value, (value.size,)),
+    """An array with a value at known positions, element by element."""
+    kind = np.int32 if max(array.shape) < 2**31 else np.int64
+    places = [
+        lax.broadcasted_iota(kind, value.shape, d) + np.asarray(start, kind)
+        if value.shape[d] > 1
+        else np.full(value.shape, start, kind)
+        for d, start in enumerate(starts)
+    ]
+    return array.at[tuple(places)].set(
+        value,
         mode="promise_in_bounds",
         unique_indices=True,
         indices_are_sorted=True,
         wrap_negative_indices=False,
     )
-    return lax.reshape(made, array.shape)
 
 
 def _chosen(array: Array, value: Array, starts: Sequence[int]) -> Array:
@@ -224,28 +323,43 @@ def _chosen(array: Array, value: Array, starts: Sequence[int]) -> Array:
     return lax.select(lax.pad(jnp.ones(value.shape, bool), np.bool_(False), widths), padded, array)
 
 
+def _combined(eqn: jax_core.JaxprEqn, old: Array, new: Array) -> Array:
+    """What an update makes of old elements, if it wrote everywhere."""
+    if eqn.params.get("update_jaxpr") is None:
+        return new
+    by_element = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(eqn.params["update_jaxpr"], eqn.params["update_consts"]))
+    return lax.reshape(jax.vmap(by_element)(lax.reshape(old, (old.size,)), lax.reshape(new, (new.size,)))[0], old.shape)
+
+
 def _updated(eqn: jax_core.JaxprEqn, inputs: Sequence[Any]) -> Array:
     """What an equation that updates an array gives, not in place."""
-    array, value, *starts = (jnp.asarray(operand) for operand in inputs)
-    if not all(isinstance(atom, jax_core.Literal) for atom in eqn.invars[2:]):
-        # What is updated here is new, and so no other array.
+    array, *others = (jnp.asarray(operand) for operand in inputs)
+    if eqn.primitive.name != "dynamic_update_slice":
+        indices, value = others
+        names = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+        settings = {name: eqn.params[name] for name in names}
+        write = lambda empty, value: lax.scatter(empty, indices, value, **settings)  # noqa: E731
+    elif variables(eqn.invars[2:]):
+        value, *starts = others
         # Its starts are the equation's, which only clamps them.
-        zeros, no, yes = jnp.zeros_like(array), jnp.zeros(array.shape, bool), jnp.ones(value.shape, bool)
-        padded = lax.dynamic_update_slice(zeros, value, starts, allow_negative_indices=False)
-        mask = lax.dynamic_update_slice(no, yes, starts, allow_negative_indices=False)
-        return lax.select(mask, padded, array)
-    spans = zip(eqn.invars[2:], array.shape, value.shape, strict=True)
-    known = [min(max(0, int(atom.val)), extent - length) for atom, extent, length in spans]  # type: ignore[union-attr]
-    return (_scattered if value.size < MOST_SCATTERED * array.size else _chosen)(array, value, known)
+        write = lambda empty, value: lax.dynamic_update_slice(empty, value, starts, allow_negative_indices=False)  # noqa: E731
+    else:
+        value, shape = others[0], array.shape
+        spans = zip(eqn.invars[2:], shape, value.shape, strict=True)
+        known = [min(max(0, int(atom.val)), extent - length) for atom, extent, length in spans]  # type: ignore[union-attr]
+        return (_scattered if _is_scattered(eqn) else _chosen)(array, value, known)
+    # What is updated here is new, and so no other array.
+    padded, mask = write(jnp.zeros_like(array), value), write(jnp.zeros(array.shape, bool), jnp.ones(value.shape, bool))
+    return lax.select(mask, _combined(eqn, array, padded), array)
 
 
-def update_safely(closed: jax_core.ClosedJaxpr, *, inlined: bool = False) -> jax_core.ClosedJaxpr:
+def update_safely(closed: jax_core.ClosedJaxpr, *, carried: bool = False) -> jax_core.ClosedJaxpr:
     """A jaxpr with the updates that XLA would miscompile made in another way, in the bodies of loops as well.
 
     Args:
         closed: what is to run.
-        inlined: whether it will stand in another one of ours, so that its inputs may be computed from each other.
+        carried: whether a loop carries its inputs; otherwise they may be computed in any way, and from each other.
     """
-    found = updates_in_danger(closed, inlined=inlined)
+    found = updates_in_danger(closed, carried=carried)
     rule = lambda eqn: (lambda *operands: [_updated(eqn, operands)]) if eqn in found else None  # noqa: E731
     return rewrite(closed, rule)

@@ -28,13 +28,13 @@ from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
 
 
-def trace_simplified(function: Callable[..., Any], *structs: Any, inlined: bool = False) -> jax_core.ClosedJaxpr:
+def trace_simplified(function: Callable[..., Any], *structs: Any, carried: bool = False) -> jax_core.ClosedJaxpr:
     """A function traced for arguments of some shapes and dtypes, after every rule on jaxprs.
 
-    `inlined` says that it will stand in another one of ours; see `update_safely`.
+    `carried` says that a loop carries its arguments; see `update_safely`.
     """
     emitted = slices_in_order(compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
     traced = carry_extended(shaped)
-    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inlined=inlined))))
+    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, carried=carried))))
