@@ -3,7 +3,8 @@
 In comes a codelet as it is traced for some types. Out comes another: JAX's own vector-Jacobian product of it, so that a
 `custom_jvp` or `custom_vjp` within it holds, of which only those equations are kept that a contribution needs, and with
 them only those fields. A linear field needs none of itself. Where a result is among what the derivative is made of, as
-of `exp` and `tanh`, the result is read and not computed again.
+of `exp` and `tanh`, the result is read and not computed again. Of ragged fields it
+has those, too, that show all lengths.
 
 Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 """
@@ -45,7 +46,7 @@ class AdjointFields:
     """Which fields of a codelet its adjoint has.
 
     Attributes:
-        inputs: the codelet's inputs that it reads, as they were before.
+        inputs: the codelet's inputs that it reads, as they were before; of some only the length.
         results: those of its results that it reads.
         cotangents: those of its results that it needs the cotangent of.
         contributions: those of its inputs that it gives a contribution for. Of an in-out field it is that of the
