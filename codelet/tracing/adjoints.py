@@ -3,8 +3,7 @@
 In comes a codelet as it is traced for some types. Out comes another: JAX's own vector-Jacobian product of it, so that a
 `custom_jvp` or `custom_vjp` within it holds, of which only those equations are kept that a contribution needs, and with
 them only those fields. A linear field needs none of itself. Where a result is among what the derivative is made of, as
-of `exp` and `tanh`, the result is read and not computed again. Of ragged fields it
-has those, too, that show all lengths.
+of `exp` and `tanh`, the result is read and not computed again. Ragged fields are kept until they show all lengths.
 
 Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 """
