@@ -270,6 +270,25 @@ class TestValues:
             for name, value in found.items():
                 np.testing.assert_allclose(value, expected[name], 1e-5, 1e-5)
 
+    def test_the_lengths_that_it_depends_on_are_seen(self):
+        """By the fields that take the least, of those that are not overwritten; by none where a cotangent shows it."""
+
+        @cl.codelet
+        def counted(x, acc, k, z, y):
+            return {"acc": acc + 1, "out": y * x.shape[0] * z.shape[0]}
+
+        n, m = length_symbols()[:2]
+        shapes = {"x": ((n,), "float32"), "acc": ((n,), "int8"), "k": ((n,), "int16"), "z": ((m,), "bool")}
+        types = {name: FieldType(shape, np.dtype(kind)) for name, (shape, kind) in shapes.items()}
+        types["y"] = FieldType((), np.dtype("float32"))
+        adjoint = adjoint_of(counted.trace(types), ["x", "y"], ["out"])
+        assert adjoint is not None
+        assert list(adjoint.inputs) == ["z", "k", "d_out"]
+        moved = cl.codelet(lambda x, y: x + y).trace({"x": types["x"], "y": types["y"]})
+        adjoint = adjoint_of(moved, ["y"], ["out"])
+        assert adjoint is not None
+        assert list(adjoint.inputs) == ["d_out"]
+
     def test_pickled(self):
         own = pickle.loads(pickle.dumps(s.gather_up.adjoint({"x": jnp.ones(3), "y": jnp.ones(2)}).adding(["y"])))
         assert list(own.inputs) == ["x", "y", "d_out", "d_y"]

@@ -99,6 +99,18 @@ OF_ROWS = {
 """Codelets of ragged fields, of whose derivatives JAX has most at no length that is a symbol."""
 
 
+BY_LENGTHS = {
+    "a sum": lambda x, z, k, y: jnp.sum(x) * z.shape[0] + y,
+    "a factor": lambda x, z, k, y: y * (x.shape[0] - 2.0 * z.shape[0]),
+    "a factor at one length": lambda x, z, k, y: y * (2.0 if x.shape[0] == 3 else 1.0),
+    "a factor of whole numbers": lambda x, z, k, y: y * jnp.ones(k.shape).sum(),
+    "a loop to the length": lambda x, z, k, y: jax.lax.fori_loop(0, len(z), lambda _, c: 2 * c, y),
+    "the last, if any": lambda x, z, k, y: y + x[len(x) - 1] if len(x) else 2 * y,
+    "what is updated": lambda x, z, k, y: {"x": -x, "out": y * x.shape[0]},
+}
+"""Codelets whose derivatives are made of lengths, and of no element of the rows that have these lengths."""
+
+
 class TestRagged:
     @few("lengths", [[2, 3], range(1, 8), [2, 4, 1, 2]])
     def test_what_has_a_derivative_at_numbers_alone(self, lengths):
@@ -118,6 +130,41 @@ class TestRagged:
 
         ours, expected = at_once(lambda v: run({"x": v})[found[x].source.name], jax.grad(plain))(value)
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+    @few("lengths", [[3, 0], [1], [3], [0], [2, 0, 4, 1, 3, 6, 5]])
+    def test_what_depends_on_lengths_alone(self, lengths):
+        graph, count, i = cl.Graph(cl.IPU(num_tiles=4)), len(lengths), cl.grid(len(lengths))
+        ends = {"x": np.cumsum([0, *lengths]), "z": np.cumsum([0, *lengths[::-1]]), "k": np.cumsum([0, *lengths])}
+        ends = {name: own.tolist() for name, own in ends.items()}
+        rows = {name: cl.table(np.arange(own[-1]), offsets=own) for name, own in ends.items()}
+        given, outs = [], []
+        for name, function in BY_LENGTHS.items():
+            own = {field: graph.add_variable(f"{name}/{field}", (ends[field][-1],)) for field in "xz"}
+            own["k"] = graph.add_variable(f"{name}/k", (ends["k"][-1],), "int8")
+            own["y"] = graph.add_variable(f"{name}/y", (count,))
+            fields = {field: variable[rows[field][i] if field in rows else i] for field, variable in own.items()}
+            outs.append(graph.add_vertex(name, cl.codelet(function), **fields))
+            given += own.values()
+        random = np.random.default_rng(0)
+        values = {own.name: random.integers(1, 4, own.shape).astype(own.dtype) for own in given}
+        wrt = [name for name in values if not name.endswith("/k")]
+        found = cl.gradient(graph, cl.concat([own[:] for own in outs]), wrt, cotangent=1.0)
+        both = cl.Sequence(found.forward, found.backward)
+
+        def plain(values):
+            total = 0.0
+            for (name, function), k in itertools.product(BY_LENGTHS.items(), range(count)):
+                parts = {field: values[f"{name}/{field}"][own[k] : own[k + 1]] for field, own in ends.items()}
+                made = function(**parts, y=values[f"{name}/y"][k])
+                total += made["out"] if isinstance(made, dict) else made
+            return total
+
+        run = cl.lower(graph, both, inputs=[*values], outputs=[*found])
+        ours, expected = at_once(run, jax.grad(plain, allow_int=True))(values)
+        simple = cl.interpret(graph, values, [*found], both)
+        for name, own in zip(wrt, found, strict=True):
+            agree(ours[own.source.name], expected[name], name)
+            agree(simple[own.source.name], expected[name], name)
 
 
 class TestFunctions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.timeline import without_calls
 from tests import strategies as s
-from tests.examples import examples
+from tests.at_once import at_once
+from tests.examples import examples, few
 from tests.gradients import agree, ends
 from tests.test_gradient import AGAIN, slopes
 from tests.test_gradient_machine import mapped
@@ -154,8 +156,7 @@ class TestRecompute:
             trained(3, recompute=cl.Recompute.scopes("other"))
         assert "layer/multiply, layer/bend" in str(error.value)
 
-    def test_what_a_function_copies_in_vain_is_not_run_again(self):
-        """Neither is its argument given then, which nothing that runs again reads."""
+    def test_what_a_function_copies_in_vain_is_given_when_it_runs_again(self):
         graph = cl.Graph(cl.IPU(num_tiles=4))
         x, y, a, b, c = (graph.add_variable(name, (3,)) for name in "xyabc")
         i = cl.grid(3)
@@ -192,6 +193,46 @@ class TestRecompute:
             both = cl.Sequence(found.forward, found.backward)
             made = cl.interpret(graph, values, [found[x]], both)[found[x].source.name]
             np.testing.assert_allclose(made, jax.jit(jax.grad(last))(values["x"]), 1e-4, 1e-5)
+
+
+NESTED = [("bh first ah", "yt xy yt"), ("bh first ah", "yt xt"), ("bh first second", "xy"), ("first out", "xy")]
+"""What a function does before its work, and what the one does that it calls: `xy` copies x to y."""
+
+
+def nested(body: str, inner: str) -> tuple[cl.Graph, cl.Function]:
+    """A function that calls another, and what each of them does as `NESTED` writes it."""
+    graph, i = cl.Graph(cl.IPU(num_tiles=4)), cl.grid(3)
+    a, b, c, x, y, held, other = (graph.add_variable(f"{name} inside", (3,)) for name in "abcxyht")
+    copies = {"a": a, "b": b, "c": c, "x": x, "y": y, "h": held, "t": other}
+    steps = [cl.Copy(copies[own[0]], copies[own[1]]) for own in inner.split()]
+    called = graph.add_function(steps, {"a": x, "c": y}, name="called")
+    step = graph.add_compute_set("work")
+    graph.add_vertex(step, cl.codelet(lambda a, h: a * jnp.sin(h)), a=a[i], h=held[i], out=c[i])
+    calls = {"first": cl.Call(called, a=a, c=held), "second": cl.Call(called, a=b, c=held)}
+    calls["out"] = cl.Call(called, a=a, c=c)
+    steps = [calls[own] if own in calls else cl.Copy(copies[own[0]], copies[own[1]]) for own in body.split()]
+    return graph, graph.add_function([*steps, step], {"a": a, "b": b, "c": c}, name="caller")
+
+
+class TestCopiesInVain:
+    """What nothing reads is copied by programs, and then has a value; a call of what overwrites it needs none."""
+
+    @few("loop, again", product([None, 2, cl.Revolve(1)], [cl.Recompute.all(), None, cl.Recompute.every(1)]), every=4)
+    @pytest.mark.parametrize(("body", "inner"), NESTED)
+    def test_the_gradient_is_that_of_the_lowered_program(self, body, inner, loop, again):
+        for num_calls in (1, 2):
+            graph, caller = nested(body, inner)
+            x, y, z = (graph.add_variable(name, (3,)) for name in "xyz")
+            calls = [cl.Call(caller, a=x, b=y, c=z), cl.Call(caller, a=z, b=y, c=x)][:num_calls]
+            program = cl.Repeat(3, calls, checkpoint=loop)
+            given = {"x": np.array([0.5, 1, 2], np.float32), "y": np.array([1, 0.25, 0.5], np.float32)}
+            run = cl.lower(graph, program, inputs=[*given], outputs=[z])
+            found = cl.gradient(graph, z, [x, y], program=program, cotangent=1.0, recompute=again)
+            both = cl.Sequence(found.forward, found.backward)
+            backward = cl.lower(graph, both, inputs=[*given], outputs=[*found])
+            made, expected = at_once(backward, jax.grad(lambda own: run(own)["z"].sum()))(given)
+            for own in (x, y):
+                agree(made[found[own].source.name], expected[own.name], own.name)
 
 
 class TestWhatIsLeft:

@@ -3,7 +3,7 @@
 In comes a codelet as it is traced for some types. Out comes another: JAX's own vector-Jacobian product of it, so that a
 `custom_jvp` or `custom_vjp` within it holds, of which only those equations are kept that a contribution needs, and with
 them only those fields. A linear field needs none of itself. Where a result is among what the derivative is made of, as
-of `exp` and `tanh`, the result is read and not computed again.
+of `exp` and `tanh`, the result is read and not computed again. Ragged fields are kept until they show all lengths.
 
 Source: reverse accumulation, A. Griewank and A. Walther, Evaluating Derivatives (2008), chapter 3.
 """
@@ -47,7 +47,7 @@ class AdjointFields:
     """Which fields of a codelet its adjoint has.
 
     Attributes:
-        inputs: the codelet's inputs that it reads, as they were before.
+        inputs: the codelet's inputs that it reads, as they were before; of some only the length.
         results: those of its results that it reads.
         cotangents: those of its results that it needs the cotangent of.
         contributions: those of its inputs that it gives a contribution for. Of an in-out field it is that of the
@@ -248,10 +248,13 @@ def _naming(traced: TracedCodelet) -> Callable[[str, str], str]:
     return name
 
 
-def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[FieldType], wanted: Sequence[str]) -> None:
-    """Add inputs from which the lengths are seen that the contributions have."""
+def _with_lengths(traced: TracedCodelet, inputs: list[str], others: Iterable[FieldType]) -> None:
+    """Add inputs until every length is seen: what is the same function at all lengths may have another product at each.
+
+    Those that take the least; last those that are in-out, whose old values would have to be kept.
+    """
     known = {n for kind in (*(traced.inputs[name] for name in inputs), *others) for n in kind.shape}
-    for name in wanted:
+    for name in sorted(traced.inputs, key=lambda name: (name in traced.outputs, _num_bytes([traced.inputs[name]]))):
         if not known.issuperset(n for n in traced.inputs[name].shape if not isinstance(n, int)):
             inputs.append(name)
             known.update(traced.inputs[name].shape)
@@ -322,7 +325,7 @@ def _fields(
     is_used = lambda place, name: any(getattr(p, place)[name] in u for p, u in zip(products, used, strict=True))  # noqa: E731
     read = [name for name in traced.inputs if is_used("fields", name)]
     cotangents = [name for name in outputs if is_used("cotangents", name)]
-    _with_lengths(traced, read, [traced.outputs[name] for name in cotangents], wanted)
+    _with_lengths(traced, read, [traced.outputs[name] for name in cotangents])
     name = _naming(traced)
     both = {own: name("d_", own) for own in dict.fromkeys([*wanted, *cotangents])}
     return AdjointFields(

@@ -22,7 +22,7 @@ from codelet.views.tensor import Tensor, whole_view
 from lowering.adjoint.added import new_vertices
 from lowering.adjoint.counting import one_more
 from lowering.adjoint.fed import fed_before
-from lowering.adjoint.programs import without_idle_copies, writes_of
+from lowering.adjoint.programs import writes_of
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow, flow_step, ordered
 from lowering.plan.steps import CallStep, CopyStep, FunctionBody, RepeatStep, Step
@@ -55,7 +55,7 @@ def with_checkpoints(
         if isinstance(step, CallStep) and step.function.derivative is None:
             own = step.function
             if own not in made:
-                body = with_checkpoints(graph, without_idle_copies(own.body), made)
+                body = with_checkpoints(graph, own.body, made)
                 writes = ordered(v for part in body for v in part.writes)
                 made[own] = replace(
                     own, body=body, reads=ordered(v for part in body for v in part.reads), writes=writes

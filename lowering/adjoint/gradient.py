@@ -37,8 +37,8 @@ from lowering.adjoint.programs import (
     called_once,
     has_derivative,
     parameters_of,
+    with_open_calls,
     without_calls_or_idle_copies,
-    without_idle_copies,
 )
 from lowering.adjoint.recompute import Recompute, in_order, runs_again
 from lowering.adjoint.saved import Body, parts
@@ -46,7 +46,6 @@ from lowering.check.check import check_graph
 from lowering.plan.collect import collect
 from lowering.plan.dataflow import flow
 from lowering.plan.elements import ElementSet
-from lowering.plan.timeline import without_calls
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +160,8 @@ def gradient(
     plan = check_graph(flow(collect(graph, chosen, (), ())))
     is_only, parameters = called_once(plan), parameters_of(plan)
     is_fed = calls_of_kept_loops(plan)
-    plan = without_calls(plan, lambda step: has_derivative(step) or not (is_only(step) or is_fed(step)))
+    plan = with_open_calls(plan, lambda step: has_derivative(step) or not (is_only(step) or is_fed(step)))
     opened = parameters - parameters_of(plan)
-    plan = replace(plan, steps=without_idle_copies(plan.steps))
     variables = {variable for own in by.values() for variable in source_variables(own.source)}
     varied = varied_variables(replace(plan, steps=without_calls_or_idle_copies(plan, plan.steps)), variables)
     with at_line(user_line()), graph.scope("backward", unique=True), graph.record(aside=True):

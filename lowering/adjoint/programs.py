@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from codelet.programs.control import Repeat, RepeatWhile, Switch
@@ -105,16 +105,13 @@ def _is_overwritten(destination: Tensor, steps: Iterable[Step]) -> bool:
     return False
 
 
-def without_idle_copies(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps without the copies that nothing reads, as those of what a call writes alone to the parameters for it.
-
-    On the machine they are harmless; in a program they would read what may have no value yet.
-    """
+def _without_idle(steps: Sequence[Step], kept: Collection[Step]) -> tuple[Step, ...]:
+    """Steps without the copies that nothing reads, but for those that are kept."""
     found: list[Step] = []  # from the last on, since what only an idle copy reads is idle too
     for step in reversed(steps):
         if bodies(step) and not isinstance(step, CallStep):
-            step = with_bodies(step, [without_idle_copies(own) for own in bodies(step)])
-        if not isinstance(step, CopyStep) or not _is_overwritten(step.destination, reversed(found)):
+            step = with_bodies(step, [_without_idle(own, kept) for own in bodies(step)])
+        if not isinstance(step, CopyStep) or step in kept or not _is_overwritten(step.destination, reversed(found)):
             found.append(step)
     return tuple(reversed(found))
 
@@ -125,8 +122,32 @@ def has_derivative(step: CallStep) -> bool:
 
 
 def without_calls_or_idle_copies(plan: Plan, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps with calls, but of functions with derivatives of their own, as copies and bodies."""
-    return without_idle_copies(without_calls(replace(plan, steps=tuple(steps)), has_derivative).steps)
+    """Steps with calls as copies and bodies, but without copies to and from parameters that nothing reads.
+
+    On the machine these are harmless; in a program they would read what may have no value yet. The steps' own copies
+    stay: they run wherever the steps do, and then what they read has to be there. So do calls of functions with
+    derivatives of their own.
+    """
+    return _without_idle(without_calls(replace(plan, steps=tuple(steps)), has_derivative).steps, {*all_steps(steps)})
+
+
+def _without(steps: Sequence[Step], gone: Collection[Step]) -> tuple[Step, ...]:
+    """Steps without some, in those that they are made of too, but for functions."""
+    inside = lambda step: with_bodies(step, [_without(own, gone) for own in bodies(step)])  # noqa: E731
+    left = (step for step in steps if step not in gone)
+    return tuple(inside(step) if bodies(step) and not isinstance(step, CallStep) else step for step in left)
+
+
+def with_open_calls(plan: Plan, keep: Callable[[CallStep], bool]) -> Plan:
+    """A plan with calls, but those kept, as copies and bodies, without copies to and from parameters in vain.
+
+    What reads a parameter, or overwrites it, may be part of a function whose call is kept.
+    """
+    opened = without_calls(plan, keep)
+    alone = without_calls(opened, has_derivative).steps
+    read = {*all_steps(_without_idle(alone, {*all_steps(plan.steps)}))}
+    idle = {step for step in all_steps(opened.steps) if isinstance(step, CopyStep) and step not in read}
+    return replace(opened, steps=_without(opened.steps, idle))
 
 
 def called_once(plan: Plan) -> Callable[[CallStep], bool]:
