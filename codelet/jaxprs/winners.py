@@ -146,8 +146,8 @@ def _of_two(name: str, once: bool) -> Function:
     function, wins = jax.custom_jvp(plain), WINS[plain]
 
     def share(mine: Any, theirs: Any) -> Any:
-        one, half, none = (jnp.full_like(mine, part) for part in (1, 0.5, 0))
-        return lax.select(wins(mine, theirs), lax.select(wins(theirs, mine), half, one), none)
+        both = jnp.where(wins(theirs, mine), jnp.asarray(0.5, mine.dtype), jnp.asarray(1, mine.dtype))
+        return jnp.where(wins(mine, theirs), both, jnp.asarray(0, mine.dtype))
 
     def rule(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
         pairs = zip(tangents, (primals, primals[::-1]), strict=True)
