@@ -260,7 +260,10 @@ def scattered(draw: Any, x: Any) -> Convention | None:
 
     # A promise that does not hold is nobody's to keep.
     smooth = name in ("add", "set", "gather") or unique
-    slopes = name != "multiply"  # of which JAX differentiates those alone that are said to be unique
+    # JAX differentiates those products alone that are said to be unique. Its slopes of the greatest and the least are
+    # infinite where a place is beyond the ends and clipped; see docs/frontends.md.
+    clipped = mode == "clip" and any(not -n <= k < n for k in taken)
+    slopes = name != "multiply" and not (name in ("max", "min") and clipped)
     return Convention(f"{name} {mode} at {taken} {dtype} {known=}", run, smooth, slopes)
 
 
