@@ -38,6 +38,7 @@
            -> slow reductions done by halves        reduce_by_halves
            -> slow products as convolutions         narrow_products
            -> cheap steps of loops done again       recompute
+    lower  -> slopes of maxima that hold             winners, where what runs is called
 
 Over a mesh (`mesh/mesh_fused.py`) the passes up to partial_sums are followed by: where variables live (choose_homes),
 each compute set for each device (local_steps, by compute_sets), and from `steps` on the same.
