@@ -131,7 +131,7 @@ def compile_fast(plan: Plan) -> jax_core.ClosedJaxpr:
     """The jaxpr of what `plan_fast` gives: of the function that `emit` makes of it, its tables its constants."""
     structs = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in plan.inputs]
     with nesting_told(plan.steps), collecting_seldom():
-        return trace_simplified(emit(plan), *structs, *fed_types(plan))
+        return trace_simplified(emit(plan), *structs, *fed_types(plan), inputs="apart")
 
 
 def compile_plan(plan: Plan) -> jax_core.ClosedJaxpr:

@@ -162,8 +162,8 @@ def test_updates_through_what_xla_inlines(kind):
 
 
 def test_updates_that_xla_compiles_rightly_stay_in_place():
-    def stays(function, *arrays, carried=True):
-        return not updates_in_danger(jax.make_jaxpr(function)(*arrays), carried=carried)
+    def stays(function, *arrays, inputs="carried"):
+        return not updates_in_danger(jax.make_jaxpr(function)(*arrays), inputs)
 
     update = lax.dynamic_update_slice
     # Of an array in its own shape; of a reshape by what comes from elsewhere; of what a loop carries.
@@ -173,9 +173,12 @@ def test_updates_that_xla_compiles_rightly_stay_in_place():
     turn = lambda both, _: ((update(both[0], both[1][3:7, None], (0, 2)), both[1]), ())  # noqa: E731
     assert stays(lambda x: lax.scan(turn, (x, x.reshape(16)), None, length=3), SQUARE)
     assert not stays(lambda x: lax.scan(turn, (x.reshape(4, 4), x), None, length=1), SQUARE.reshape(16))
-    # Whoever jits the whole may give it anything.
+    # A function of the graph may be given anything, and the whole arrays in shapes of XLA's own.
     for own in (SQUARE, SQUARE[0]):
-        assert not stays(lambda x, z: update(x, z[:2, None].reshape(2, -1), (0, 2)), SQUARE, own, carried=False)
+        by_another = lambda x, z: update(x, z[:2, None].reshape(2, -1), (0, 2))  # noqa: E731
+        assert not stays(by_another, SQUARE, own, inputs="any")
+        assert stays(by_another, SQUARE, own, inputs="apart")
+    assert not stays(lambda x: update(x, x.reshape(-1)[2:8].reshape(2, 3), (1, 0)), SQUARE, inputs="apart")
 
 
 @few("size, known", itertools.product([(2, 1, 1), (3, 2, 1), (1, 2, 2)], [True, False]))

@@ -263,8 +263,8 @@ class TileArray(Execution):
     def compile_held(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from what is held of its inputs to what is held of its outputs."""
         structs = [jax.ShapeDtypeStruct(self.held_shape(variable), variable.dtype) for variable in plan.inputs]
-        return trace_simplified(emit(plan, self), *structs, *fed_types(plan))
+        return trace_simplified(emit(plan, self), *structs, *fed_types(plan), inputs="apart")
 
     def compile_logical(self, plan: Plan) -> jax_core.ClosedJaxpr:
         """The jaxpr of a checked plan from the values of its inputs, which it loads, to those of its outputs."""
-        return trace_simplified(logical(plan, self), *logical_types(plan))
+        return trace_simplified(logical(plan, self), *logical_types(plan), inputs="apart")

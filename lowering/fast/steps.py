@@ -145,7 +145,7 @@ def _while(state: EmissionState, step: WhileStep) -> None:
         ]
     else:
         # The loop's own derivative rule hides its body from the rules on what was emitted.
-        body = trace_simplified(turn, start, carried=step.max_steps > 1)
+        body = trace_simplified(turn, start, inputs="carried" if step.max_steps > 1 else "any")
         kinds = jax.tree.structure(start)
         run = lambda values: jax.tree.unflatten(kinds, jax_core.jaxpr_as_fun(body)(*jax.tree.leaves(values)))  # noqa: E731
         values = eqxi.while_loop(holds, run, start, max_steps=step.max_steps, kind=state.execution.loops)

@@ -14,7 +14,7 @@ from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract
 from lowering.jaxprs.dots_in_memory_order import dots_in_memory_order
 from lowering.jaxprs.equal_constants import equal_constants_once
-from lowering.jaxprs.in_place import update_safely
+from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.leaving_shapes import shape_as_they_leave
 from lowering.jaxprs.narrow_products import multiply_narrowly
@@ -28,13 +28,13 @@ from lowering.jaxprs.sum_rows import sum_rows
 from lowering.jaxprs.whole_products import join_products
 
 
-def trace_simplified(function: Callable[..., Any], *structs: Any, carried: bool = False) -> jax_core.ClosedJaxpr:
+def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs = "any") -> jax_core.ClosedJaxpr:
     """A function traced for arguments of some shapes and dtypes, after every rule on jaxprs.
 
-    `carried` says that a loop carries its arguments; see `update_safely`.
+    `inputs` says what its arguments are; see `update_safely`.
     """
     emitted = slices_in_order(compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
     traced = carry_extended(shaped)
-    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, carried=carried))))
+    return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))

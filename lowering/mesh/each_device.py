@@ -78,7 +78,7 @@ def over_mesh(
     inner.crossed.clear()
     kinds = [jax.dtypes.canonicalize_dtype(table.dtype) for table in tables]
     rows = [jax.ShapeDtypeStruct((1, *table.shape[1:]), kind) for table, kind in zip(tables, kinds, strict=True)]
-    body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts))
+    body = devices.named(lambda: trace_simplified(with_rows(tables), rows, *parts, inputs="apart"))
     checked = None
     if messages is not None:
         checked = raising_on_device(body.out_avals, messages, None if replicas is None else replicas.axis)
