@@ -61,6 +61,22 @@ def row_shift_case(x, y, *, how, of):
 
 
 @cl.codelet
+def row_counted(x, y):
+    """A factor that is a length, and no element of the row: the derivative reads nothing that shows it."""
+    return (y * x.shape[0]).astype(x.dtype)
+
+
+@cl.codelet
+def row_counted_case(x, y, *, how, of):
+    return (2 * y if HOW[how](x.shape[0], of) else y * (x.shape[0] - 2)).astype(x.dtype)
+
+
+@cl.codelet
+def row_filled(x, y):
+    return jnp.full(x.shape, y * (1 + x.shape[0])).astype(x.dtype)
+
+
+@cl.codelet
 def row_dot(x, z):
     return squash(jnp.dot(x, z)).astype(x.dtype)
 
@@ -108,6 +124,24 @@ def row_looked_up(x, y):
     return squash(found + x[x.shape[0] - 1]).astype(x.dtype)
 
 
+def _folded(x, start, function):
+    return lax.reduce(x, start, function, tuple(range(x.ndim)))
+
+
+@cl.codelet
+def row_begun(x, y):
+    """Reductions from a number that a field holds, which rows of one element leave out."""
+    begun = _folded(x, y, lax.add) + 2 * _folded(x, y, lax.max) - _folded(x, y, lax.min)
+    return squash(begun + jnp.max(x, initial=y) + jnp.sum(x, initial=y)).astype(x.dtype)
+
+
+@cl.codelet
+def row_folded(x, y):
+    """The same by functions that no primitive is, each of which depends on the order of the elements."""
+    half = (lambda a, b: a / 2 + b) if jnp.issubdtype(x.dtype, jnp.floating) else (lambda a, b: 3 * a + b)
+    return squash(_folded(x, y, half) - _folded(squash(x) + 1, squash(y), lax.mul)).astype(x.dtype)
+
+
 @jax.custom_jvp
 def by_rule(x):
     """A function with a derivative rule of its own, which asks for the length of the row."""
@@ -126,8 +160,14 @@ def row_by_rule(x, y):
     return squash(bent + jnp.sum(y) * jnp.cumsum(bent, axis=0)).astype(x.dtype)
 
 
-OF_ROWS = [row_sum, row_mean, row_order, row_dot, row_case, row_case, row_product, row_chosen, row_looked_up]
+BY_CASES = (row_case, row_shift_case, row_counted_case)
+"""Those that take a way to look at a length."""
+
+OF_ROWS = [
+    *(row_sum, row_mean, row_order, row_dot, row_case, row_case, row_product, row_chosen, row_looked_up),
+    *(row_counted, row_counted_case, row_begun, row_folded),
+]
 """Those that the strategies draw which give a number for each row, `row_order` also the row."""
 
-ROWS_OF_ROWS = [row_shift, row_shift_case, row_running, row_sorted, row_softmax, row_by_rule]
+ROWS_OF_ROWS = [row_shift, row_shift_case, row_running, row_sorted, row_softmax, row_by_rule, row_filled]
 """Those that give a row for each row."""

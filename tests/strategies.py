@@ -25,7 +25,11 @@ from codelet.tracing.codelet_from_jaxpr import JaxprCodelet
 from codelet.tracing.field_types import FieldType
 from codelet.tracing.statics import static_key
 from codelet.views.grids import whole_grids
+from lowering.check.initialized import read_and_written
+from lowering.plan.collect import collect
+from lowering.plan.dataflow import flow
 from lowering.plan.streams import Sent
+from lowering.plan.timeline import without_calls
 from tests.blocks import blocked
 from tests.bounded import squash
 from tests.drawn_views import padding
@@ -33,16 +37,15 @@ from tests.host_arrays import aligned
 from tests.library import operated
 from tests.masks import masked
 from tests.ragged_codelets import (
+    BY_CASES,
     HOW,
     OF_ROWS,
     ROWS_OF_ROWS,
-    row_case,
     row_chosen,
     row_dot,
     row_looked_up,
     row_mean,
     row_order,
-    row_shift_case,
 )
 from tests.rewriting import rewritten
 from tests.undefined import undefined
@@ -427,6 +430,11 @@ def one_less(left):
 
 
 @cl.codelet
+def bent_to(a, b):
+    return squash(a * b + b).astype(a.dtype)
+
+
+@cl.codelet
 def mixed(a, b, c):
     return {"c": squash(a + 2 * b - c).astype(c.dtype)}
 
@@ -743,7 +751,7 @@ class _Builder:
         if kind not in (row_mean, row_order, row_dot, row_chosen, row_looked_up):  # elements that are arrays, or none
             shape += draw(st.sampled_from([(), (), (), (2,), (0,)]))
         static: dict[str, Any] = {}
-        if kind in (row_case, row_shift_case):
+        if kind in BY_CASES:
             static = {"how": draw(st.sampled_from(sorted(HOW))), "of": draw(st.integers(0, 3))}
         runs, static = self.codelet(kind, static)
         row = self.rows(count, size, disjoint=writes_rows)
@@ -959,8 +967,11 @@ class _Builder:
             return [cl.If(control, *bodies)]
         return [cl.Switch(control, dict(enumerate(bodies[1:])), bodies[0])]
 
-    def called(self, size: int, *, writes_a: bool, depth: int = 0) -> cl.Function:
-        """A function of a, b and c, which writes c, and a if that is said, and variables of the graph that it names."""
+    def called(self, size: int, *, writes_a: bool, begins: bool = False, depth: int = 0) -> cl.Function:
+        """A function of a, b and c, which writes c, and a if that is said, and variables of the graph that it names.
+
+        One that `begins` writes c before it reads it, and maybe those variables, through functions within it perhaps.
+        """
         draw, graph, number = self.draw, self.case.graph, next(self.numbers)
         own = {name: graph.add_variable(f"parameter{number}{name}", (size,), self.dtype) for name in "abc"}
         alike = [v.name for v in graph.variables if v.shape == (size,) and v.dtype == self.dtype and v.value is None]
@@ -969,7 +980,8 @@ class _Builder:
             graph.variable(draw(st.sampled_from(alike))) if alike and draw(st.booleans()) else self.variable((size,))
         )
         held, local = self.variable((size,)), self.short((size,))
-        inner: Any = self.called(size, writes_a=False, depth=depth + 1) if depth < 2 and draw(st.booleans()) else None
+        nests = depth < 2 and draw(st.booleans())
+        inner: Any = self.called(size, writes_a=False, begins=begins, depth=depth + 1) if nests else None
         i, j = cl.grid(size), cl.grid(draw(st.integers(1, size)))
         flip = (lambda t, i: t[size - 1 - i]) if draw(st.booleans()) else (lambda t, i: t[i])
         body: list[Any] = [cl.Copy(own["b"], local)]
@@ -979,9 +991,21 @@ class _Builder:
             graph.add_vertex(made, mixed, a=a[i], b=flip(b, i), c=flip(c, i))
             return made
 
+        def first(to: cl.Tensor) -> Any:
+            way = draw(st.sampled_from(["copy", "vertices", *["call"] * 3 * (inner is not None)]))
+            if way == "call":
+                return cl.Call(inner, a=own["a"], b=own["b"], c=to)
+            if way == "copy":
+                return cl.Copy(own[draw(st.sampled_from("ab"))], to)
+            made = graph.add_compute_set(f"first{next(self.numbers)}")
+            graph.add_vertex(made, bent_to, a=own["a"][i], b=flip(own["b"], i), out=to[i])
+            return made
+
+        for tensor in [own["c"], *draw(st.sampled_from([[], [held], [local]]))] if begins else []:
+            body.append(first(tensor))
         kinds = ["plain", "plain", "part", "state", "reads", "local", "copy", "loop", "choice"]
         for kind in draw(
-            st.lists(st.sampled_from(kinds + ["calls"] * 2 * (inner is not None)), min_size=1, max_size=4)
+            st.lists(st.sampled_from(kinds + ["calls"] * 2 * (inner is not None)), min_size=int(not begins), max_size=4)
         ):
             body += {
                 "plain": lambda: [mix(own["a"], own["b"], own["c"])],
@@ -1013,16 +1037,21 @@ class _Builder:
         """A function called several times: on the same tensors, on parts of one, in a chain, or on any; in a loop."""
         draw, size = self.draw, self.draw(st.integers(1, 3))
         kinds = {name: draw(st.sampled_from(["same", "own", "back", "next", "any"])) for name in "abc"}
+        begins = draw(st.booleans())
+        if begins and draw(st.booleans()):
+            kinds["c"] = "alone"
         # Two arguments are written, which must be apart; what is only read may be any of them.
         apart = kinds["a"] in ("same", "own", "back") and kinds["c"] != "any"
-        function = self.called(size, writes_a=apart and draw(st.booleans()))
+        function = self.called(size, writes_a=apart and draw(st.booleans()), begins=begins)
         count = draw(st.integers(1, 5))
         parts = {name: self.variable((count + 1, size)) for name in "abc"}
+        alone = self.variable((size,))
 
         def argument(name: str, kind: str, turn: int) -> cl.Tensor:
             tensor = parts[name]
             return {
                 "same": lambda: tensor[0],
+                "alone": lambda: alone,
                 "own": lambda: tensor[turn],
                 "back": lambda: tensor[count - turn],
                 "next": lambda: parts["c"][turn + 1] if name == "c" else parts["c"][turn],
@@ -1052,6 +1081,10 @@ class _Builder:
         outgoing = graph.add_output_stream(f"out{number}", shape, self.dtype)
         held, last = self.variable(shape), self.variable(shape)
         return [cl.Copy(incoming, held), cl.Copy(incoming, last), *self.compute_set(), cl.Copy(held, outgoing)]
+
+    def updated(self) -> list[Any]:
+        """Writes to parts of a variable from itself."""
+        return rewritten(self)
 
     def sent(self) -> list[Any]:
         """Values out, wherever there is a bound on how many there may be: in loops and some cases of choices too."""
@@ -1140,6 +1173,14 @@ class _Builder:
         return self.compute_set()
 
 
+def written_first(case: Case) -> set[str]:
+    """The variables all elements of which a case's program writes on every way, and before anything reads them."""
+    plan = without_calls(flow(collect(case.graph, case.sequence(), (), ())))
+    constants = [own for own in plan.variables if own.value is not None]
+    read, written = read_and_written(plan, constants)
+    return {own.name for own in plan.variables if own not in read and own not in constants and written.of(own).is_all}
+
+
 @st.composite
 def cases(
     draw: Any,
@@ -1149,16 +1190,20 @@ def cases(
     bounded: bool = False,
     ragged: bool = False,
     calls: bool = False,
+    updates: bool = False,
 ) -> Case:
     """A graph with a program, and values for its inputs; `loops` are repeats that pass variables on, alone.
 
     `bounded` programs can be differentiated in reverse mode; of `ragged` ones every compute set is ragged; those of
-    `calls` are of calls, or of steps with calls between.
+    `calls` are of calls, or of steps with calls between; those of `updates` write variables in part from themselves,
+    alone. Of some, what is written before it is read has no value before.
     """
     builder = _Builder(draw, dtype, bounded)
     case = builder.case
+    only = [("passing", loops), ("ragged", ragged), ("updated", updates)]
+    step = getattr(builder, next((kind for kind, is_only in only if is_only), "step"))
     for _ in range(draw(st.integers(1, max_steps))):
-        case.program += builder.passing() if loops else builder.ragged() if ragged else builder.step()
+        case.program += step()
         case.program += builder.calls() if calls else []
     if loops and draw(st.booleans()):
         case.program = [cl.Repeat(draw(st.integers(1, 3)), cl.Sequence(*case.program))]
@@ -1168,4 +1213,8 @@ def cases(
     # All, or few: what no output needs is not run.
     few = {draw(st.sampled_from(own)), draw(st.sampled_from(names))}
     case.outputs = names if draw(st.booleans()) else [name for name in names if name in few]
+    if calls or draw(st.integers(0, 3)) == 0:
+        late = written_first(case)
+        kept = draw(st.sets(st.sampled_from(sorted(late)))) if late and draw(st.booleans()) else set()
+        case.inputs = {name: value for name, value in case.inputs.items() if name not in late - kept}
     return case

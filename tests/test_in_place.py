@@ -1,5 +1,6 @@
 """Updates in place: what XLA would miscompile is emitted in another way, and only that."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -15,6 +16,8 @@ import codelet as cl
 from lowering.jaxprs.in_place import update_safely, updates_in_danger
 from tests.at_once import at_once
 from tests.examples import examples, few
+from tests.strategies import Case, cases
+from tests.ways import assert_close, assert_same, check_engine, interpreted, lowered
 
 
 def five_lines(x):
@@ -390,3 +393,60 @@ def test_programs_of_updates(function, chosen):
 @given(programs())
 def test_many_programs_of_updates(function):
     agrees(function, jnp.arange(64.0).reshape(8, 8), rtol=1e-5)
+
+
+# --- graphs of updates, whose inputs may be made beside them -------------------------------------------------------
+
+
+def from_products(case: Case) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], Case]:
+    """A case of which some inputs are products of small whole numbers, and these: XLA lays them out as it likes."""
+    random = np.random.default_rng(len(case.inputs))
+    factors = {}
+    for name, value in case.inputs.items():
+        if value.ndim and random.integers(3):
+            left, right = (value.shape[0], 2), (2, *value.shape[1:])
+            factors[name] = tuple(random.integers(-2, 3, shape).astype(value.dtype) for shape in (left, right))
+    made = {name: np.tensordot(*own, 1).astype(own[0].dtype) for name, own in factors.items()}
+    return factors, dataclasses.replace(case, inputs=case.inputs | made)
+
+
+def check_updates(case: Case) -> None:
+    """A case gives the same alone, and compiled together with products that make its inputs."""
+    factors, case = from_products(case)
+    run, expected = lowered(case), interpreted(case)
+
+    def together(factors):
+        return run(case.inputs | {name: jnp.tensordot(*own, 1) for name, own in factors.items()})
+
+    for found in (jax.jit(run)(case.inputs), jax.jit(together)(factors)):
+        if case.inputs and next(iter(case.inputs.values())).dtype.kind == "i":
+            assert_same(found, expected)
+        else:
+            assert_close(found, expected, 1e-5)
+
+
+@examples(4)
+@given(cases(np.float32, updates=True, max_steps=2))
+def test_graphs_of_updates(case: Case):
+    check_updates(case)
+
+
+@pytest.mark.slow
+@examples(500)
+@given(st.sampled_from([np.float32, np.int32]).flatmap(lambda dtype: cases(dtype, updates=True)))
+def test_many_graphs_of_updates(case: Case):
+    check_updates(case)
+
+
+@pytest.mark.slow
+@examples(200)
+@given(cases(np.int32, updates=True, max_steps=2), st.sampled_from(["fused", "tiles", "addresses"]))
+def test_many_graphs_of_updates_in_engines(case: Case, execution: str):
+    check_engine(cl.Engine(case.graph, case.sequence(), execution=execution), case)
+
+
+@pytest.mark.slow
+@examples(300)
+@given(cases(np.float32))
+def test_many_graphs_whose_inputs_are_products(case: Case):
+    check_updates(case)

@@ -20,7 +20,7 @@ from codelet.tracing.alike import alike
 from codelet.tracing.lengths import Answers, fresh_lengths, watched
 from tests.at_once import at_once
 from tests.examples import examples, few
-from tests.ragged_codelets import OF_ROWS, ROWS_OF_ROWS, row_case, row_dot, row_order, row_shift_case
+from tests.ragged_codelets import BY_CASES, OF_ROWS, ROWS_OF_ROWS, row_dot, row_order
 from tests.strategies import cases
 
 LENGTHS = [3, 0, 1, 2, 5, 7, 4, 3]
@@ -424,7 +424,7 @@ def lowered_rows(kind, lengths):
     fields["out"] = graph.add_variable("out", x.shape)[rows[i]] if of_rows else graph.add_variable("out", y.shape)[i]
     if kind is row_order:
         fields["sum"] = graph.add_variable("sum", y.shape)[i]
-    static = {"how": "equal", "of": 2} if kind in (row_case, row_shift_case) else {}
+    static = {"how": "equal", "of": 2} if kind in BY_CASES else {}
     graph.add_vertex("rows", cl.codelet(own_copy(kind.function)), **fields, **static)
     run = cl.lower(graph, inputs=["x", "y", "z"], outputs=["out"])
     random = np.random.default_rng(0)

@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
 from codelet.tracing.field_types import FieldType
-from tests.examples import few
+from tests.examples import examples, few
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -118,6 +120,21 @@ def of_trace(function: Any, dtype: str) -> Callable[[bool], Any]:
     return lambda wide: told(cl.trace(function, kind(dtype, wide).struct()).jaxpr)
 
 
+def of_run(function: Any, dtype: str) -> Callable[[bool], Any]:
+    """What a codelet of a function gives, interpreted and lowered."""
+    codelet = cl.codelet(function)
+
+    def ran(wide: bool) -> Any:
+        graph = cl.Graph()
+        x = graph.add_variable("x", (3,), kind(dtype, wide).dtype)
+        y = graph.add_vertex("run", codelet, x=x)
+        given = {"x": np.ones(3, x.dtype)}
+        ways = [cl.interpret(graph, given, [y]), cl.lower(graph, inputs=[x], outputs=[y])(given)]
+        return [(str(own[y.name].dtype), np.asarray(own[y.name]).tolist()) for own in ways]
+
+    return ran
+
+
 def of_adjoint(function: Any, dtype: str) -> Callable[[bool], Any]:
     codelet = cl.codelet(function)
 
@@ -174,3 +191,110 @@ def test_values_are_as_exact_as_the_bits_allow(first):
         for own in found:
             np.testing.assert_allclose(own, exact, rtol=1e-15 if wide else 1e-6)
             assert np.asarray(own).dtype == x.dtype
+
+
+# --- drawn functions ------------------------------------------------------------------------------------------
+
+
+class Holder:
+    """An object that a function captures, with an array as an attribute."""
+
+    def __init__(self, table: np.ndarray):
+        self.table = table
+
+
+def by_rule(body: Callable[[Any], Any]) -> Any:
+    """A function with a derivative rule that captures what the function does."""
+    own = jax.custom_jvp(body)
+    own.defjvp(lambda primals, tangents: (own(*primals), tangents[0] * body(*primals)))
+    return own
+
+
+CONTAINERS: dict[str, Callable[[np.ndarray], tuple[Any, Callable[[Any], Any]]]] = {
+    "itself": lambda table: (table, lambda held: held),
+    "a tuple": lambda table: ((1, table), lambda held: held[1]),
+    "a list": lambda table: ([table, table[::-1]], lambda held: held[0] + held[1][::-1]),
+    "a dict": lambda table: ({"table": table}, lambda held: held["table"]),
+    "containers in one another": lambda table: ([{"of": (table,)}], lambda held: held[0]["of"][0]),
+    "an object": lambda table: (Holder(table), lambda held: held.table),
+    "a number": lambda table: (table[1], lambda held: held),
+    "a view": lambda table: (np.stack([table, table], 1), lambda held: held[:, 1]),
+    "JAX's": lambda table: (table, jnp.asarray),
+}
+"""What a function captures that holds a table, and how it reads that."""
+
+AROUND: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "scan": lambda body: lambda x: lax.scan(lambda carry, _: (body(carry), None), x, None, 2)[0],
+    "while": lambda body: (
+        lambda x: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, body(s[1])), (jnp.int32(0), x))[1]
+    ),
+    "counted": lambda body: lambda x: lax.fori_loop(0, 2, lambda _, own: body(own), x),
+    "branch": lambda body: lambda x: lax.cond(jnp.real(x[0]) > 0, body, lambda x: x, x),
+    "jit": lambda body: jax.jit(body),
+    "rows": lambda body: lambda x: jax.vmap(body)(jnp.stack([x, 2 * x])).sum(0).astype(x.dtype),
+    "map": lambda body: lambda x: lax.map(body, x[None])[0],
+    "made again": lambda body: jax.checkpoint(body),
+    "codelet": lambda body: lambda x: cl.codelet(lambda x: body(x))(x),
+    "codelet, made once": lambda body: cl.codelet(lambda x: body(x)),
+    "a rule": lambda body: by_rule(body),
+    "nothing": lambda body: body,
+}
+"""What may be around the body of a function."""
+
+WITH: list[Callable[[Any, Any], Any]] = [
+    lambda x, table: x + table,
+    lambda x, table: x * table - x,
+    lambda x, table: x + jnp.square(table).sum().astype(x.dtype),
+    lambda x, table: jnp.where(jnp.asarray(table) == table, x + table, x),
+    lambda x, table: x.at[:1].add(jnp.ravel(jnp.asarray(table))[:1]),
+    lambda x, table: jnp.broadcast_to(jnp.asarray(table), x.shape),
+]
+
+
+def _layer(inner: Any, held: Any, read: Any, way: Any) -> Callable[[Any], Any]:
+    """A function of what another gives and of what it captures."""
+    return lambda x: way(inner(x), read(held)).astype(x.dtype)
+
+
+@st.composite
+def capturing(draw: Any) -> Callable[[str], Any]:
+    """What makes functions of an array, each time others, which capture tables in containers, in loops and the like."""
+    layers = st.tuples(*map(st.sampled_from, (sorted(AROUND), sorted(CONTAINERS), range(len(WITH)))))
+    chosen = draw(st.lists(layers, min_size=1, max_size=3))
+    shared = draw(st.booleans())
+
+    def make(dtype: str) -> Any:
+        table = values(dtype)
+        function = lambda x: x  # noqa: E731
+        for k, (around, container, way) in enumerate(chosen):
+            held, read = CONTAINERS[container](table if shared else values(dtype)[:: 1 - k % 2 * 2])
+            function = AROUND[around](_layer(function, held, read, WITH[way]))
+        return function
+
+    return make
+
+
+def check_drawn(data: Any) -> None:
+    """However often 64 bits are allowed and forbidden, a function is traced and runs as one that nothing has seen."""
+    make, dtype = data.draw(capturing()), data.draw(st.sampled_from(sorted(NARROW)))
+    order = data.draw(st.lists(st.booleans(), min_size=1, max_size=3).map(lambda own: [*own, not own[-1], own[-1]]))
+    of = data.draw(st.sampled_from([of_codelet, of_trace, of_run]))
+    used = of(make(dtype), dtype)
+    for wide in order:
+        with jax.enable_x64(wide):
+            found, expected = used(wide), of(make(dtype), dtype)(wide)
+        assert found == expected
+        assert wide or dtype not in str(found)
+
+
+@examples(3)
+@given(st.data())
+def test_drawn_functions_depend_on_none_before(data):
+    check_drawn(data)
+
+
+@pytest.mark.slow
+@examples(300)
+@given(st.data())
+def test_many_drawn_functions_depend_on_none_before(data):
+    check_drawn(data)
