@@ -267,7 +267,9 @@ def _layer(inner: Any, held: Any, read: Any, way: Any) -> Callable[[Any], Any]:
 def capturing(draw: Any) -> Callable[[str], Any]:
     """What makes functions of an array, each time others, which capture tables in containers, in loops and the like."""
     left = draw(st.sampled_from([MAY_CHANGE, REMEMBERING]))
-    layers = st.tuples(*map(st.sampled_from, (sorted({*AROUND} - left), sorted({*CONTAINERS} - left), range(len(WITH)))))
+    layers = st.tuples(
+        *map(st.sampled_from, (sorted({*AROUND} - left), sorted({*CONTAINERS} - left), range(len(WITH))))
+    )
     chosen = draw(st.lists(layers, min_size=1, max_size=3))
     shared = draw(st.booleans())
 
