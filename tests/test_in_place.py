@@ -406,7 +406,7 @@ def from_products(case: Case) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]],
         if value.ndim and random.integers(3):
             left, right = (value.shape[0], 2), (2, *value.shape[1:])
             factors[name] = tuple(random.integers(-2, 3, shape).astype(value.dtype) for shape in (left, right))
-    made = {name: np.tensordot(*own, 1).astype(own[0].dtype) for name, own in factors.items()}
+    made = {name: np.tensordot(own[0], own[1], 1).astype(own[0].dtype) for name, own in factors.items()}
     return factors, dataclasses.replace(case, inputs=case.inputs | made)
 
 
@@ -416,7 +416,7 @@ def check_updates(case: Case) -> None:
     run, expected = lowered(case), interpreted(case)
 
     def together(factors):
-        return run(case.inputs | {name: jnp.tensordot(*own, 1) for name, own in factors.items()})
+        return run(case.inputs | {name: jnp.tensordot(own[0], own[1], 1) for name, own in factors.items()})
 
     for found in (jax.jit(run)(case.inputs), jax.jit(together)(factors)):
         if case.inputs and next(iter(case.inputs.values())).dtype.kind == "i":

@@ -5,12 +5,12 @@ same code with copies of these variables, so that it means later what it means n
 at other times; and what to look at to see whether anything has changed since. Functions that it calls by such
 names are taken along, where they are of the same module or have variables of their own.
 
-Known weakness: names are frozen, and arrays of NumPy's copied, but a list, a dict, an object, a class or a module
-stays the user's own, since a codelet may append to it; what is changed inside it is seen where the function runs, not
-where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to itself (`global`,
-`nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they were. What
-`jax.jit` holds is JAX's, and so is what it remembers of the arrays that are held there, or in a list, a dict or an
-object, from when other numbers of bits were allowed.
+Known weakness: names are frozen, and arrays of NumPy's copied, those in tuples too, but a list, a dict, an object, a
+class or a module stays the user's own, since a codelet may append to it; what is changed inside it is seen where the
+function runs, not where it was traced, and `unchanged.py` tells the difference. A name that the function assigns to
+itself (`global`, `nonlocal`) stays the user's as well, and modules and classes of libraries are taken to be what they
+were. What `jax.jit` holds is JAX's, and so is what it remembers of the arrays that are held there, or in a list, a dict
+or an object, from when other numbers of bits were allowed.
 """
 
 from __future__ import annotations
@@ -196,6 +196,10 @@ class _Freezing:
             return copy, ("array", _array_key(copy))
         if self.within is not None:
             return self.copy_within(held, self.within), ("object", id(held))
+        if type(held) is tuple and not _is_plain(held):  # which is what its parts are
+            parts = [self.value(part) for part in held]
+            same = all(own is part for (own, _), part in zip(parts, held, strict=True))
+            return held if same else tuple(own for own, _ in parts), ("tuple", *(key for _, key in parts))
         if isinstance(held, _PLAIN) or is_dataclass(held):
             try:
                 return held, static_key(held)
