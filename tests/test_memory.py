@@ -843,6 +843,28 @@ def test_the_network_on_mnist_is_planned_closely():
     assert max(shares(plan_machine(plan).memory)) <= 1.1
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_is_in_out_is_made_of_what_another_result_overwrites(size):
+    """A result in the place of an input, and a field that is in-out and needs that input too."""
+
+    @cl.codelet
+    def both(a, total):
+        return {"twice": 2 * a, "total": total + jnp.sin(a)}
+
+    graph = cl.Graph(cl.IPU(num_tiles=2))
+    x, y, z, held, total = (graph.add_variable(name, (2, size)) for name in ("x", "y", "z", "held", "total"))
+    i = cl.grid(2)
+    graph.add_vertex("both", both, a=held[i], total=total[i], twice=y[i], tile=i)
+    program = [cl.Copy(x, held), *graph.compute_sets, cl.Copy(y, z)]
+    values = {"x": np.arange(2.0 * size, dtype="f").reshape(2, size), "total": np.ones((2, size), "f")}
+    engine = cl.Engine(graph, program, execution="addresses")
+    run = engine.function(inputs=["x", "total"], outputs=["z", "total"])
+    expected = cl.interpret(graph, values, ["z", "total"], cl.Sequence(*program))
+    found = run(values)
+    for name in ("z", "total"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+
+
 # --- scale --------------------------------------------------------------------------------------------
 
 

@@ -160,52 +160,83 @@ class Addresses(TileArray):
         touched = dict.fromkeys(v for touch in step.touches() for v in touch.variables)
         written = dict.fromkeys(v for touch in step.touches() if touch.is_written for v in touch.variables)
         in_place = self.in_place(step)
-        speaks = any(family.codelet.has_effects for family in step.families)
-        if in_place and not speaks:
-            self.overwrite(arrays, step, list(touched), in_place)
+        if in_place and not any(family.codelet.has_effects for family in step.families):
+            self.overwrite(arrays, step, list(touched), list(written), in_place)
+            return
         opened = self._opened(arrays, list(touched))
         super().execute(opened, step)
-        self._closed(arrays, opened, [v for v in written if v not in in_place or speaks])
+        self._closed(arrays, opened, list(written))
 
-    def in_place(self, step: ExecuteStep) -> dict[Variable, np.ndarray]:
-        """The variables that a step writes where one lies that it reads, and where in its field each element is.
+    def places(self, step: ExecuteStep) -> dict[Variable, np.ndarray]:
+        """Where in its field each element of the variables is that a step writes, as far as fields are parts of these.
 
-        The latter of shape (size,), -1 for what the step does not write.
+        Of shape (size,), -1 for what the step does not write.
         """
-        connected = [(family, f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
-        read = {v for _, f, t in connected if f.is_read for v in source_variables(t.source)}
         found: dict[Variable, np.ndarray] = {}
-        for family, own, tensor in connected:
-            if not own.is_written or own.is_read or not isinstance(tensor.source, Variable) or tensor.rows is not None:
-                continue
-            occupant = self.memory.occupant(tensor.source)
-            if occupant is None or not any(v in read for v in occupant.variables if v is not tensor.source):
-                continue
-            places = found.setdefault(tensor.source, np.full(tensor.source.size, -1))
-            elements = tensor.index.values(family.axes).reshape(-1, tensor.size)
-            places[elements] = np.arange(tensor.size)
-        return {variable: places for variable, places in found.items() if variable.size}
+        others: set[Variable] = set()
+        for family in step.families:
+            for own in family.fields:
+                if own.tensor is None or not own.is_written:
+                    continue
+                if not isinstance(own.tensor.source, Variable) or own.tensor.rows is not None:
+                    others.update(source_variables(own.tensor.source))
+                    continue
+                places = found.setdefault(own.tensor.source, np.full(own.tensor.source.size, -1))
+                elements = own.tensor.index.values(family.axes).reshape(-1, own.tensor.size)
+                places[elements] = np.arange(own.tensor.size)
+        return {variable: places for variable, places in found.items() if variable.size and variable not in others}
+
+    def in_place(self, step: ExecuteStep) -> set[Variable]:
+        """The variables that a step writes where one lies that it reads."""
+        connected = [(f, f.tensor) for family in step.families for f in family.fields if f.tensor is not None]
+        read = {v for own, tensor in connected if own.is_read for v in source_variables(tensor.source)}
+        found = set()
+        for own, tensor in connected:
+            if own.is_written and not own.is_read and isinstance(tensor.source, Variable) and tensor.rows is None:
+                occupant = self.memory.occupant(tensor.source)
+                if occupant is not None and any(v in read for v in occupant.variables if v is not tensor.source):
+                    found.add(tensor.source)
+        return found
 
     def overwrite(
-        self, arrays: Arrays, step: ExecuteStep, touched: Sequence[Variable], in_place: dict[Variable, np.ndarray]
+        self,
+        arrays: Arrays,
+        step: ExecuteStep,
+        touched: Sequence[Variable],
+        written: Sequence[Variable],
+        in_place: set[Variable],
     ) -> None:
-        """Write some variables of a step's, element after element of their fields, each computed as memory then is."""
-        memories = list(self.memories.values())
-        around = {variable: array for variable, array in arrays.items() if variable not in memories}
+        """Run a compute set that writes in the place of what it reads: element after element of its fields.
 
-        def turn(k: Array, held: Sequence[Array]) -> list[Array]:
-            now: Arrays = {**around, **dict(zip(memories, held, strict=True))}
+        Each is computed from memory as it then is. What lies apart, or is in-out, is written when all are made.
+        """
+        memories, places = list(self.memories.values()), self.places(step)
+        around = {variable: array for variable, array in arrays.items() if variable not in memories}
+        shared = [variable for variable in written if variable in in_place and variable in places]
+        apart = [variable for variable in written if variable not in shared]
+        flat = lambda variable, array: self.unload(variable, array).reshape(-1)  # noqa: E731
+
+        def turn(k: Array, held: Sequence[Sequence[Array]]) -> tuple[list[Array], list[Array]]:
+            now: Arrays = {**around, **dict(zip(memories, held[0], strict=True))}
             opened = self._opened(now, touched)
             super(Addresses, self).execute(opened, step)
-            for variable, places in in_place.items():
-                before = self.unload(variable, self.fetch(now, variable)).reshape(-1)
-                after = self.unload(variable, opened[variable]).reshape(-1)
-                chosen = jnp.where(constant(places) == k, after, before)
-                self.keep(now, variable, self.load(variable, chosen.reshape(variable.shape)))
-            return [now[own] for own in memories]
 
-        count = 1 + max(int(places.max()) for places in in_place.values())
-        arrays.update(zip(memories, lax.fori_loop(0, count, turn, [arrays[own] for own in memories]), strict=True))
+            def chosen(variable: Variable, before: Array) -> Array:
+                is_due = constant(places[variable]) == k if variable in places else k == 0
+                return jnp.where(is_due, flat(variable, opened[variable]), before)
+
+            waiting = [chosen(variable, before) for variable, before in zip(apart, held[1], strict=True)]
+            for variable in shared:
+                made = chosen(variable, flat(variable, self.fetch(now, variable)))
+                self.keep(now, variable, self.load(variable, made.reshape(variable.shape)))
+            return [now[own] for own in memories], waiting
+
+        count = 1 + max((int(own.max()) for own in places.values()), default=0)
+        start = [arrays[own] for own in memories], [flat(own, self.fetch(arrays, own)) for own in apart]
+        after, waiting = lax.fori_loop(0, count, turn, start)
+        arrays.update(zip(memories, after, strict=True))
+        for variable, made in zip(apart, waiting, strict=True):
+            self.keep(arrays, variable, self.load(variable, made.reshape(variable.shape)))
 
     # --- the plan in memory -------------------------------------------------------------------------------
 
