@@ -13,7 +13,7 @@ from jax import lax
 from jax.extend import core as jax_core
 
 import codelet as cl
-from lowering.jaxprs.in_place import update_safely, updates_in_danger
+from lowering.jaxprs.in_place import Inputs, update_safely, updates_in_danger
 from tests.at_once import at_once
 from tests.examples import examples, few
 from tests.strategies import Case, cases
@@ -165,7 +165,7 @@ def test_updates_through_what_xla_inlines(kind):
 
 
 def test_updates_that_xla_compiles_rightly_stay_in_place():
-    def stays(function, *arrays, inputs="carried"):
+    def stays(function, *arrays, inputs: Inputs = "carried"):
         return not updates_in_danger(jax.make_jaxpr(function)(*arrays), inputs)
 
     update = lax.dynamic_update_slice
