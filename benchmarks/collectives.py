@@ -71,7 +71,7 @@ def collectives(hlo: str) -> dict[str, Traffic]:
     """
     header = {name: int(count) for name, count in re.findall(r"(num_partitions|replica_count)=(\d+)", hlo)}
     devices, found = math.prod(header.values()), dict[str, Traffic]()
-    for line in hlo.splitlines():
+    for line in re.sub(r"/\*.*?\*/", "", hlo).splitlines():  # XLA numbers the parts of long tuples in comments
         match = _LINE.search(line)
         if match is None:
             continue

@@ -134,6 +134,12 @@ def test_cotangents_go_back_to_where_words_came_from(own: Wanted):
     np.testing.assert_array_equal(np.concatenate([np.asarray(own).reshape(-1) for own in found]), expected)
 
 
+def test_all_parts_of_a_long_tuple_are_counted():
+    """Eight devices: XLA numbers the parts of what their collective gives, in comments."""
+    addresses = np.array([[8], [-1], [-1], [4], [8], [9], [8], [14]])
+    check(Wanted(addresses, held=2, known=0))
+
+
 def test_words_cross_in_loops_and_choices():
     """Round a ring: after as many turns as there are words on a device, each has its neighbour's."""
     devices, held = 4, 3
