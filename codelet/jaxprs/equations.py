@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -99,6 +100,13 @@ def with_bodies(
     return eqn.replace(params={**eqn.params, **made})
 
 
+def with_jaxprs(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A parameter with all jaxprs in it, closed or not, changed; itself where none is."""
+    if isinstance(value, tuple | list):
+        return with_parts(value, [with_jaxprs(part, change) for part in value])
+    return change(value) if isinstance(value, (jax_core.ClosedJaxpr, jax_core.Jaxpr)) else value
+
+
 def with_inner(
     eqn: jax_core.JaxprEqn, change: Callable[[str, jax_core.ClosedJaxpr], jax_core.ClosedJaxpr]
 ) -> jax_core.JaxprEqn:
@@ -107,18 +115,16 @@ def with_inner(
     A parameter that has no place for constants is given the jaxpr closed where it gets any.
     """
 
-    def changed(name: str, value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return with_parts(value, [changed(name, part) for part in value])
-        if isinstance(value, jax_core.ClosedJaxpr):
-            return change(name, value)
-        if isinstance(value, jax_core.Jaxpr) and not value.constvars:
-            before = jax_core.ClosedJaxpr(value, ())
-            after = change(name, before)
-            return value if after is before else after if after.consts else after.jaxpr
-        return value
+    def changed(name: str, own: Any) -> Any:
+        if isinstance(own, jax_core.ClosedJaxpr):
+            return change(name, own)
+        if own.constvars:
+            return own
+        before = jax_core.ClosedJaxpr(own, ())
+        after = change(name, before)
+        return own if after is before else after if after.consts else after.jaxpr
 
-    params = {name: changed(name, value) for name, value in eqn.params.items()}
+    params = {name: with_jaxprs(value, functools.partial(changed, name)) for name, value in eqn.params.items()}
     return eqn if all(new is eqn.params[name] for name, new in params.items()) else eqn.replace(params=params)
 
 

@@ -15,18 +15,9 @@ import jax
 import numpy as np
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, with_parts
+from codelet.jaxprs.equations import Atomic, with_jaxprs
 
 _UNCHANGING = (jax.Array, np.generic, bool, int, float, complex)
-
-
-def _own(value: Any, made: dict[int, Any]) -> Any:
-    """A value of a parameter, with copies of the arrays of the host in the jaxprs that it holds."""
-    if isinstance(value, (tuple, list)):
-        return with_parts(value, [_own(part, made) for part in value])
-    if isinstance(value, jax_core.ClosedJaxpr):
-        return _closed(value, made)
-    return _opened(value, made) if isinstance(value, jax_core.Jaxpr) else value
 
 
 def _atom(atom: Atomic) -> Atomic:
@@ -37,9 +28,12 @@ def _atom(atom: Atomic) -> Atomic:
 
 
 def _opened(jaxpr: jax_core.Jaxpr, made: dict[int, Any]) -> jax_core.Jaxpr:
+    def own(body: Any) -> Any:
+        return _closed(body, made) if isinstance(body, jax_core.ClosedJaxpr) else _opened(body, made)
+
     equations, outvars = [], list(map(_atom, jaxpr.outvars))
     for eqn in jaxpr.eqns:
-        invars, params = list(map(_atom, eqn.invars)), {name: _own(value, made) for name, value in eqn.params.items()}
+        invars, params = list(map(_atom, eqn.invars)), {name: with_jaxprs(v, own) for name, v in eqn.params.items()}
         same = all(map(_is, invars, eqn.invars)) and all(params[name] is value for name, value in eqn.params.items())
         equations.append(eqn if same else eqn.replace(invars=invars, params=params))
     same = all(map(_is, equations, jaxpr.eqns)) and all(map(_is, outvars, jaxpr.outvars))

@@ -12,7 +12,19 @@ from typing import Any
 import jax
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import Atomic, Sources, bodies_of, inlines, needed, operands_of, variables, with_bodies
+from codelet.jaxprs.equations import (
+    Atomic,
+    Sources,
+    bodies_of,
+    inlines,
+    inner_jaxprs,
+    needed,
+    operands_of,
+    variables,
+    with_bodies,
+    with_inner,
+)
+from codelet.jaxprs.primitives import CUSTOM
 
 _DEBUG_INFO = jax_core.DebugInfo("codelet", "rebuilt", None, None)
 
@@ -92,21 +104,43 @@ def rebuild(closed: jax_core.ClosedJaxpr, run: Run, *, sources: Sources = operan
     return builder.closed(builder.inlined(closed, builder.invars, run, sources=sources))
 
 
-def _applies(rule: Rule, jaxpr: jax_core.Jaxpr) -> bool:
-    """Whether a rule has something to do in a jaxpr, or in the bodies of its loops and choices."""
-    return any(rule(eqn) or any(_applies(rule, body.jaxpr) for body in bodies_of(eqn)) for eqn in jaxpr.eqns)
+def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule, *, everywhere: bool = False) -> jax_core.ClosedJaxpr:
+    """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well.
 
+    Args:
+        closed: the jaxpr; itself, where the rule has nothing to do.
+        rule: what takes the place of which.
+        everywhere: in all jaxprs within it, those of functions that are called too, but for functions with derivative
+            rules of their own. What is called at many places stays one.
+    """
+    applies: dict[int, bool] = {}
+    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
 
-def rewrite(closed: jax_core.ClosedJaxpr, rule: Rule) -> jax_core.ClosedJaxpr:
-    """A jaxpr with functions in the place of some equations, in the bodies of loops and choices as well."""
+    def within(eqn: jax_core.JaxprEqn) -> list[jax_core.Jaxpr]:
+        if not everywhere:
+            return [body.jaxpr for body in bodies_of(eqn)]
+        return [] if eqn.primitive.name in CUSTOM else inner_jaxprs(eqn)
+
+    def has_work(jaxpr: jax_core.Jaxpr) -> bool:
+        if id(jaxpr) not in applies:
+            applies[id(jaxpr)] = any(rule(eqn) or any(map(has_work, within(eqn))) for eqn in jaxpr.eqns)
+        return applies[id(jaxpr)]
+
+    def changed(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+        key = (id(body.jaxpr), *map(id, body.consts))
+        if key not in made:
+            made[key] = rebuild(body, run) if has_work(body.jaxpr) else body
+        return made[key]
 
     def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
         function = rule(eqn)
-        if function is None:
-            return builder.equation(with_bodies(eqn, lambda body: rewrite(body, rule)), operands)
-        return builder.traced(function, operands)
+        if function is not None:
+            return builder.traced(function, operands)
+        if within(eqn):
+            eqn = with_inner(eqn, lambda _, body: changed(body)) if everywhere else with_bodies(eqn, changed)
+        return builder.equation(eqn, operands)
 
-    return rebuild(closed, run) if _applies(rule, closed.jaxpr) else closed
+    return changed(closed)
 
 
 def retrace(function: Callable[..., Sequence[Any]], like: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:

@@ -13,7 +13,6 @@ Slopes are those of JAX's rules: elements that tie share theirs, and where the r
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,34 +23,27 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.extend import core as jax_core
 
-from codelet.jaxprs.equations import inner_jaxprs, variables, with_inner
-from codelet.jaxprs.primitives import MOVING, is_understood
-from codelet.jaxprs.rebuild import Builder, rebuild
+from codelet.jaxprs.equations import variables
+from codelet.jaxprs.primitives import MOVING, REDUCTIONS, is_understood
+from codelet.jaxprs.rebuild import rewrite
 
 Function = Callable[..., Any]
 Parts = Sequence[Any]
 
-_REDUCTIONS: dict[str, tuple[Function, Function]] = {
-    "reduce_max": (lax.reduce_max, lax.ge),
-    "reduce_min": (lax.reduce_min, lax.le),
-}
+_REDUCTIONS: dict[str, Function] = {"reduce_max": lax.reduce_max, "reduce_min": lax.reduce_min}
 
 _OF_TWO: dict[str, Function] = {"max": lax.max, "min": lax.min}
 
-WINS: dict[Function, Function] = {lax.max: lax.ge, lax.min: lax.le}
-"""What says that one of two values is the greater or the lesser, or that both are."""
-
 _RUNNING: dict[str, tuple[Function, str]] = {"cummax": (lax.cummax, "max"), "cummin": (lax.cummin, "min")}
+
+_WINS: dict[Function, Function] = {lax.max: lax.ge, lax.min: lax.le}
+"""What says that one of two values is the greater or the lesser, or that both are."""
 
 MOST_COUNTED = 1 << 24
 """Elements of a line up to which a place and the magnitude of a distance fit a float32."""
 
 _NONE, _NEAR, _FAR = 2.0**-125, 2.0**-120, 2.0**120
 """A distance of nothing, the least that counts as one, and the greatest: with the digits of a place, normal numbers."""
-
-_WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
-"""What has derivatives of its own."""
-
 
 Reduce = Callable[[Function, Any, Sequence[int]], Any]
 
@@ -68,7 +60,7 @@ def places_along(array: Any, axes: Sequence[int]) -> Any:
     return places
 
 
-def _place(array: Any, expected: Any, wins: Function, axes: Sequence[int], reduce: Reduce) -> Any:
+def _place(array: Any, expected: Any, operation: Function, axes: Sequence[int], reduce: Reduce) -> Any:
     """The place of an element that is equal to what is expected, if there is one; else of one that is nearest.
 
     The distance, its last digits replaced by the place, is the key whose least is found: XLA is 5 to 8 times as slow
@@ -79,8 +71,8 @@ def _place(array: Any, expected: Any, wins: Function, axes: Sequence[int], reduc
     if count is None or count > MOST_COUNTED:
         kept = [d for d in range(array.ndim) if d not in axes]
         lines = array.transpose([*kept, *axes]).reshape([*(array.shape[d] for d in kept), -1])
-        return (lax.argmax if wins is lax.ge else lax.argmin)(lines, len(kept), jnp.int32)
-    distance = (expected - array if wins is lax.ge else array - expected).astype(jnp.float32)
+        return (lax.argmax if operation is lax.max else lax.argmin)(lines, len(kept), jnp.int32)
+    distance = (expected - array if operation is lax.max else array - expected).astype(jnp.float32)
     distance = jnp.where(distance <= _FAR, jnp.maximum(distance, _NEAR), _FAR)  # nor is one NaN
     distance = jnp.where(array == expected, jnp.float32(_NONE), distance)
     digits = (1 << (count - 1).bit_length()) - 1
@@ -90,7 +82,7 @@ def _place(array: Any, expected: Any, wins: Function, axes: Sequence[int], reduc
 
 
 def slope_of_winners(
-    tangent: Any, array: Any, result: Any, wins: Function, axes: Sequence[int], reduce: Reduce = _reduced
+    tangent: Any, array: Any, result: Any, operation: Function, axes: Sequence[int], reduce: Reduce = _reduced
 ) -> Any:
     """The slope of the greatest or the least along some axes.
 
@@ -98,12 +90,12 @@ def slope_of_winners(
         tangent: the slope of each element.
         array: what was reduced.
         result: of the reduction.
-        wins: `lax.ge` for the greatest, `lax.le` for the least.
+        operation: `lax.max` or `lax.min`, which it is by.
         axes: they, in order.
         reduce: what reduces an array along axes by `lax.add` and `lax.min`.
     """
     expected = jnp.expand_dims(result, axes)
-    place = jnp.expand_dims(_place(array, expected, wins, axes, reduce), axes)
+    place = jnp.expand_dims(_place(array, expected, operation, axes, reduce), axes)
     won = (places_along(array, axes) == place) | (array == expected)
     chosen = (won & (expected == expected)).astype(tangent.dtype)
     return reduce(lax.add, tangent * chosen, axes) / reduce(lax.add, chosen, axes)
@@ -115,7 +107,7 @@ def winners_of_both(operation: Function) -> Callable[[Parts, Parts], Parts]:
     Each part is its result, how many of its elements tie, and the sum of the slopes of these, which divided by their
     number is the slope of the result.
     """
-    wins = WINS[operation]
+    wins = _WINS[operation]
 
     def join(one: Parts, other: Parts) -> Parts:
         (a, ties, slope), (b, other_ties, other_slope) = one, other
@@ -127,15 +119,14 @@ def winners_of_both(operation: Function) -> Callable[[Parts, Parts], Parts]:
 
 @functools.cache
 def _reduction(name: str, axes: tuple[int, ...], once: bool) -> Function:
-    reduce, wins = _REDUCTIONS[name]
-    plain = lambda array: reduce(array, axes)  # noqa: E731
+    plain = lambda array: _REDUCTIONS[name](array, axes)  # noqa: E731
     function = jax.custom_jvp(plain)
 
     @function.defjvp
     def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
         (array,), (tangent,) = primals, tangents
         result = (plain if once else function)(array)
-        return result, slope_of_winners(tangent, array, result, wins, axes)
+        return result, slope_of_winners(tangent, array, result, REDUCTIONS[name], axes)
 
     return function
 
@@ -143,7 +134,7 @@ def _reduction(name: str, axes: tuple[int, ...], once: bool) -> Function:
 @functools.cache
 def _of_two(name: str, once: bool) -> Function:
     plain = _OF_TWO[name]
-    function, wins = jax.custom_jvp(plain), WINS[plain]
+    function, wins = jax.custom_jvp(plain), _WINS[plain]
 
     def share(mine: Any, theirs: Any) -> Any:
         both = jnp.where(wins(theirs, mine), jnp.asarray(0.5, mine.dtype), jnp.asarray(1, mine.dtype))
@@ -188,15 +179,6 @@ def _function(eqn: jax_core.JaxprEqn, once: bool) -> Function | None:
     return _reduction(name, axes, once) if axes and all(shape[axis] != 0 for axis in axes) else None
 
 
-def _is_steady(jaxpr: jax_core.Jaxpr, known: dict[int, bool]) -> bool:
-    if id(jaxpr) not in known:
-        eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive.name not in _WITH_RULES]
-        inner = itertools.chain.from_iterable(map(inner_jaxprs, eqns))
-        has_own = any(_function(eqn, True) for eqn in eqns)
-        known[id(jaxpr)] = not has_own and all(_is_steady(body, known) for body in inner)
-    return known[id(jaxpr)]
-
-
 def _moved(jaxpr: jax_core.Jaxpr) -> set[Any]:
     """What of a jaxpr is elements of its inputs and constants as they are."""
     found = {*jaxpr.invars, *jaxpr.constvars}
@@ -221,27 +203,13 @@ def with_steady_winners(
     >>> jax.grad(lambda x: jax_core.jaxpr_as_fun(with_steady_winners(closed))(x)[0])(jnp.array([1.0, 3, 3, 2])).tolist()
     [0.0, 0.5, 0.5, 0.0]
     """
-    made: dict[tuple[int, ...], jax_core.ClosedJaxpr] = {}
-    known: dict[int, bool] = {}
     held = _moved(closed.jaxpr) if of_arrays else set[Any]()
 
-    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
-        if eqn.primitive.name in _WITH_RULES:
-            return builder.equation(eqn, operands)
+    def rule(eqn: jax_core.JaxprEqn) -> Function | None:
         function = _function(eqn, once)
-        of_held = eqn.primitive.name in _REDUCTIONS and not held.isdisjoint(variables(eqn.invars))
-        if function is None or of_held:
-            return builder.equation(with_inner(eqn, lambda _, body: steady(body)), operands)
+        if function is None or (eqn.primitive.name in _REDUCTIONS and not held.isdisjoint(variables(eqn.invars))):
+            return None
         dtype = eqn.outvars[0].aval.dtype  # type: ignore[attr-defined]
-        return builder.traced(lambda *own: [function(*(jnp.asarray(each, dtype) for each in own))], operands)
+        return lambda *own: [function(*(jnp.asarray(each, dtype) for each in own))]
 
-    def steady(body: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
-        """A function of the graph that is called at many places stays one."""
-        if _is_steady(body.jaxpr, known):
-            return body
-        key = (id(body.jaxpr), *map(id, body.consts))
-        if key not in made:
-            made[key] = rebuild(body, run)
-        return made[key]
-
-    return steady(closed)
+    return rewrite(closed, rule, everywhere=True)

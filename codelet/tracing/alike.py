@@ -17,14 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from codelet.jaxprs.equations import CALLS
+from codelet.jaxprs.primitives import CUSTOM
 from codelet.tracing.lengths import Symbol, size_at
 
 _DEBUG_INFO = jax_core.DebugInfo("alike", "one equation", None, None)
 
-_CALLS = {"jit": "jaxpr", "pjit": "jaxpr"}
+_CALLS: dict[str, str] = dict.fromkeys(CALLS, "jaxpr")
 """Calls of functions, with the parameter that holds what is called."""
 
-_CALLS_WITH_RULES = {**_CALLS, "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_CALLS_WITH_RULES = {**_CALLS, **dict.fromkeys(CUSTOM, "call_jaxpr")}
 """The same, with calls of functions that have derivative rules of their own."""
 
 _RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees")

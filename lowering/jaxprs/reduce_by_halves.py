@@ -31,7 +31,7 @@ from jax.extend import core as jax_core
 from codelet.jaxprs.equations import bind
 from codelet.jaxprs.primitives import REDUCTIONS, is_understood
 from codelet.jaxprs.rebuild import rewrite
-from codelet.jaxprs.winners import WINS, slope_of_winners
+from codelet.jaxprs.winners import slope_of_winners
 from lowering.arrays import Array
 
 LEAST_BENEATH = 1 << 15
@@ -73,7 +73,7 @@ def _by_halves(eqn: jax_core.JaxprEqn) -> Callable[[Array], Array]:
         result = function(array)
         if name == "reduce_sum":
             return result, lax.reduce_sum(tangent, axes)
-        return result, slope_of_winners(tangent, array, result, WINS[operation], axes, _halves)
+        return result, slope_of_winners(tangent, array, result, operation, axes, _halves)
 
     return function
 

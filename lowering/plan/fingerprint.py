@@ -34,15 +34,15 @@ def _told(own: object) -> str:
     return _PLACE.sub("", repr(own))
 
 
-def _constants(closed: jax_core.ClosedJaxpr) -> Iterator[tuple[Hashable, ...]]:
+def _constants(own: jax_core.ClosedJaxpr | jax_core.Jaxpr) -> Iterator[tuple[Hashable, ...]]:
     """The constants of a jaxpr and of all within it, which its text does not show."""
-    for const in closed.consts:
+    for const in getattr(own, "consts", ()):
         array = np.asarray(const)
         yield str(array.dtype), array.shape, array.tobytes()
-    for eqn in closed.jaxpr.eqns:
-        for own in jax.tree.leaves([*eqn.params.values()], is_leaf=lambda own: isinstance(own, _JAXPRS)):
-            if isinstance(own, _JAXPRS):
-                yield from _constants(own if isinstance(own, jax_core.ClosedJaxpr) else jax_core.ClosedJaxpr(own, ()))
+    for eqn in own.eqns:
+        for part in jax.tree.leaves([*eqn.params.values()], is_leaf=lambda part: isinstance(part, _JAXPRS)):
+            if isinstance(part, _JAXPRS):
+                yield from _constants(part)
 
 
 def _codelet(own: TracedCodelet) -> tuple[Hashable, ...]:
