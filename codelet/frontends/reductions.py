@@ -12,7 +12,8 @@ from codelet.frontends.folds import from_start, lines_folded
 from codelet.frontends.for_each import add_for_each_line
 from codelet.frontends.rules import RULES, rule
 from codelet.frontends.values import Value
-from codelet.jaxprs.folds import begins_with_nothing, operation_of
+from codelet.jaxprs.folds import begins_with_nothing, plain_operation
+from codelet.views.tensor import Tensor
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 def _by_line(walk: Walk, x: Value, axes: Sequence[int]) -> Any:
     """A reduction by one vertex for each result."""
     return add_for_each_line(walk, [x], axes, lambda own: {"axes": tuple(range(own))})
+
+
+def _added(walk: Walk, name: str, tensor: Tensor, axes: Sequence[int], scope: str) -> Tensor:
+    """A reduction by an operation, in the dtype of what is reduced."""
+    more = {"dtype": tensor.dtype} if name in ("sum", "prod") else {}
+    return getattr(ops, name)(walk.graph, tensor, tuple(map(int, axes)), grain=walk.grain, name=scope, **more)
 
 
 def _reduction(primitive: str, name: str, dtypes: str) -> None:
@@ -34,8 +41,7 @@ def _reduction(primitive: str, name: str, dtypes: str) -> None:
         empty = not tensor.size
         if tensor.dtype.kind not in dtypes or (empty and name in ("max", "min")):
             return _by_line(walk, tensor, axes)
-        more = {"dtype": tensor.dtype} if name in ("sum", "prod") else {}
-        return getattr(ops, name)(walk.graph, tensor, tuple(map(int, axes)), grain=walk.grain, name=primitive, **more)
+        return _added(walk, name, tensor, axes, primitive)
 
 
 _reduction("reduce_sum", "sum", "iufcV")
@@ -46,8 +52,8 @@ _reduction("reduce_and", "all", "b")
 _reduction("reduce_or", "any", "b")
 
 
-_PLAIN = {"add": ("sum", "iufcV"), "mul": ("prod", "iufcV"), "max": ("max", "iufV"), "min": ("min", "iufV")}
-"""By the operation that a reduction by a function is: which of ours it is, and the kinds of dtypes it has."""
+_PLAIN = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+"""By the operation that a reduction by a function is: which of ours it is."""
 
 
 @rule("reduce_xor", by="a vertex for each result")
@@ -61,14 +67,10 @@ def reduce(walk: Walk, *operands: Value, computation: Any, jaxpr: Any, dimension
     """A reduction by any function, from any beginning."""
     half = len(operands) // 2
     tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]
-    operation, kind = operation_of(jaxpr), tensors[0].dtype.kind
+    operation = plain_operation(jaxpr, tensors[0].dtype)
     begins = tensors[0].size and not begins_with_nothing(tensors[0].shape, dimensions)
-    if operation in _PLAIN and kind in _PLAIN[operation][1] and begins:
-        name, _ = _PLAIN[operation]
-        more = {"dtype": tensors[0].dtype} if name in ("sum", "prod") else {}
-        axes = tuple(map(int, dimensions))
-        made = getattr(ops, name)(walk.graph, tensors[0], axes, grain=walk.grain, name="reduce", **more)
-        return from_start(walk, operation, starts[0], made)
+    if operation is not None and begins:
+        return from_start(walk, operation, starts[0], _added(walk, _PLAIN[operation], tensors[0], dimensions, "reduce"))
     return lines_folded(walk, jaxpr, tensors, starts, dimensions)
 
 

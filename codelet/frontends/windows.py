@@ -12,7 +12,7 @@ from codelet import ops
 from codelet.frontends.folds import add_folds, from_start, is_inside, spread
 from codelet.frontends.rules import rule
 from codelet.frontends.values import Value
-from codelet.jaxprs.folds import operation_of
+from codelet.jaxprs.folds import plain_operation
 
 if TYPE_CHECKING:
     from codelet.frontends.walk import Walk
@@ -117,11 +117,11 @@ def reduce_window(
     tensors, starts = [walk.tensor(own) for own in operands[:half]], operands[half:]
     if not math.prod(shape) or not tensors[0].size:
         return [spread(walk, own, shape) for own in starts]
-    operation = operation_of(closed)
-    if operation in _KINDS and tensors[0].dtype.kind in _KINDS[operation][1]:
+    operation = plain_operation(closed, tensors[0].dtype)
+    if operation in _KINDS:
         windows = window_dimensions, window_strides, padding, base_dilation, window_dilation
         options = {"grain": walk.grain, "name": "reduce_window"}
-        made = ops.reduce_window(walk.graph, tensors[0], _KINDS[operation][0], *windows, **options)
+        made = ops.reduce_window(walk.graph, tensors[0], _KINDS[operation], *windows, **options)
         return from_start(walk, operation, starts[0], made)
     widths = [(int(low), int(high), int(apart) - 1) for (low, high), apart in zip(padding, base_dilation, strict=True)]
     counts = None
@@ -137,8 +137,8 @@ def reduce_window(
     return add_folds(walk, closed, tensors, starts, shape, index, counts)
 
 
-_KINDS = {"add": ("sum", "iufcV"), "max": ("max", "iufV"), "min": ("min", "iufV")}
-"""By the operation that windows are reduced by: the kind that ours have, and the kinds of dtypes."""
+_KINDS = {"add": "sum", "max": "max", "min": "min"}
+"""By the operation that windows are reduced by: the kind of ours."""
 
 
 def _moving(window: Any, strides: Any, padding: Any) -> tuple[list[int], list[int], list[int], list[Any]]:

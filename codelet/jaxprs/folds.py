@@ -30,7 +30,7 @@ _KINDS = {"add": "iufcV", "mul": "iufcV", "max": "iufV", "min": "iufV"}
 """The kinds of dtypes of which they have them."""
 
 
-def operation_of(closed: jax_core.ClosedJaxpr) -> str | None:
+def _operation(closed: jax_core.ClosedJaxpr) -> str | None:
     """The primitive of two operands that all of a function is; None where it is more."""
     own = closed.jaxpr
     if len(own.eqns) != 1 or len(own.invars) != 2 or list(own.outvars) != list(own.eqns[0].outvars):
@@ -38,6 +38,12 @@ def operation_of(closed: jax_core.ClosedJaxpr) -> str | None:
     (eqn,) = own.eqns
     is_all = len(variables(eqn.invars)) == len(eqn.invars) == 2 and set(eqn.invars) == set(own.invars)
     return eqn.primitive.name if is_all else None
+
+
+def plain_operation(closed: jax_core.ClosedJaxpr, dtype: np.dtype) -> str | None:
+    """The one of `COMBINED` that all of a function is, if it has a reduction of its own for a dtype; or None."""
+    operation = _operation(closed)
+    return operation if operation in COMBINED and dtype.kind in _KINDS[operation] else None
 
 
 def _turn(function: Any, held: Sequence[Any], given: Sequence[Any], counts: Any) -> list[Any]:
@@ -78,8 +84,8 @@ def _reduced(
     closed: jax_core.ClosedJaxpr, arrays: Sequence[Any], starts: Sequence[Any], axes: Sequence[int], count: Any
 ) -> list[Any]:
     """Arrays reduced along some axes, of `count` elements, from a beginning."""
-    operation = operation_of(closed)
-    if operation in COMBINED and arrays[0].dtype.kind in _KINDS[operation]:
+    operation = plain_operation(closed, arrays[0].dtype)
+    if operation is not None:
         reduce = {"add": lax.reduce_sum, "mul": lax.reduce_prod, "max": lax.reduce_max, "min": lax.reduce_min}
         made = reduce[operation](arrays[0], tuple(axes))
         return [COMBINED[operation](jnp.broadcast_to(starts[0], made.shape), made)]
