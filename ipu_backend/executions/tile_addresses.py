@@ -47,6 +47,11 @@ def poison_of(dtype: np.dtype) -> Any:
     return np.asarray(np.iinfo(dtype).max // 3 if np.issubdtype(dtype, np.integer) else False, dtype)
 
 
+def _part_of(tensor: Tensor) -> Variable | None:
+    """The variable that a field is elements of as they are; None where it is put together, or ragged."""
+    return tensor.source if isinstance(tensor.source, Variable) and tensor.rows is None else None
+
+
 class Addresses(TileArray):
     """Variables in the memory of tiles, by the addresses of a plan; see the module's docstring.
 
@@ -178,10 +183,11 @@ class Addresses(TileArray):
             for own in family.fields:
                 if own.tensor is None or not own.is_written:
                     continue
-                if not isinstance(own.tensor.source, Variable) or own.tensor.rows is not None:
+                variable = _part_of(own.tensor)
+                if variable is None:
                     others.update(source_variables(own.tensor.source))
                     continue
-                places = found.setdefault(own.tensor.source, np.full(own.tensor.source.size, -1))
+                places = found.setdefault(variable, np.full(variable.size, -1))
                 elements = own.tensor.index.values(family.axes).reshape(-1, own.tensor.size)
                 places[elements] = np.arange(own.tensor.size)
         return {variable: places for variable, places in found.items() if variable.size and variable not in others}
@@ -192,10 +198,10 @@ class Addresses(TileArray):
         read = {v for own, tensor in connected if own.is_read for v in source_variables(tensor.source)}
         found = set()
         for own, tensor in connected:
-            if own.is_written and not own.is_read and isinstance(tensor.source, Variable) and tensor.rows is None:
-                occupant = self.memory.occupant(tensor.source)
-                if occupant is not None and any(v in read for v in occupant.variables if v is not tensor.source):
-                    found.add(tensor.source)
+            variable = _part_of(tensor) if own.is_written and not own.is_read else None
+            occupant = None if variable is None else self.memory.occupant(variable)
+            if occupant is not None and any(v in read for v in occupant.variables if v is not variable):
+                found.add(variable)
         return found
 
     def overwrite(
