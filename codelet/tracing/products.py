@@ -135,7 +135,6 @@ def product_of(
 
     traced, kinds = jax.make_jaxpr(as_written, return_shape=True)(*structs.values())
     plain = batchable(traced)
-
     steady = with_steady_winners(plain, once=True)
 
     def rewritten(*fields: Any) -> dict[str, Any]:

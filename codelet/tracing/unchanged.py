@@ -7,9 +7,10 @@ graph has what was there then, and a function that is called has what is there n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend import core as jax_core
 
 from codelet.errors import CodeletTraceError, Line
@@ -96,3 +97,50 @@ def check_unchanged(traced: TracedCodelet, line: Line | None = None, lengths: Se
                 fix="a static value or vertex state, or a number or a tuple, which are taken as they are then",
                 line=line,
             )
+
+
+def _is_near(a: np.ndarray, b: np.ndarray) -> bool:
+    """True if no element is further from another than rounding would take it."""
+    if a.dtype.kind in "biu":
+        return np.array_equal(a, b)
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    return bool(np.allclose(a.astype(wide), b.astype(wide), rtol=0.05, atol=1e-5, equal_nan=True))
+
+
+def check_as_traced(
+    traced: TracedCodelet,
+    inputs: Sequence[Any],
+    results: Mapping[str, np.ndarray],
+    line: Line | None = None,
+    lengths: Sequence[Lengths] = (),
+) -> None:
+    """See that calling a codelet's function gave about what its trace gives, where it captures something.
+
+    JAX keeps some arrays of the host as they were when it first traced with them, so that even a new trace may not
+    see that they have changed; a call does.
+
+    Args:
+        traced: what it was traced to.
+        inputs: what it was called with.
+        results: what it gave, by field.
+        line: the user's, for an error.
+        lengths: those of the ragged fields among the inputs, if there are any.
+
+    Raises:
+        CodeletTraceError: it gave something else.
+    """
+    if not traced.codelet.may_hold_more or traced.has_effects:
+        return
+    own = traced.at(lengths[0]) if lengths else traced
+    made = {name: np.asarray(value) for name, value in own.call(*inputs).items()}
+    is_same = all(made[name].tobytes() == value.tobytes() for name, value in results.items())
+    if lengths or not is_same:
+        check_unchanged(traced, line, lengths)
+    if not is_same and not all(_is_near(made[name], value) for name, value in results.items()):
+        raise CodeletTraceError(
+            f"codelet {traced.name!r} computes something else when it is called than when it was traced",
+            given="a function that uses an array in a list, a dict or an object, or that is not pure",
+            expected="what was there when it was traced, as a lowered graph has it",
+            fix="a static value or vertex state in its place; XLA may also begin a reduction of one element anew",
+            line=line,
+        )
