@@ -65,7 +65,8 @@ def counted_one_by_one(placement, liveness):
 @given(placements())
 def test_what_must_be_interleaved_is_that_counted_one_by_one(placement):
     liveness = live_ranges(plan_exchange(placement))
-    multiplies = any("dot_general" in str(family.codelet.jaxpr) for family in placement.plan.families)
+    products = ("dot_general", "conv_general_dilated")
+    multiplies = any(name in str(family.codelet.jaxpr) for family in placement.plan.families for name in products)
     assert multiplies or not interleaved_bytes(liveness).any()
     with patch.object(interleaved, "interleaved_fields", asks), patch.object(interleaved, "_multiplies", bool):
         found = interleaved_bytes(liveness)
