@@ -76,10 +76,13 @@ def closed_call(walk: Walk, *operands: Value, call_jaxpr: Any, name: Any = None)
 
 
 @rule("composite", by="what it is made of")
-def composite(walk: Walk, *operands: Value, jaxpr: Any, name: str, attributes: Any, version: Any) -> Any:
-    """A function that some compilers know by its name."""
+def composite(
+    walk: Walk, *operands: Value, name: str, attributes: Any, version: Any, jaxpr: Any = None, call_jaxpr: Any = None
+) -> Any:
+    """A function that some compilers know by its name. Releases of JAX name its jaxpr in two ways."""
+    own = call_jaxpr if jaxpr is None else jaxpr
     with walk.graph.scope(name):
-        return walk.closed(jaxpr, operands, walk.paths_of(jaxpr.jaxpr.invars))
+        return walk.closed(own, operands, walk.paths_of(own.jaxpr.invars))
 
 
 @rule("custom_jvp_call", "custom_vjp_call", by="a function with the derivative that the user gave it")

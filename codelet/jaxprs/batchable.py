@@ -36,7 +36,8 @@ def _reduce_window(eqn: jax_core.JaxprEqn, *operands: Any) -> Sequence[Any]:
 
 
 def _composite(eqn: jax_core.JaxprEqn, *operands: Any) -> Sequence[Any]:
-    return jax_core.jaxpr_as_fun(eqn.params["jaxpr"])(*operands)
+    name = "jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"  # as releases of JAX name it
+    return jax_core.jaxpr_as_fun(eqn.params[name])(*operands)
 
 
 def _cholesky_update(_: jax_core.JaxprEqn, factor: Any, update: Any) -> Sequence[Any]:
