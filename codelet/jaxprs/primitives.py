@@ -134,6 +134,7 @@ UNDERSTOOD: Mapping[str, Known] = {
         "batch_group_count": _is_one,
     },
     **dict.fromkeys(POOLINGS, _POOLING),
+    **_named("dynamic_slice", "slice_sizes"),
     **_named("dynamic_update_slice"),
     **_named(
         "gather", "dimension_numbers", "slice_sizes", "unique_indices", "indices_are_sorted", "mode", "fill_value"

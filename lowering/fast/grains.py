@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from codelet.graphs.family import Family
+from codelet.jaxprs.rebuild import inline
 from lowering.fast.convolutions import as_convolution
 from lowering.fast.inputs import Inputs
 from lowering.fast.join_families import join_families
@@ -40,6 +41,12 @@ def _convolves(family: Family) -> bool:
     """Whether the codelet of a family convolves a patch."""
     found = unmap(family.codelet.jaxpr) if not family.rows else None
     return found is not None and found.convolves
+
+
+def _looks_late(family: Family) -> bool:
+    """Whether the codelet of a family takes or puts slices at places that are known late."""
+    eqns = inline(family.codelet.jaxpr).eqns
+    return any(eqn.primitive.name in ("dynamic_slice", "dynamic_update_slice") for eqn in eqns)
 
 
 def _is_no_copy(family: Family) -> bool:
@@ -75,7 +82,8 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     written = [{f.tensor.source for f in own.fields if f.is_written and f.tensor is not None} for own in families]
     writers = Counter(source for sources in written for source in sources)
     convolves = [family.num_vertices > 1 and _convolves(family) for family in families]
-    chosen = [k for k in range(len(families)) if convolves[k] or any(writers[source] > 1 for source in written[k])]
+    late = [_looks_late(family) for family in families]
+    chosen = [k for k in range(len(families)) if convolves[k] or late[k] or any(writers[source] > 1 for source in written[k])]
     refined = [refine(families[k]) or families[k] for k in chosen]
     instead: dict[Family, list[Family]] = {}
     parts: dict[Family, tuple[Family, ...]] = {}
@@ -85,7 +93,7 @@ def join_blocks(step: ExecuteStep) -> ExecuteStep:
     joined = [(own, tuple(others[k] for k in parts)) for own, parts in join_families([refined[k] for k in others])]
     for family, numbers in [*joined, *((refined[k], (k,)) for k in constant)]:
         own = [chosen[k] for k in numbers]
-        alone = convolves[own[0]] or not families[own[0]].codelet.inputs
+        alone = convolves[own[0]] or late[own[0]] or not families[own[0]].codelet.inputs
         is_other = len(own) > 1 or (alone and family is not families[own[0]])
         if is_other and (not any(convolves[k] for k in own) or _is_no_copy(family)):
             parts[family] = tuple(given[k] for k in own)

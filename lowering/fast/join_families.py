@@ -65,7 +65,7 @@ def _box(family: Family, number: int) -> LatticeBox | None:
     indices = _indices(family)
     if len(indices) < len(family.fields) or family.rows or any(index.tables for index in indices):
         return None
-    if not family.num_vertices or family.codelet.has_effects or any(f.kind == "inout" for f in family.fields):
+    if not family.num_vertices or family.codelet.has_effects:
         return None
     steps = dict(zip(_directions(family), family.extents, strict=True))
     if len(steps) < len(family.axes) or not all(map(any, steps)):

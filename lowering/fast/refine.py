@@ -93,12 +93,12 @@ def refine(family: Family) -> Family | None:
     """A family as that of its elements, in normal form; None where it has none, or is so already."""
     if family.rows or not family.num_vertices or family.codelet.has_effects or not family.codelet.outputs:
         return None
-    if any(field.kind == "inout" for field in family.fields):
-        return None
     found = unmap(family.codelet.jaxpr)
     codelet = None if found is None else _element_codelet(family.codelet, found)
     if found is None or codelet is None:
         return None
+    if any(codelet.inputs.get(name, kind) != kind for name, kind in codelet.outputs.items()):
+        return None  # what is read and written in one place, of which other dimensions are gone
     axes = Grid([range(n) for n in found.extents]).axes
     given = dict(zip(family.codelet.inputs, found.inputs, strict=True))
     given.update(zip(family.codelet.outputs, found.outputs, strict=True))

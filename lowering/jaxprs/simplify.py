@@ -9,6 +9,7 @@ import jax
 from jax.extend import core as jax_core
 
 from codelet.jaxprs.rebuild import inline
+from codelet.jaxprs.within_bounds import within_bounds
 from lowering.jaxprs.carry_extended import carry_extended
 from lowering.jaxprs.compare_tables import compare_tables
 from lowering.jaxprs.contract import contract
@@ -18,6 +19,7 @@ from lowering.jaxprs.in_place import Inputs, update_safely
 from lowering.jaxprs.join_reductions import join_reductions
 from lowering.jaxprs.leaving_shapes import shape_as_they_leave
 from lowering.jaxprs.narrow_products import multiply_narrowly
+from lowering.jaxprs.one_slice import as_one_slice
 from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
@@ -33,7 +35,8 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
 
     `inputs` says what its arguments are; see `update_safely`.
     """
-    emitted = slices_in_order(compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs)))))
+    compared = compare_tables(inline(equal_constants_once(jax.make_jaxpr(function)(*structs))))
+    emitted = as_one_slice(within_bounds(slices_in_order(compared)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(shape_as_they_leave(drop_single_dimensions(join_reductions(products))))
     traced = carry_extended(shaped)

@@ -56,3 +56,34 @@ def sliced(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[
             kept.append((start, limit, stride) if result.left is not None else (start, start + 1, 1))
     starts, limits, strides = zip(*kept, strict=True) if kept else ((), (), ())
     return [reshape(lax.slice(array, starts, limits, strides), left.shape(made))]
+
+
+# --- at places that are known late --------------------------------------------------------------------------
+
+
+def link_late(classes: Classes, eqn: jax_core.JaxprEqn) -> None:
+    """A slice that is taken, or put, at a place known late: along what it has all of, it does the same everywhere."""
+    whole, *others = (spots_of(eqn.invars[0]), spots_of(eqn.outvars[0]), *map(spots_of, eqn.invars[1:2]))
+    part = eqn.outvars[0] if eqn.primitive.name == "dynamic_slice" else eqn.invars[1]
+    extents = zip(eqn.invars[0].aval.shape, part.aval.shape, strict=True)  # type: ignore[attr-defined]
+    for d, (extent, size) in enumerate(extents):
+        own = [spots[d] for spots in others if spots]
+        if extent == size:
+            for spot in own:
+                classes.unite(whole[d], spot)
+        else:
+            classes.keep([whole[d], *own])
+            if eqn.primitive.name == "dynamic_update_slice":
+                classes.unite(whole[d], own[0])
+
+
+def late_slice(left: Left, eqn: jax_core.JaxprEqn, operands: Sequence[Any]) -> list[Any]:
+    """What is left of a slice taken, or put, at a place that is known late."""
+    count = 1 if eqn.primitive.name == "dynamic_slice" else 2
+    arrays, starts = operands[:count], operands[count:]
+    kept = [d for d, place in enumerate(left.places(eqn.invars[0])) if place.left is not None]
+    own = [starts[d] for d in kept]
+    if count == 2:
+        return [lax.dynamic_update_slice(*arrays, own, allow_negative_indices=False)] if kept else [arrays[1]]
+    sizes = [eqn.params["slice_sizes"][d] for d in kept]
+    return [lax.dynamic_slice(*arrays, own, sizes, allow_negative_indices=False) if kept else arrays[0]]

@@ -39,7 +39,7 @@ from lowering.jaxprs.dimension_rules import (
     link_reduced,
 )
 from lowering.jaxprs.left_dimensions import Left, Place
-from lowering.jaxprs.slices_unmapped import keep_slice, link_slice, sliced
+from lowering.jaxprs.slices_unmapped import keep_slice, late_slice, link_late, link_slice, sliced
 from lowering.jaxprs.traced_once import parameters_of, traced_once
 
 # --- what comes out ---------------------------------------------------------------------------------------
@@ -240,6 +240,7 @@ _RULES = (
     (("conv_general_dilated",), _Rule(_link_convolution, _inner_product)),
     (POOLINGS, _Rule(_link_pooling, _pooled)),
     (("slice",), _Rule(link_slice, sliced)),
+    (("dynamic_slice", "dynamic_update_slice"), _Rule(link_late, late_slice)),
 )
 
 

@@ -1,0 +1,80 @@
+"""Within bounds: what a jaxpr does about indices that lie beyond an array, left out where none does.
+
+JAX counts an index that is negative from the end, and drops or fills what lies beyond; a loop's counter is neither. In
+comes a jaxpr, out comes one without choices that are always made in one way, and without limits that are never
+reached; its gathers and scatters promise to lie within, where they do (`intervals.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, with_bodies
+from codelet.jaxprs.intervals import Intervals, Known
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+
+_SCATTERS = ("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
+
+
+def _of_operands(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> int | None:
+    """Which of its operands an equation always makes; None where that depends."""
+    if is_understood(eqn, "select_n"):
+        own = None if known[0] is None else known[0].hull
+        return None if own is None or own.low != own.high else 1 + int(own.low)
+    if not is_understood(eqn, "max", "min", "clamp") or any(own is None for own in known):
+        return None
+    if eqn.primitive.name == "clamp":
+        low, own, high = known
+        return 1 if np.all(low.high <= own.low) and np.all(own.high <= high.low) else None  # type: ignore[union-attr]
+    order = known if eqn.primitive.name == "min" else known[::-1]
+    if np.all(order[0].high <= order[1].low):  # type: ignore[union-attr]
+        return known.index(order[0])
+    return known.index(order[1]) if np.all(order[1].high <= order[0].low) else None  # type: ignore[union-attr]
+
+
+def limits(eqn: jax_core.JaxprEqn) -> list[int]:
+    """Of each column of the indices of a gather or scatter, the last place at which a slice lies within."""
+    numbers, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape  # type: ignore[attr-defined]
+    if eqn.primitive.name == "gather":
+        sizes, indexed = eqn.params["slice_sizes"], numbers.start_index_map
+    else:
+        gone = {*map(int, numbers.inserted_window_dims), *map(int, numbers.operand_batching_dims)}
+        window = iter(eqn.invars[2].aval.shape[int(d)] for d in numbers.update_window_dims)  # type: ignore[attr-defined]
+        sizes = [1 if d in gone else next(window) for d in range(len(shape))]
+        indexed = numbers.scatter_dims_to_operand_dims
+    return [shape[int(d)] - sizes[int(d)] for d in indexed]
+
+
+def _lies_within(eqn: jax_core.JaxprEqn, known: Sequence[Known]) -> bool:
+    """Whether all slices of a gather or scatter, which may lie beyond the ends as JAX sees it, lie within."""
+    if not is_understood(eqn, "gather", *_SCATTERS) or eqn.params["mode"] != lax.GatherScatterMode.FILL_OR_DROP:
+        return False
+    own = known[1]
+    return own is not None and bool(np.all(own.low >= 0) and np.all(own.high <= np.asarray(limits(eqn), object)))
+
+
+def within_bounds(closed: jax_core.ClosedJaxpr, given: Sequence[Known] = ()) -> jax_core.ClosedJaxpr:
+    """A jaxpr that does nothing about indices beyond the ends where there are none, in loops and choices as well.
+
+    Args:
+        closed: the jaxpr.
+        given: what is known of its first inputs.
+    """
+    known = Intervals(closed, given)
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        own = [known.at(atom) for atom in eqn.invars]
+        made = _of_operands(eqn, own)
+        if made is not None and operands[made].aval == eqn.outvars[0].aval:
+            return [operands[made]]
+        if _lies_within(eqn, own):
+            eqn = eqn.replace(params={**eqn.params, "mode": lax.GatherScatterMode.PROMISE_IN_BOUNDS})
+        bodies = iter(known.entered.get(id(eqn), ()))
+        return builder.equation(with_bodies(eqn, lambda body: within_bounds(body, next(bodies))), operands)
+
+    return rebuild(closed, run)

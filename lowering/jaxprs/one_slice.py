@@ -1,0 +1,175 @@
+"""One slice: a gather or scatter of a single slice as the slice at a place that it is.
+
+`jax.vmap` makes gathers and scatters of slices that are taken and put at one place for all vertices. XLA's CPU backend
+runs these as loops of one turn, and keeps the old slice for where the place lies beyond the ends: so it copies all of
+what a loop carries, every turn. As `dynamic_slice` and `dynamic_update_slice` they touch the slice alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, with_bodies
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild, rewrite
+from codelet.views.digits import Digit, row_major_strides
+from lowering.arrays import reshape, transpose
+from lowering.jaxprs.rearrangement import Rearrangement, in_memory, rearrange, rearrangement
+
+_PLACES = jnp.iinfo(jnp.int32)
+
+_CLAMPED = (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+
+
+def _places(indices: Any, indexed: list[int], limits: list[int]) -> list[Any]:
+    """Where a slice begins along each dimension, of which `indexed` have an index: in a dtype that has all places."""
+    flat = reshape(indices, (len(indexed),))
+    made: list[Any] = [0] * len(limits)
+    for k, d in enumerate(indexed):
+        own = flat[k]
+        if jnp.iinfo(own.dtype).max > _PLACES.max:
+            own = jnp.clip(own, 0, limits[d])
+        made[d] = own.astype(_PLACES.dtype)
+    return made
+
+
+def _one_slice(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
+    """What takes the place of an equation; None where it is no gather or scatter of one slice that is clamped."""
+    if not is_understood(eqn, "gather", "scatter") or eqn.params["mode"] not in _CLAMPED:
+        return None
+    numbers, is_gather = eqn.params["dimension_numbers"], eqn.primitive.name == "gather"
+    shape, of_indices, made = (atom.aval.shape for atom in (*eqn.invars[:2], *eqn.outvars))  # type: ignore[attr-defined]
+    if math.prod(of_indices[:-1]) != 1 or numbers.operand_batching_dims or 0 in (*shape, *made):
+        return None
+    indexed = list(map(int, numbers.start_index_map if is_gather else numbers.scatter_dims_to_operand_dims))
+    if is_gather:
+        sizes = tuple(eqn.params["slice_sizes"])
+    else:
+        gone, updates = set(map(int, numbers.inserted_window_dims)), eqn.invars[2].aval.shape  # type: ignore[attr-defined]
+        left = iter(updates[int(d)] for d in numbers.update_window_dims)
+        sizes = tuple(1 if d in gone else next(left) for d in range(len(shape)))
+    limits = [n - size for n, size in zip(shape, sizes, strict=True)]
+    if max(shape) > _PLACES.max:
+        return None
+
+    def gather(operand: Any, indices: Any) -> list[Any]:
+        places = _places(indices, indexed, limits)
+        return [reshape(lax.dynamic_slice(operand, places, sizes, allow_negative_indices=False), made)]
+
+    def scatter(operand: Any, indices: Any, updates: Any) -> list[Any]:
+        places = _places(indices, indexed, limits)
+        return [lax.dynamic_update_slice(operand, reshape(updates, sizes), places, allow_negative_indices=False)]
+
+    return gather if is_gather else scatter
+
+
+
+
+# --- of what arrays are rearrangements of ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of a rearrangement, as one of its root.
+
+    Attributes:
+        view: the rearrangement.
+        along: for each dimension of the rearrangement of which the slice has a part, that of the root.
+        sizes: of the slice of the root.
+        digits: of the slice as it is of the rearrangement, in what is sliced of the root.
+    """
+
+    view: Rearrangement
+    along: dict[int, int]
+    sizes: tuple[int, ...]
+    digits: tuple[Digit, ...]
+
+    def places(self, starts: Sequence[Any]) -> list[Any]:
+        """Where it begins in the root."""
+        made: list[Any] = [0] * len(self.sizes)
+        for d, of_root in self.along.items():
+            made[of_root] = starts[d]
+        return made
+
+
+def _of_root(view: Rearrangement, shape: Sequence[int], sizes: Sequence[int]) -> _Slice | None:
+    """A slice of a rearrangement of a `shape` as one of its root; None where it is none, or that is no gain."""
+    extents = view.root.aval.shape
+    if not all(digit.step for digit in view.digits):
+        return None
+    strides = row_major_strides(extents)
+    whole_dimensions = {Digit(step, n): d for d, (step, n) in enumerate(zip(strides, extents, strict=True)) if n > 1}
+    along, own = {}, list(extents)
+    for d, (extent, size) in enumerate(zip(shape, sizes, strict=True)):
+        if extent != size:
+            of_root = whole_dimensions.get(view.dims[d][0]) if len(view.dims[d]) == 1 else None
+            if of_root is None:
+                return None
+            along[d], own[of_root] = of_root, size
+    digits = []
+    for digit in view.digits:
+        of_root = whole_dimensions.get(digit)
+        inner = [d for d in along.values() if strides[d] < digit.step]
+        step = digit.step * math.prod(own[d] for d in inner) // math.prod(extents[d] for d in inner)
+        extent = own[of_root] if of_root in along.values() and of_root is not None else digit.extent
+        if extent > 1:
+            digits.append(Digit(step, extent))
+    return _Slice(view, along, tuple(own), tuple(digits))
+
+
+def _is_slice(eqn: jax_core.JaxprEqn) -> bool:
+    return is_understood(eqn, "dynamic_slice", "dynamic_update_slice")
+
+
+def _run(eqn: jax_core.JaxprEqn, own: _Slice) -> Callable[..., list[Any]]:
+    """A slice taken of the root, or put there."""
+    made = tuple(eqn.outvars[0].aval.shape)  # type: ignore[attr-defined]
+
+    def take(root: Any, *starts: Any) -> list[Any]:
+        taken = lax.dynamic_slice(root, own.places(starts), own.sizes, allow_negative_indices=False)
+        return [rearrange(taken, own.digits, made)]
+
+    def put(root: Any, update: Any, *starts: Any) -> list[Any]:
+        memory = in_memory(own.digits)
+        apart = reshape(update, [digit.extent for digit in own.digits])
+        lying = reshape(transpose(apart, [own.digits.index(digit) for digit in memory]), own.sizes)
+        written = lax.dynamic_update_slice(root, lying, own.places(starts), allow_negative_indices=False)
+        return [rearrange(written, own.view.digits, made)]
+
+    return take if eqn.primitive.name == "dynamic_slice" else put
+
+
+def _of_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices of the arrays that others are rearrangements of, in the bodies of loops as well."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    found: dict[int, _Slice] = {}
+    for eqn in closed.jaxpr.eqns:
+        if _is_slice(eqn) and isinstance(eqn.invars[0], jax_core.Var):
+            shape = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
+            sizes = eqn.params["slice_sizes"] if eqn.primitive.name == "dynamic_slice" else eqn.invars[1].aval.shape  # type: ignore[attr-defined]
+            view = rearrangement(eqn.invars[0], makers, stop=lambda _: False)
+            own = _of_root(view, shape, sizes) if view.root is not eqn.invars[0] and 0 not in shape else None
+            if own is not None:
+                found[id(eqn)] = own
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        return [found[id(eqn)].view.root, *eqn.invars[1:]] if id(eqn) in found else eqn.invars
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if id(eqn) not in found:
+            return builder.equation(with_bodies(eqn, _of_roots), operands)
+        return builder.traced(_run(eqn, found[id(eqn)]), operands)
+
+    return rebuild(closed, run, sources=sources)
+
+
+def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
+    return _of_roots(rewrite(closed, _one_slice))
