@@ -301,7 +301,7 @@ class Intervals:
         body, length, (first, carried) = eqn.params["jaxpr"], eqn.params["length"], scan_counts(eqn)
         rows = [None if own is None else own.hull for own in operands[first + carried :]]
         start = operands[first : first + carried]
-        steps = [_step(body.jaxpr, first + k, k) for k in range(carried)]
+        steps = [step_of(body.jaxpr, first + k, k) for k in range(carried)]
 
         def after(turns: int) -> list[Known]:
             return [
@@ -322,7 +322,7 @@ class Intervals:
             params[name] for name in ("cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts")
         )
         start, own = operands[of_cond + of_body :], operands[of_cond : of_cond + of_body]
-        steps = [_step(body.jaxpr, of_body + k, k) for k in range(len(start))]
+        steps = [step_of(body.jaxpr, of_body + k, k) for k in range(len(start))]
         same = [begin if step == 0 else None for begin, step in zip(start, steps, strict=True)]
         limits = _limits(cond.jaxpr, [*operands[:of_cond], *same])
         inside, outside = list(start), list[Known]([None] * len(start))
@@ -345,7 +345,7 @@ def _steps_on(own: Interval, step: int, turns: int) -> Interval:
     return interval(own.low + min(0, step * turns), own.high + max(0, step * turns))
 
 
-def _step(body: jax_core.Jaxpr, at: int, k: int) -> int | None:
+def step_of(body: jax_core.Jaxpr, at: int, k: int) -> int | None:
     """What a turn adds to a number that it is given as input `at` and gives as result `k`; None where it is not so."""
     given, made = body.invars[at], body.outvars[k]
     if made is given:

@@ -24,6 +24,7 @@ from lowering.jaxprs.products_side_by_side import join_side_by_side
 from lowering.jaxprs.recompute import recompute
 from lowering.jaxprs.reduce_by_halves import reduce_by_halves
 from lowering.jaxprs.reshape_once import reshape_once
+from lowering.jaxprs.scan_rows import scan_rows
 from lowering.jaxprs.single_dimensions import drop_single_dimensions
 from lowering.jaxprs.slice_order import slices_in_order
 from lowering.jaxprs.sum_rows import sum_rows
@@ -39,5 +40,5 @@ def trace_simplified(function: Callable[..., Any], *structs: Any, inputs: Inputs
     emitted = as_one_slice(within_bounds(slices_in_order(compared)))
     products = join_side_by_side(dots_in_memory_order(join_products(contract(sum_rows(emitted)))))
     shaped = reshape_once(make_in_shape(reshape_once(drop_single_dimensions(join_reductions(products)))))
-    traced = carry_extended(shaped)
+    traced = carry_extended(scan_rows(shaped))
     return recompute(multiply_narrowly(reduce_by_halves(update_safely(traced, inputs))))

@@ -1,0 +1,255 @@
+"""Scan rows: what a loop takes one row of a turn is scanned over, and what it puts one row of is stacked.
+
+In comes a jaxpr, out come scans that get and give rows as such, where they took and put them at a place that is the
+number of the turn. It is what makes their gradients linear: JAX's cotangent of an array of which a turn takes a row is
+an array of zeros with a row in it, added up in every turn; of what is scanned over it is a row.
+
+An array is scanned over where all that a turn does with it is to take its row, and stacked where all that a turn does
+is to put its row, or to take that row before it does. Rows are along the first dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend import core as jax_core
+
+from codelet.jaxprs.equations import Atomic, bind, evaluate, needed, scan_counts, variables, with_bodies
+from codelet.jaxprs.intervals import step_of
+from codelet.jaxprs.primitives import is_understood
+from codelet.jaxprs.rebuild import Builder, rebuild
+from lowering.arrays import reshape
+
+Affine = tuple[int, int]
+"""`a` and `b` of a number that is `a * turn + b`."""
+
+Makers = Mapping[Any, jax_core.JaxprEqn]
+
+
+# --- which numbers count turns ------------------------------------------------------------------------------
+
+
+def _first_counted(atom: Atomic, makers: Makers) -> int | None:
+    """What the first is of an array of integers, one after another; None where it is none."""
+    eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+    if eqn is None:
+        return None
+    if is_understood(eqn, "iota") and len(eqn.outvars[0].aval.shape) == 1:  # type: ignore[attr-defined]
+        return 0
+    if is_understood(eqn, "add") and isinstance(eqn.invars[1], jax_core.Literal):
+        first = _first_counted(eqn.invars[0], makers)
+        return None if first is None else first + int(eqn.invars[1].val)
+    return None
+
+
+def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
+    """The numbers of a loop's turn that are affine in its number, by variable of its body."""
+    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
+    length = eqn.params["length"]
+    found: dict[Any, Affine] = {}
+    for k in range(carried):
+        start, step = eqn.invars[first + k], step_of(body, first + k, k)
+        if step is not None and isinstance(start, jax_core.Literal) and np.ndim(start.val) == 0:
+            if np.dtype(start.aval.dtype).kind in "iu":
+                found[body.invars[first + k]] = step, int(start.val)
+    for atom, var in zip(eqn.invars[first + carried :], body.invars[first + carried :], strict=True):
+        begin = _first_counted(atom, makers)
+        if begin is not None:
+            found[var] = (-1, begin + length - 1) if eqn.params["reverse"] else (1, begin)
+    for own in body.eqns:
+        made = _affine(own, found)
+        if made is not None and _fits(made, length, own.outvars[0]):
+            found[own.outvars[0]] = made
+    return found
+
+
+def _fits(own: Affine, length: int, var: Any) -> bool:
+    kind = np.iinfo(var.aval.dtype)
+    return all(kind.min <= own[0] * turn + own[1] <= kind.max for turn in (0, max(length - 1, 0)))
+
+
+def _affine(eqn: jax_core.JaxprEqn, known: Mapping[Any, Affine]) -> Affine | None:
+    """What an equation makes of numbers that are affine; None where it is not so."""
+    if len(eqn.outvars) != 1 or not hasattr(eqn.outvars[0].aval, "dtype"):
+        return None
+    if np.dtype(eqn.outvars[0].aval.dtype).kind not in "iu" or eqn.outvars[0].aval.shape not in ((), (1,)):  # type: ignore[attr-defined]
+        return None
+
+    def at(atom: Atomic) -> Affine | None:
+        if isinstance(atom, jax_core.Literal):
+            return (0, int(atom.val)) if np.dtype(atom.aval.dtype).kind in "iu" else None
+        return known.get(atom)
+
+    own = list(map(at, eqn.invars))
+    if None in own or not own:
+        return None
+    first, *others = own
+    assert first is not None
+    if is_understood(eqn, "convert_element_type", "reshape", "squeeze", "broadcast_in_dim") and not others:
+        return first
+    if not is_understood(eqn, "add", "sub") or not others:
+        return None
+    ((a, b),) = others  # type: ignore[misc]
+    return (first[0] + a, first[1] + b) if eqn.primitive.name == "add" else (first[0] - a, first[1] - b)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+def _is_row(eqn: jax_core.JaxprEqn, counted: Mapping[Any, Affine], length: int) -> Affine | None:
+    """The number of the row that an equation takes or puts, where that is one more or less in every turn."""
+    if not is_understood(eqn, "dynamic_slice", "dynamic_update_slice"):
+        return None
+    takes = eqn.primitive.name == "dynamic_slice"
+    shape = eqn.invars[0].aval.shape  # type: ignore[attr-defined]
+    sizes = eqn.params["slice_sizes"] if takes else eqn.invars[1].aval.shape  # type: ignore[attr-defined]
+    if not shape or sizes[0] != 1 or tuple(sizes[1:]) != tuple(shape[1:]):
+        return None
+    start = eqn.invars[1 if takes else 2]
+    own = None if isinstance(start, jax_core.Literal) else counted.get(start)
+    if own is None or abs(own[0]) != 1:
+        return None
+    return own if all(0 <= own[0] * turn + own[1] < shape[0] for turn in (0, length - 1)) else None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """An array of which a loop takes, or puts, a row a turn.
+
+    Attributes:
+        at: which row a turn takes, or puts.
+        taken: the equations that take it.
+        put: the equation that puts it; None where none does.
+    """
+
+    at: Affine
+    taken: tuple[jax_core.JaxprEqn, ...]
+    put: jax_core.JaxprEqn | None
+
+    def first(self, length: int) -> int:
+        """The least row."""
+        return min(self.at[1], self.at[0] * (length - 1) + self.at[1])
+
+    def scanned(self, array: Any, length: int, *, reverse: bool) -> Any:
+        """The rows, in the order in which a scan takes them."""
+        rows = lax.slice_in_dim(array, self.first(length), self.first(length) + length, axis=0)
+        return rows if (self.at[0] < 0) == reverse else lax.rev(rows, (0,))
+
+    def written(self, array: Any, rows: Any, length: int, *, reverse: bool) -> Any:
+        """The array after the loop, from the rows that it stacked."""
+        rows = rows if (self.at[0] < 0) == reverse else lax.rev(rows, (0,))
+        if rows.shape == array.shape:
+            return rows
+        return lax.dynamic_update_slice_in_dim(array, rows, self.first(length), 0)
+
+
+def _rows(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[int, _Rows]:
+    """The arrays of which a loop takes or puts rows, by their places among its inputs."""
+    body, (first, carried) = eqn.params["jaxpr"].jaxpr, scan_counts(eqn)
+    length = eqn.params["length"]
+    arrays = {var: k for k, var in enumerate(body.invars[: first + carried]) if len(getattr(var.aval, "shape", ()))}
+    if not arrays or length < 2 or eqn.effects:
+        return {}
+    counted = _counted(eqn, makers)
+    if not counted:
+        return {}
+    uses: dict[Any, list[jax_core.JaxprEqn]] = {var: [] for var in arrays}
+    for own in body.eqns:
+        for atom in set(variables(own.invars)):
+            if atom in uses:
+                uses[atom].append(own)
+    results = variables(body.outvars)
+    found: dict[int, _Rows] = {}
+    for var, k in arrays.items():
+        taken = [own for own in uses[var] if own.primitive.name == "dynamic_slice" and own.invars[0] is var]
+        others = [own for own in uses[var] if own not in taken]
+        places = {_is_row(own, counted, length) for own in uses[var]}
+        if len(places) != 1 or None in places:
+            continue
+        (at,) = places
+        assert at is not None
+        if k < first:
+            if not others and var not in results:
+                found[k] = _Rows(at, tuple(taken), None)
+            continue
+        made = body.outvars[k - first]
+        if made is var and not others and results.count(var) == 1:
+            found[k] = _Rows(at, tuple(taken), None)
+        elif len(others) == 1 and others[0].outvars[0] is made and others[0].invars[0] is var and var not in results:
+            (put,) = others
+            is_alone = results.count(made) == 1 and not any(made in variables(own.invars) for own in body.eqns)
+            if is_alone and var not in variables(put.invars[1:]):
+                found[k] = _Rows(at, tuple(taken), put)
+    return found
+
+
+def _scanned(eqn: jax_core.JaxprEqn, rows: dict[int, _Rows]) -> Callable[..., list[Any]]:
+    """The loop that scans over rows, and stacks them."""
+    closed, (first, carried), params = eqn.params["jaxpr"], scan_counts(eqn), eqn.params
+    body, length = closed.jaxpr, params["length"]
+    taken = {id(own): k for k, row in rows.items() for own in row.taken}
+    put = {id(row.put): k for k, row in rows.items() if row.put is not None}
+    kept = [k for k in range(first, first + carried) if k not in rows]
+    backwards = all(row.at[0] < 0 for row in rows.values())
+    flips = backwards != params["reverse"] and len(eqn.invars) == first + carried and len(eqn.outvars) == carried
+    reverse = params["reverse"] != flips
+    scanned = [k for k, row in rows.items() if row.taken]
+    stacked = [k for k, row in rows.items() if row.put is not None]
+    wanted = {
+        id(own)
+        for own in needed(
+            body,
+            lambda own: () if id(own) in taken else own.invars[1:2] if id(own) in put else own.invars,
+            [body.outvars[k - first] for k in kept] + [body.outvars[k - first] for k in stacked] + body.outvars[carried:],
+        )
+    }
+
+    def run(*inputs: Any) -> list[Any]:
+        def turn(held: list[Any], given: tuple[list[Any], list[Any]]) -> tuple[list[Any], Any]:
+            fed, own_rows = given
+            row = dict(zip(scanned, own_rows, strict=True))
+            written: dict[int, Any] = {}
+
+            def one(own: jax_core.JaxprEqn, operands: list[Any]) -> list[Any]:
+                if id(own) in taken:
+                    return [reshape(row[taken[id(own)]], own.outvars[0].aval.shape)]  # type: ignore[attr-defined]
+                if id(own) not in wanted:
+                    return [None] * len(own.outvars)
+                if id(own) in put:
+                    array: Any = body.invars[put[id(own)]].aval
+                    written[put[id(own)]] = reshape(operands[1], array.shape[1:])
+                    return [None]
+                return bind(own, operands)
+
+            carry = dict(zip(kept, held, strict=True))
+            values = [*inputs[:first], *(carry.get(k) for k in range(first, first + carried)), *fed]
+            results = evaluate(closed, values, one)
+            return [results[k - first] for k in kept], ([written[k] for k in stacked], results[carried:])
+
+        own = [rows[k].scanned(inputs[k], length, reverse=reverse) for k in scanned]
+        start = [inputs[k] for k in kept]
+        last, (made, others) = lax.scan(
+            turn, start, (list(inputs[first + carried :]), own), length=length, reverse=reverse, unroll=params["unroll"]
+        )
+        results = {k: rows[k].written(inputs[k], value, length, reverse=reverse) for k, value in zip(stacked, made, strict=True)}
+        results.update(zip(kept, last, strict=True))
+        return [*(results.get(k, inputs[k]) for k in range(first, first + carried)), *others]
+
+    return run
+
+
+def scan_rows(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr whose loops scan over rows, and stack them, in the bodies of loops as well."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        eqn = with_bodies(eqn, scan_rows)
+        rows = _rows(eqn, makers) if eqn.primitive.name == "scan" else {}
+        return builder.traced(_scanned(eqn, rows), operands) if rows else builder.equation(eqn, operands)
+
+    return rebuild(closed, run)
