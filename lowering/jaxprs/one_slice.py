@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
@@ -70,6 +71,54 @@ def _one_slice(eqn: jax_core.JaxprEqn) -> Callable[..., list[Any]] | None:
     return gather if is_gather else scatter
 
 
+
+
+# --- added to ----------------------------------------------------------------------------------------------------
+
+
+def _is_zero(atom: Atomic, makers: dict[Any, jax_core.JaxprEqn]) -> bool:
+    """Whether an array is zero everywhere."""
+    while isinstance(atom, jax_core.Var):
+        eqn = makers.get(atom)
+        if eqn is None or not is_understood(eqn, "broadcast_in_dim", "reshape", "transpose", "convert_element_type"):
+            return False
+        atom = eqn.invars[0]
+    return not np.shape(atom.val) and not atom.val
+
+
+def _added(eqn: jax_core.JaxprEqn, makers: dict[Any, jax_core.JaxprEqn]) -> tuple[Atomic, jax_core.JaxprEqn] | None:
+    """What a slice among zeros is added to, and the equation that puts it there; None where an equation adds none."""
+    if not is_understood(eqn, "add", "add_any"):
+        return None
+    for atom, other in (eqn.invars, eqn.invars[::-1]):
+        maker = makers.get(atom) if isinstance(atom, jax_core.Var) else None
+        if maker is not None and is_understood(maker, "dynamic_update_slice") and _is_zero(maker.invars[0], makers):
+            if isinstance(other, jax_core.Var):
+                return other, maker
+    return None
+
+
+def _add_slices(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
+    """A jaxpr that adds slices where it added arrays of zeros with a slice in them, in the bodies of loops as well."""
+    makers = {var: eqn for eqn in closed.jaxpr.eqns for var in eqn.outvars}
+    found = {id(eqn): own for eqn in closed.jaxpr.eqns if (own := _added(eqn, makers)) is not None}
+
+    def sources(eqn: jax_core.JaxprEqn) -> Sequence[Atomic]:
+        if id(eqn) not in found:
+            return eqn.invars
+        array, maker = found[id(eqn)]
+        return [array, *maker.invars[1:]]
+
+    def add(array: Any, update: Any, *starts: Any) -> list[Any]:
+        own = lax.dynamic_slice(array, starts, update.shape, allow_negative_indices=False)
+        return [lax.dynamic_update_slice(array, own + update, starts, allow_negative_indices=False)]
+
+    def run(builder: Builder, eqn: jax_core.JaxprEqn, operands: list[Atomic]) -> Sequence[Atomic]:
+        if id(eqn) not in found:
+            return builder.equation(with_bodies(eqn, _add_slices), operands)
+        return builder.traced(add, operands)
+
+    return rebuild(closed, run, sources=sources)
 
 
 # --- of what arrays are rearrangements of ---------------------------------------------------------------------
@@ -172,4 +221,4 @@ def _of_roots(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
 
 def as_one_slice(closed: jax_core.ClosedJaxpr) -> jax_core.ClosedJaxpr:
     """A jaxpr with slices at a place for gathers and scatters of one, in the bodies of loops as well."""
-    return _of_roots(rewrite(closed, _one_slice))
+    return _of_roots(_add_slices(rewrite(closed, _one_slice)))

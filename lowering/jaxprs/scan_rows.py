@@ -34,17 +34,37 @@ Makers = Mapping[Any, jax_core.JaxprEqn]
 # --- which numbers count turns ------------------------------------------------------------------------------
 
 
-def _first_counted(atom: Atomic, makers: Makers) -> int | None:
-    """What the first is of an array of integers, one after another; None where it is none."""
+def _along(atom: Atomic, makers: Makers) -> Affine | None:
+    """What the elements of an array of integers are, by their positions; None where they are not affine in these."""
     eqn = makers.get(atom) if isinstance(atom, jax_core.Var) else None
-    if eqn is None:
+    if eqn is None or len(getattr(atom.aval, "shape", ())) != 1 or np.dtype(atom.aval.dtype).kind not in "iu":
         return None
-    if is_understood(eqn, "iota") and len(eqn.outvars[0].aval.shape) == 1:  # type: ignore[attr-defined]
-        return 0
-    if is_understood(eqn, "add") and isinstance(eqn.invars[1], jax_core.Literal):
-        first = _first_counted(eqn.invars[0], makers)
-        return None if first is None else first + int(eqn.invars[1].val)
-    return None
+    if is_understood(eqn, "iota"):
+        return 1, 0
+    if eqn.primitive.name == "scan":
+        return _stacked(eqn, eqn.outvars.index(atom), makers)
+    if not is_understood(eqn, "add", "rev", "slice"):
+        return None
+    own = _along(eqn.invars[0], makers)
+    if own is None:
+        return None
+    step, first = own
+    if eqn.primitive.name == "add":
+        other = eqn.invars[1]
+        return (step, first + int(other.val)) if isinstance(other, jax_core.Literal) else None
+    if eqn.primitive.name == "rev":
+        return -step, first + step * (atom.aval.shape[0] - 1)
+    stride = (eqn.params["strides"] or (1,))[0]
+    return step * stride, first + step * eqn.params["start_indices"][0]
+
+
+def _stacked(eqn: jax_core.JaxprEqn, k: int, makers: Makers) -> Affine | None:
+    """What the elements are that a loop stacks as its result `k`."""
+    body, (_, carried), length = eqn.params["jaxpr"].jaxpr, scan_counts(eqn), eqn.params["length"]
+    own = _counted(eqn, makers).get(body.outvars[k]) if k >= carried else None
+    if own is None or not eqn.params["reverse"]:
+        return own
+    return -own[0], own[1] + own[0] * (length - 1)
 
 
 def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
@@ -58,9 +78,10 @@ def _counted(eqn: jax_core.JaxprEqn, makers: Makers) -> dict[Any, Affine]:
             if np.dtype(start.aval.dtype).kind in "iu":
                 found[body.invars[first + k]] = step, int(start.val)
     for atom, var in zip(eqn.invars[first + carried :], body.invars[first + carried :], strict=True):
-        begin = _first_counted(atom, makers)
-        if begin is not None:
-            found[var] = (-1, begin + length - 1) if eqn.params["reverse"] else (1, begin)
+        own = _along(atom, makers)
+        if own is not None:
+            step, begin = own
+            found[var] = (-step, begin + step * (length - 1)) if eqn.params["reverse"] else (step, begin)
     for own in body.eqns:
         made = _affine(own, found)
         if made is not None and _fits(made, length, own.outvars[0]):
